@@ -1,0 +1,1 @@
+"""What an agent is asked: one file per task family."""

@@ -1,0 +1,481 @@
+"""Daily stock trading, the task of the FinRL contests, with an account that adds up.
+
+`stock_trading.md` beside this file is the specification of the account. State ``[b, p, h, f]``, D = K(I + 2) + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+from torchrl.data import Bounded
+
+from vecenv.kernels import rewards
+from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
+from vecenv.kernels.money import Money
+from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
+from vecenv.market.bars import CLOSE, OPEN
+from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.tape import MarketTape
+from vecenv.random import EpisodeKey, random_bits
+from vecenv.scenario import Scenario
+
+MAX_CASH_TICKS = 2**37
+Rate = float | tuple[float, ...]
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StockTradingConfig:
+    """Rules of the stock-trading task; see ``tasks/stock_trading.md`` for their exact meaning."""
+
+    features: tuple[str, ...] = FINRL_INDICATORS
+    """Indicators or numeric columns of the data shown to the agent, per symbol."""
+    action: Literal["shares", "weights"] = "shares"
+    """Orders as a share of hmax, or target portfolio weights."""
+    whole_shares: bool = True
+    """Trade whole shares, with exact integer accounts; otherwise fractions."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of shares and prices; with whole shares both give the same account."""
+    fill: Literal["close", "next_open"] = "close"
+    """Orders fill at the close of day t, or at the open of day t+1."""
+    rationing: Literal["pro_rata", "by_size"] = "pro_rata"
+    """Cash that does not suffice is shared pro rata, or by size of order, largest first (FinRL)."""
+    reward: Literal["delta_value", "log_return", "differential_sharpe", "risk_penalised"] = "delta_value"
+    """Reward of a step."""
+    initial_cash: float = 1_000_000.0
+    """Cash at the start, in the currency of the prices."""
+    initial_holdings: Rate = 0.0
+    """Shares held at the start, one number or one per symbol."""
+    hmax: float = 100.0
+    """Largest order in shares per symbol and day."""
+    commission: Rate = 0.001
+    """Share of the traded value, one number or one per symbol."""
+    slippage: Rate = 0.0
+    """Share of the price lost to the market on each trade, one number or one per symbol."""
+    dead_zone: float = 0.0
+    """Actions up to this size, or with weights orders up to this share of the value, are dropped."""
+    gate: Literal["none", "turbulence", "vix"] = "none"
+    """Series above whose threshold nothing is bought and everything is sold."""
+    gate_threshold: float = 120.0
+    """Threshold of the gate."""
+    stop_loss: float = 0.0
+    """Sell a position that has lost this share of its average purchase price; 0 for never."""
+    shorting: bool = False
+    """Allow short positions, collateralised by cash."""
+    initial_margin: float = 0.5
+    """Cash beyond the value of the shorts needed to open one."""
+    maintenance_margin: float = 0.25
+    """Cash beyond the value of the shorts below which everything is closed."""
+    borrow_rate: float = 0.0
+    """Yearly fee on the value of the shorts."""
+    ruin_fraction: float = 0.0
+    """The episode ends when the value falls to this share of its start."""
+    random_start: bool = True
+    """Draw path and start day; otherwise start at the first day."""
+    episode_length: int = 250
+    """Days of an episode, at most."""
+    min_episode_length: int = 0
+    """If above 0, lengths are drawn uniformly from here to episode_length."""
+    reward_scale: float = 1e-4
+    """Factor of the reward."""
+    sharpe_decay: float = 0.01
+    """Rate of the exponential means of the differential Sharpe ratio."""
+    risk_aversion: float = 1.0
+    """Weight of the squared return in the risk-penalised reward."""
+    min_cash_fraction: float = 0.0
+    """Cash below this share of the value is penalised."""
+    cash_penalty_weight: float = 1.0
+    """Weight of that penalty."""
+    terminal_bonus: float = 0.0
+    """Reward on the last step per unit of the episode's return."""
+    cash_scale: float = 1e-6
+    """Scale of b in the observation."""
+    price_scale: float = 1e-2
+    """Scale of p in the observation."""
+    holdings_scale: float = 1e-3
+    """Scale of h in the observation."""
+    feature_scale: float = 1e-2
+    """Scale of f in the observation."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial_cash", "hmax", "episode_length"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("dead_zone", "stop_loss", "ruin_fraction", "min_cash_fraction", "borrow_rate", "initial_margin"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("commission", "slippage"):
+            rates = getattr(self, name)
+            if not all(0 <= rate < 1 for rate in (rates if isinstance(rates, tuple) else (rates,))):
+                raise ValueError(f"{name} must be in [0, 1), got {rates}")
+        if not 0 <= self.min_episode_length <= self.episode_length:
+            raise ValueError(
+                f"min_episode_length must be between 0 and episode_length ({self.episode_length}), "
+                f"got {self.min_episode_length}"
+            )
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Series of the whole market that the rules need."""
+        return () if self.gate == "none" else (self.gate,)
+
+
+class StockState(TensorClass, frozen=True):
+    """One account; K symbols. Money is in ticks, int64 in the exact arithmetic.
+
+    Attributes:
+        cash: Shape: ().
+        holdings: shares. Shape: (K,).
+        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
+        start_value: portfolio value at the start of the episode. Shape: ().
+        traded: value bought and sold in the last step. Shape: ().
+        costs: commissions, slippage and fees of the last step. Shape: ().
+        invalid_actions: entries of actions that were NaN or infinite, in this episode. Shape: (), int64.
+        path: path of the market. Shape: (), int64.
+        day: day whose close the agent has seen. Shape: (), int64.
+        start_day: first day of the episode. Shape: (), int64.
+        end_day: day on which the episode is truncated. Shape: (), int64.
+        average_price: average purchase price, kept for the stop-loss only. Shape: (K,) or (0,).
+        moments: exponential moments, kept for the differential Sharpe ratio only. Shape: (2,) or (0,).
+    """
+
+    cash: Tensor
+    holdings: Tensor
+    portfolio_value: Tensor
+    start_value: Tensor
+    traded: Tensor
+    costs: Tensor
+    invalid_actions: Tensor
+    path: Tensor
+    day: Tensor
+    start_day: Tensor
+    end_day: Tensor
+    average_price: Tensor
+    moments: Tensor
+
+
+class StockTrading(Scenario[StockState]):
+    """Scenario of daily stock trading on a `MarketTape`.
+
+    Args:
+        tape: the market.
+        config: the rules.
+
+    Raises:
+        ValueError: the tape lacks a series of the gate, is too short for the horizon, or an argument per symbol
+            does not match its symbols.
+    """
+
+    name = "stock_trading"
+    version = "1"
+    config_type = StockTradingConfig
+
+    def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
+        config = config or StockTradingConfig()
+        self.tape, self.config = tape, config
+        self.money = Money(config.whole_shares, torch.float32 if config.dtype == "float32" else torch.float64)
+        shortest = config.min_episode_length or config.episode_length
+        if tape.first_day + shortest >= tape.num_days:
+            raise ValueError(
+                f"{tape.source}: {tape.num_days} days are fewer than the warm-up of {tape.first_day} days plus "
+                f"an episode of {shortest} days and the day after it"
+            )
+        if config.gate != "none" and config.gate not in tape.context_names:
+            raise ValueError(f"{tape.source}: no series {config.gate!r} for the gate; it has {tape.context_names}")
+        if config.initial_cash / tape.tick_size >= MAX_CASH_TICKS and config.whole_shares:
+            raise ValueError(
+                f"initial_cash {config.initial_cash:g} is {config.initial_cash / tape.tick_size:.3g} ticks of "
+                f"{tape.tick_size:g}; exact accounts need fewer than 2^37: use a coarser tick_size"
+            )
+        self.market = self._market_tensors()
+        self.params = self._parameter_tensors()
+        low = 0.0 if config.action == "weights" else -1.0
+        self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
+
+    def _market_tensors(self) -> dict[str, Tensor]:
+        """Flatten (path, day) to one row index and scale the features once."""
+        tape, config = self.tape, self.config
+        flat = tape.num_paths * tape.num_days
+        tensors = {
+            "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(self.money.dtype),
+            "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
+            "tradable": tape.tradable.reshape(flat, -1).to(torch.float32),
+        }
+        if config.fill == "next_open":
+            tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(self.money.dtype)
+        if config.gate != "none":
+            tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).contiguous()
+        return tensors
+
+    def _parameter_tensors(self) -> dict[str, Tensor]:
+        """Return every number of the rules as a tensor, of shape () or (K,)."""
+        config, tape = self.config, self.tape
+        params: dict[str, Tensor] = {}
+        for name, dtype in _PARAMETERS.items():
+            value = getattr(config, name)
+            if isinstance(value, tuple) and len(value) != tape.num_symbols:
+                raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
+            params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
+        params["initial_holdings"] = params["initial_holdings"].expand(tape.num_symbols).contiguous()
+        if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
+            raise ValueError("initial_holdings must not be negative without shorting")
+        return params
+
+    def metadata(self) -> dict[str, Any]:
+        """Task, version, rules and market, JSON-able."""
+        tape = self.tape
+        return super().metadata() | {
+            "config": {item.name: getattr(self.config, item.name) for item in fields(self.config)},
+            "market": {
+                "source": tape.source,
+                "fingerprint": tape.fingerprint(),
+                "symbols": list(tape.symbols),
+                "paths": tape.num_paths,
+                "first_day": str(tape.dates[tape.first_day]),
+                "last_day": str(tape.dates[-1]),
+                "tick_size": tape.tick_size,
+            },
+        }
+
+    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> StockState:
+        """Draw path, start day and length, and open the account."""
+        config, tape, money = self.config, self.tape, self.money
+        last_day = tape.num_days - 1
+        day_bits, path_bits, length_bits, _ = random_bits(key, 0)
+        length = params["episode_length"]
+        if self._uses("min_episode_length"):
+            shortest = params["min_episode_length"]
+            length = shortest + ((length_bits * (length - shortest + 1)) >> 32)
+        if config.random_start:
+            path = (path_bits * tape.num_paths) >> 32
+            starts = (last_day - length - tape.first_day + 1).clamp(min=1)
+            day = tape.first_day + ((day_bits * starts) >> 32)
+        else:
+            path = key.env_id % tape.num_paths
+            day = torch.full_like(path, tape.first_day)
+        cash = params["initial_cash"].double() / tape.tick_size
+        cash = (torch.floor(cash + 1e-6) if money.whole_shares else cash).to(money.money_dtype)
+        holdings = params["initial_holdings"].to(money.dtype)
+        close = market["close"][path * tape.num_days + day]
+        value = cash + money.total(holdings, close) if self._uses("initial_holdings") else cash
+        zero = torch.zeros_like(cash)
+        return StockState(
+            cash=cash,
+            holdings=holdings + 0.0 * close,
+            portfolio_value=value,
+            start_value=value,
+            traded=zero,
+            costs=zero,
+            invalid_actions=torch.zeros_like(day),
+            path=path,
+            day=day,
+            start_day=day,
+            end_day=torch.clamp(day + length, max=last_day),
+            average_price=torch.where(holdings > 0, close, 0.0) if self._uses("stop_loss") else holdings[:0],
+            moments=close.new_zeros(2 if config.reward == "differential_sharpe" else 0),
+            batch_size=[],
+        )
+
+    def step(self, state: StockState, action: Tensor, params: Tensors, market: Tensors) -> StockState:
+        """Fill the orders of one day and value the account at the next close."""
+        config, money = self.config, self.money
+        row = state.path * self.tape.num_days + state.day
+        close, next_close = market["close"][row], market["close"][row + 1]
+        late = config.fill == "next_open"
+        fill = market["open"][row + 1] if late else close
+        tradable = market["tradable"][row + 1 if late else row]
+        slippage = params["slippage"] if self._uses("slippage") else None
+        prices = fill_prices(money, fill, slippage, params["commission"])
+
+        finite = action.abs() <= torch.finfo(action.dtype).max
+        action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
+        order = self._wanted(state, action, prices, params)
+        order = self._overruled(order, state, close, row, params, market)
+        order = order * tradable.to(order.dtype)
+
+        fills = self._execute(state, order, prices, params)
+        cash, holdings = fills.cash, fills.holdings
+        costs = fills.commissions
+        if prices.buy is not prices.sell:
+            sold = fills.bought - (holdings - state.holdings)
+            costs = costs + money.total(fills.bought, prices.buy - prices.fill, self._max_order)
+            costs = costs + money.total(sold, prices.fill - prices.sell, self._max_order)
+        if config.shorting:
+            fee = borrow_fee(money, holdings, next_close, self._margin(params))
+            cash, costs = cash - fee, costs + fee
+        value = cash + money.total(holdings, next_close)
+        return StockState(
+            cash=cash,
+            holdings=holdings,
+            portfolio_value=value,
+            start_value=state.start_value,
+            traded=fills.traded,
+            costs=costs,
+            invalid_actions=state.invalid_actions + (~finite).float().sum(-1).to(torch.int64),
+            path=state.path,
+            day=state.day + 1,
+            start_day=state.start_day,
+            end_day=state.end_day,
+            average_price=self._average_price(state, fills.bought, holdings, prices),
+            moments=self._moments(state, value, params),
+            batch_size=[],
+        )
+
+    def _uses(self, name: str) -> bool:
+        """Whether a number is worth computing with: a zero, shared by all sub-environments, is not."""
+        value = getattr(self.config, name)
+        return name in self.varied or (any(value) if isinstance(value, tuple) else value != 0)
+
+    @cached_property
+    def _max_order(self) -> int | None:
+        """Largest order of one symbol; None where liquidations and target weights trade more than hmax at once."""
+        config = self.config
+        bounded = config.action == "shares" and config.gate == "none" and not self._uses("stop_loss")
+        return int(self.params["hmax"].max()) if bounded else None
+
+    def _wanted(self, state: StockState, action: Tensor, prices: Prices, params: Tensors) -> Tensor:
+        """Return the agent's order in shares. Shape: (K,)."""
+        dead_zone = params["dead_zone"] if self._uses("dead_zone") else None
+        if self.config.action == "shares":
+            return wanted_shares(self.money, action, params["hmax"], dead_zone)
+        surcharge = 1.0 + params["commission"] + params["slippage"].double()
+        return wanted_weights(
+            self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone
+        )
+
+    def _overruled(
+        self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, market: Tensors
+    ) -> Tensor:
+        """Return the order after stop-loss, gate and margin call. Shape: (K,)."""
+        config = self.config
+        if self._uses("stop_loss"):
+            floor = (1.0 - params["stop_loss"]).to(close.dtype) * state.average_price
+            stopped = (state.holdings > 0) & (close <= floor)
+            order = torch.where(stopped, -state.holdings, order)
+        if config.gate != "none":
+            order = torch.where(market["gate"][row] >= params["gate_threshold"], -state.holdings, order)
+        if config.shorting:
+            called = margin_call(self.money, state.cash, state.holdings, close, self._margin(params))
+            order = torch.where(called, -state.holdings, order)
+        return order
+
+    def _execute(self, state: StockState, order: Tensor, prices: Prices, params: Tensors) -> Any:  # noqa: ANN401
+        by_size = self.config.rationing == "by_size"
+        if self.config.shorting:
+            margin = self._margin(params)
+            return execute_with_shorts(self.money, state.cash, state.holdings, order, prices, by_size, margin)
+        return execute_long_only(self.money, state.cash, state.holdings, order, prices, by_size, self._max_order)
+
+    def _margin(self, params: Tensors) -> Margin:
+        return Margin(params["initial_margin"], params["maintenance_margin"], params["borrow_rate"])
+
+    def _average_price(self, state: StockState, bought: Tensor, holdings: Tensor, prices: Prices) -> Tensor:
+        """Return the average purchase price of long positions after the fills. Shape: (K,) or (0,)."""
+        if not self._uses("stop_loss"):
+            return state.average_price
+        held = state.holdings.clamp(min=0.0)
+        added = torch.minimum(bought, holdings.clamp(min=0.0))
+        paid = state.average_price * held + prices.buy * added
+        average = torch.where(added > 0, paid / (held + added).clamp(min=1e-9), state.average_price)
+        return torch.where(holdings > 0, average, 0.0)
+
+    def _moments(self, state: StockState, value: Tensor, params: Tensors) -> Tensor:
+        if self.config.reward != "differential_sharpe":
+            return state.moments
+        step_return = rewards.simple_return(state.portfolio_value, value, self.money.dtype)
+        return rewards.updated_moments(step_return, state.moments, params["sharpe_decay"])
+
+    def observation(self, state: StockState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+        """Return b (1,), p (K,), h (K,) and f (K·I,)."""
+        config = self.config
+        row = state.path * self.tape.num_days + state.day
+        cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
+        prices = market["close"][row].to(torch.float32) * (config.price_scale * self.tape.tick_size)
+        holdings = state.holdings.to(torch.float32) * config.holdings_scale
+        return cash.unsqueeze(-1), prices, holdings, market["features"][row]
+
+    def reward(
+        self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, market: Tensors
+    ) -> Tensor:
+        """Return the configured reward, less the cash penalty, plus the terminal bonus."""
+        config, dtype = self.config, self.money.dtype
+        value, next_value = state.portfolio_value, next_state.portfolio_value
+        if config.reward == "delta_value":
+            reward = (next_value - value).to(dtype) * self.tape.tick_size
+        elif config.reward == "log_return":
+            reward = rewards.log_return(value, next_value, dtype)
+        else:
+            step_return = rewards.simple_return(value, next_value, dtype)
+            if config.reward == "differential_sharpe":
+                reward = rewards.differential_sharpe(step_return, state.moments)
+            else:
+                reward = rewards.risk_penalised(step_return, params["risk_aversion"])
+        if self._uses("min_cash_fraction"):
+            lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
+            penalty = lacking.clamp(min=0.0) * self.tape.tick_size
+            reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
+        reward = reward * params["reward_scale"].to(dtype)
+        if self._uses("terminal_bonus"):
+            ended = self.terminated(next_state, params, market) | self.truncated(next_state, params, market)
+            total = rewards.simple_return(next_state.start_value, next_value, dtype)
+            reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
+        return reward
+
+    def terminated(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the account is ruined."""
+        floor = state.start_value.double() * params["ruin_fraction"]
+        return state.portfolio_value.double() <= floor
+
+    def truncated(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the horizon or the end of the data is reached."""
+        return state.day >= state.end_day
+
+    def grade(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+        """Return 0.5 for an account level with costless equal-weight buy-and-hold since the start, logistic in the excess log-return.
+
+        An excess of ten per cent is graded 0.73, a deficit of ten per cent 0.27.
+        """
+        base = state.path * self.tape.num_days
+        start, now = market["close"][base + state.start_day], market["close"][base + state.day]
+        held = market["tradable"][base + state.start_day] * (start > 0)
+        growth = torch.where(held > 0, now / start.clamp(min=1.0), 0.0).sum(-1) / held.sum(-1).clamp(min=1.0)
+        growth = torch.where(held.sum(-1) > 0, growth, 1.0).to(torch.float32)
+        own = rewards.log_return(state.start_value, state.portfolio_value, torch.float32)
+        return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1)
+
+    def info(self, state: StockState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+        """Return cash, values, costs and invalid actions of the episode in currency, float64."""
+        money = ("cash", "portfolio_value", "start_value", "traded", "costs")
+        amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}
+        return amounts | {"invalid_actions": state.invalid_actions}
+
+
+_PARAMETERS: dict[str, torch.dtype] = {
+    "initial_cash": torch.float64,
+    "initial_holdings": torch.float64,
+    "hmax": torch.float32,
+    "commission": torch.float64,
+    "slippage": torch.float32,
+    "dead_zone": torch.float32,
+    "gate_threshold": torch.float32,
+    "stop_loss": torch.float32,
+    "initial_margin": torch.float64,
+    "maintenance_margin": torch.float64,
+    "borrow_rate": torch.float64,
+    "ruin_fraction": torch.float64,
+    "episode_length": torch.int64,
+    "min_episode_length": torch.int64,
+    "reward_scale": torch.float64,
+    "sharpe_decay": torch.float64,
+    "risk_aversion": torch.float64,
+    "min_cash_fraction": torch.float64,
+    "cash_penalty_weight": torch.float64,
+    "terminal_bonus": torch.float64,
+}
+"""Numbers of the rules that may differ per sub-environment, with their types."""

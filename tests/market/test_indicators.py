@@ -1,0 +1,314 @@
+"""Indicators against stockstats, TA-Lib and pandas; listings, causality, warm-up and flat prices."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import stockstats
+import talib
+import torch
+from torch import Tensor
+
+from vecenv.market.finrl_indicators import directional_index
+from vecenv.market.indicators import (
+    FINRL_INDICATORS,
+    INDICATORS,
+    TIER_INDICATORS,
+    compute_indicators,
+    warmup_of,
+)
+
+PATHS, DAYS, SYMBOLS = 2, 700, 3
+COLUMNS = ["open", "high", "low", "close", "volume"]
+ALL = tuple(INDICATORS)
+SPANS = {
+    "macd": 26, "macd_signal": 26 + 9 - 1, "macd_hist": 26 + 9 - 1, "rsi_30": 1 + 59, "dx_30": 1 + 59,
+    "rsi_14": 1 + 27, "trend_10_30": 30, "regime_50_200": 200,
+}  # fmt: skip
+"""Bars that the exponential means span; a mean of changes needs one bar more."""
+
+
+def random_bars(seed: int, paths: int = PATHS, days: int = DAYS, symbols: int = SYMBOLS) -> Tensor:
+    """Random walks with opening gaps, bars without body and carried days, on a grid of exact fractions."""
+    generator = np.random.default_rng(seed)
+    shape = (paths, days, symbols)
+    close = 100.0 * np.exp(np.cumsum(generator.normal(0.0, 0.02, shape), axis=1))
+    close_before = np.concatenate([close[:, :1], close[:, :-1]], axis=1)
+    open_ = np.where(generator.random(shape) < 0.1, close, close_before * generator.normal(1.0, 0.008, shape))
+    shadow = generator.exponential(0.004, (2, *shape)) * (generator.random((2, *shape)) < 0.7)
+    high = np.maximum(open_, close) * (1.0 + shadow[0])
+    low = np.minimum(open_, close) * (1.0 - shadow[1])
+    prices = np.round(np.stack([open_, high, low, close], -1) * 64.0) / 64.0
+    volume = generator.integers(0, 10**6, shape).astype(float)
+    for path, day, symbol in np.argwhere(generator.random(shape) < 0.02):
+        if day > 0:
+            prices[path, day, symbol] = prices[path, day - 1, symbol, 3]
+            volume[path, day, symbol] = 0.0
+    return torch.from_numpy(np.concatenate([prices, volume[..., None]], -1))
+
+
+def listed_from_start(ohlcv: Tensor) -> Tensor:
+    return torch.zeros(ohlcv.shape[0], ohlcv.shape[2], dtype=torch.int64)
+
+
+def compute(ohlcv: Tensor, name: str) -> np.ndarray:
+    """One indicator of symbols that are listed from day 0. Shape: (P, T, K)."""
+    return compute_indicators(ohlcv, listed_from_start(ohlcv), [name])[..., 0].numpy()
+
+
+def frames(ohlcv: Tensor) -> list[tuple[int, int, pd.DataFrame]]:
+    """(path, symbol, bars) of each symbol of each path."""
+    return [
+        (path, symbol, pd.DataFrame(ohlcv[path, :, symbol].numpy(), columns=COLUMNS))
+        for path in range(ohlcv.shape[0])
+        for symbol in range(ohlcv.shape[2])
+    ]
+
+
+@pytest.mark.parametrize("name", FINRL_INDICATORS)
+def test_finrl_set_equals_stockstats(name: str) -> None:
+    ohlcv = random_bars(seed=1)
+    values = compute(ohlcv, name)
+    settled = INDICATORS[name].warmup
+    for path, symbol, frame in frames(ohlcv):
+        expected = stockstats.wrap(frame)[name].to_numpy()
+        np.testing.assert_allclose(values[path, settled:, symbol], expected[settled:], rtol=1e-9, atol=1e-9)
+
+
+def test_macd_lines_equal_stockstats() -> None:
+    ohlcv = random_bars(seed=2)
+    for name, column in (("macd_signal", "macds"), ("macd_hist", "macdh")):
+        values = compute(ohlcv, name)
+        settled = INDICATORS[name].warmup
+        for path, symbol, frame in frames(ohlcv):
+            expected = stockstats.wrap(frame)[column].to_numpy()
+            np.testing.assert_allclose(values[path, settled:, symbol], expected[settled:], atol=1e-9)
+
+
+def talib_bollinger_position(bars: pd.DataFrame) -> pd.Series:
+    upper, _, lower = talib.BBANDS(bars.close, 20, 2.0, 2.0)
+    return (bars.close - lower) / (upper - lower)
+
+
+def log_return_volatility(bars: pd.DataFrame) -> pd.Series:
+    return np.log(bars.close).diff().rolling(20).std() * np.sqrt(252)
+
+
+def ema_ratio(bars: pd.DataFrame, fast: int, slow: int) -> pd.Series:
+    return bars.close.ewm(span=fast).mean() / bars.close.ewm(span=slow).mean() - 1.0
+
+
+REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "close_30_sma": lambda bars: talib.SMA(bars.close, 30),
+    "close_60_sma": lambda bars: talib.SMA(bars.close, 60),
+    "cci_30": lambda bars: talib.CCI(bars.high, bars.low, bars.close, 30),
+    "bollinger_position": talib_bollinger_position,
+    "volume_ratio_20": lambda bars: bars.volume / bars.volume.rolling(20).mean(),
+    "trend_10_30": lambda bars: ema_ratio(bars, 10, 30),
+    "volatility_20": log_return_volatility,
+    "momentum_10": lambda bars: talib.ROCP(bars.close, 10),
+    "doji": lambda bars: talib.CDLDOJI(*prices(bars)) != 0,
+    "hammer": lambda bars: talib.CDLHAMMER(*prices(bars)) != 0,
+    "shooting_star": lambda bars: talib.CDLSHOOTINGSTAR(*prices(bars)) != 0,
+    "bullish_engulfing": lambda bars: talib.CDLENGULFING(*prices(bars)) > 0,
+    "bearish_engulfing": lambda bars: talib.CDLENGULFING(*prices(bars)) < 0,
+    "gap": lambda bars: bars.open / bars.close.shift() - 1.0,
+    "range_expansion_20": lambda bars: (bars.high - bars.low) / (bars.high - bars.low).rolling(20).mean(),
+    "regime_50_200": lambda bars: ema_ratio(bars, 50, 200),
+}
+
+TALIB_RECURSIONS: dict[str, tuple[int, Callable[[pd.DataFrame], pd.Series]]] = {
+    "macd": (400, lambda bars: talib.MACD(bars.close)[0]),
+    "macd_signal": (400, lambda bars: talib.MACD(bars.close)[1]),
+    "macd_hist": (400, lambda bars: talib.MACD(bars.close)[2]),
+    "rsi_14": (400, lambda bars: talib.RSI(bars.close, 14)),
+    "rsi_30": (600, lambda bars: talib.RSI(bars.close, 30)),
+    "dx_30": (600, lambda bars: talib.DX(bars.high, bars.low, bars.close, 30)),
+    "trend_10_30": (400, lambda bars: talib.EMA(bars.close, 10) / talib.EMA(bars.close, 30) - 1.0),
+}
+
+
+def prices(bars: pd.DataFrame) -> tuple[pd.Series, ...]:
+    return bars.open, bars.high, bars.low, bars.close
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_equals_talib_or_pandas(name: str) -> None:
+    ohlcv = random_bars(seed=3)
+    values = compute(ohlcv, name)
+    settled = max(INDICATORS[name].warmup, 11)  # TA-Lib starts its candlesticks at day 11
+    for path, symbol, bars in frames(ohlcv):
+        expected = REFERENCES[name](bars).to_numpy()[settled:].astype(float)
+        np.testing.assert_allclose(values[path, settled:, symbol], expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", TALIB_RECURSIONS)
+def test_recursion_converges_to_talib(name: str) -> None:
+    """TA-Lib seeds its recursions with a simple mean, whose weight fades to nothing."""
+    ohlcv = random_bars(seed=4)
+    values = compute(ohlcv, name)
+    converged, reference = TALIB_RECURSIONS[name]
+    for path, symbol, bars in frames(ohlcv):
+        expected = reference(bars).to_numpy()[converged:]
+        np.testing.assert_allclose(values[path, converged:, symbol], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["doji", "hammer", "shooting_star", "bullish_engulfing", "bearish_engulfing"]
+)
+def test_candlesticks_occur(name: str) -> None:
+    values = compute(random_bars(seed=3), name)[:, 11:]
+    assert set(np.unique(values)) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_late_listing_equals_symbol_alone(name: str) -> None:
+    ohlcv = random_bars(seed=5)
+    first = torch.tensor([[0, 100, 450], [37, 1, DAYS]])
+    expected = torch.full(ohlcv.shape[:-1], math.nan, dtype=torch.float64)
+    for path, symbol in torch.cartesian_prod(torch.arange(PATHS), torch.arange(SYMBOLS)).tolist():
+        start = int(first[path, symbol])
+        if start < DAYS:
+            alone = ohlcv[path : path + 1, start:, symbol : symbol + 1].clone()
+            expected[path, start:, symbol] = torch.from_numpy(compute(alone, name)[0, :, 0])
+        ohlcv[path, :start, symbol] = math.nan
+
+    values = compute_indicators(ohlcv, first, [name])[..., 0]
+
+    torch.testing.assert_close(values, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("day", [30, 250, 600])
+def test_bars_after_a_day_change_nothing_up_to_it(day: int) -> None:
+    ohlcv, other = random_bars(seed=6), random_bars(seed=7)
+    first = torch.tensor([[0, 20, 240], [37, 1, DAYS]])
+    changed = ohlcv.clone()
+    changed[:, day + 1 :] = other[:, day + 1 :] * 3.0
+    changed[:, -1] = math.nan
+
+    before = compute_indicators(ohlcv, first, ALL)
+    after = compute_indicators(changed, first, ALL)
+
+    torch.testing.assert_close(after[:, : day + 1], before[:, : day + 1], rtol=0.0, atol=0.0, equal_nan=True)
+    assert not torch.equal(after[:, day + 1 :].nan_to_num(), before[:, day + 1 :].nan_to_num())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nan_exactly_before_warmup(name: str) -> None:
+    ohlcv = random_bars(seed=8, paths=1)
+    values = compute_indicators(ohlcv, torch.tensor([[0, 5, 300]]), [name])[0, :, :, 0]
+    warmup = warmup_of([name])
+    for symbol, first in enumerate((0, 5, 300)):
+        assert values[: first + warmup, symbol].isnan().all()
+        assert values[first + warmup :, symbol].isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - set(SPANS)))
+def test_window_is_full_after_warmup(name: str) -> None:
+    """A longer history changes no value after the warm-up."""
+    ohlcv = random_bars(seed=9)
+    warmup = INDICATORS[name].warmup
+    whole, shorter = compute(ohlcv, name), compute(ohlcv[:, 50:], name)
+    np.testing.assert_allclose(shorter[:, warmup:], whole[:, 50 + warmup :], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "span"), SPANS.items())
+def test_recursion_has_seen_its_span_after_warmup(name: str, span: int) -> None:
+    assert INDICATORS[name].warmup == span - 1
+
+
+FLAT_VALUES = {
+    "macd": 0.0, "boll_ub": 103.3, "boll_lb": 103.3, "rsi_30": 50.0, "cci_30": 0.0, "dx_30": 0.0,
+    "close_30_sma": 103.3, "close_60_sma": 103.3, "rsi_14": 50.0, "macd_signal": 0.0, "macd_hist": 0.0,
+    "bollinger_position": 0.5, "volume_ratio_20": 1.0, "trend_10_30": 0.0, "volatility_20": 0.0,
+    "momentum_10": 0.0, "doji": 1.0, "hammer": 0.0, "shooting_star": 0.0, "bullish_engulfing": 0.0,
+    "bearish_engulfing": 0.0, "gap": 0.0, "range_expansion_20": 1.0, "regime_50_200": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_flat_prices_without_volume(name: str) -> None:
+    ohlcv = torch.full((1, 400, 2, 5), 103.3, dtype=torch.float64)
+    ohlcv[..., 4] = 0.0
+    values = compute(ohlcv, name)[:, INDICATORS[name].warmup :]
+    np.testing.assert_allclose(values, FLAT_VALUES[name], rtol=1e-13, atol=0.0)
+
+
+def test_columns_follow_names_and_input_type() -> None:
+    ohlcv = random_bars(seed=10, days=260)
+    names = ("rsi_14", "gap", "rsi_14")
+    values = compute_indicators(ohlcv.float(), listed_from_start(ohlcv), names)
+    assert values.shape == (PATHS, 260, SYMBOLS, 3)
+    assert values.dtype == torch.float64
+    assert warmup_of(names) == INDICATORS["rsi_14"].warmup
+    for i, name in enumerate(names):
+        np.testing.assert_allclose(values[..., i].numpy(), compute(ohlcv.float(), name))
+
+
+def test_history_shorter_than_every_window() -> None:
+    ohlcv = random_bars(seed=11, days=1)
+    assert compute_indicators(ohlcv, listed_from_start(ohlcv), ALL).isnan().all()
+
+
+def test_sets() -> None:
+    assert set(FINRL_INDICATORS) | set(TIER_INDICATORS) == set(ALL)
+    assert warmup_of(FINRL_INDICATORS) == 59
+    assert warmup_of(TIER_INDICATORS) == 199
+    assert warmup_of(()) == 0
+
+
+def test_unknown_name_lists_what_exists() -> None:
+    ohlcv = random_bars(seed=12, days=5)
+    with pytest.raises(ValueError, match=r"rsi_15.*rsi_14"):
+        compute_indicators(ohlcv, listed_from_start(ohlcv), ["rsi_14", "rsi_15"])
+    with pytest.raises(ValueError, match=r"rsi_15.*rsi_14"):
+        warmup_of(["rsi_15"])
+
+
+def test_shapes_must_fit() -> None:
+    ohlcv = random_bars(seed=13, days=5)
+    with pytest.raises(ValueError, match=r"\(2, 5, 3, 4\)"):
+        compute_indicators(ohlcv[..., :4], listed_from_start(ohlcv), ["gap"])
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
+        compute_indicators(ohlcv, listed_from_start(ohlcv)[:, :2], ["gap"])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_same_on_gpu() -> None:
+    ohlcv = random_bars(seed=14)
+    first = torch.tensor([[0, 20, 240], [37, 1, DAYS]])
+    values = compute_indicators(ohlcv.cuda(), first.cuda(), ALL)
+    assert values.is_cuda
+    torch.testing.assert_close(
+        values.cpu(), compute_indicators(ohlcv, first, ALL), rtol=1e-9, atol=1e-9, equal_nan=True
+    )
+
+
+# FinRL computed the file's columns from years before its first day: a window needs its own length,
+# a recursion as many days as make the unseen weight small against the tolerance.
+FINRL_FILE = {
+    "macd": (250, 1e-6), "boll_ub": (20, 1e-6), "boll_lb": (20, 1e-6), "rsi_30": (300, 0.02),
+    "cci_30": (30, 1e-6), "dx_30": (250, 1e-4), "close_30_sma": (30, 1e-6), "close_60_sma": (60, 1e-6),
+}  # fmt: skip
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+@pytest.mark.parametrize("name", FINRL_INDICATORS)
+def test_equals_columns_of_finrl_file(name: str) -> None:
+    table = pd.read_csv(Path(os.environ["VECENV_DATA"]) / "finrl_format_dow29.csv")
+    pivot = table.pivot(index="date", columns="tic")
+    ohlcv = torch.from_numpy(np.stack([pivot[column].to_numpy(float) for column in COLUMNS], -1))[None]
+    # The file is from 2021, when stockstats smoothed the directional movement by EMA(30).
+    values = directional_index(ohlcv, window=15.5).numpy() if name == "dx_30" else compute(ohlcv, name)
+    settled, tolerance = FINRL_FILE[name]
+    np.testing.assert_allclose(
+        values[0, settled:], pivot[name].to_numpy()[settled:], rtol=tolerance, atol=tolerance
+    )

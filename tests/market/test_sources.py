@@ -1,0 +1,256 @@
+"""Every source gives the same bars, aligned by date."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
+from vecenv.market.sources import read_bars
+from vecenv.market.validation import MarketDataError, MarketDataWarning
+
+FIELDS = ["open", "high", "low", "close", "volume"]
+
+
+def _pivot(frame: pd.DataFrame, column: str) -> np.ndarray:
+    """Dates by symbols, from plain pandas, NaN where there is no row."""
+    return frame.pivot(index="date", columns="symbol", values=column).to_numpy(dtype=np.float64)
+
+
+def _assert_same(bars: Bars, other: Bars) -> None:
+    assert bars.symbols == other.symbols
+    np.testing.assert_array_equal(bars.dates, other.dates)
+    np.testing.assert_array_equal(bars.ohlcv, other.ohlcv)
+    for mine, theirs in ((bars.columns, other.columns), (bars.context, other.context)):
+        assert mine.keys() == theirs.keys()
+        for name, values in mine.items():
+            np.testing.assert_array_equal(values, theirs[name])
+
+
+def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.DataFrame) -> None:
+    # A gap in BBB: by row number, its later bars would slip a day.
+    frame = long_frame.drop(index=13)
+    bars = read_bars(frame)
+    assert bars.symbols == ("AAA", "BBB", "CCC")
+    assert bars.dates.dtype == np.dtype("datetime64[D]")
+    assert bars.dates.astype(str).tolist() == sorted(frame["date"].unique())
+    assert bars.ohlcv.shape == (1, 10, 3, 5)
+    for i, column in enumerate(FIELDS):
+        np.testing.assert_array_equal(bars.ohlcv[0, :, :, i], _pivot(frame, column))
+    assert bars.listed[0, :, 1].tolist() == [True] * 3 + [False] + [True] * 6
+    assert bars.listed[0, :, 2].tolist() == [False] * 4 + [True] * 6
+
+
+def test_parquet_csv_folder_and_frame_agree_bit_for_bit(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    frame = long_frame.assign(sentiment=np.arange(26.0), vix=pd.factorize(long_frame["date"])[0] / 3)
+    frame.to_parquet(tmp_path / "bars.parquet", index=False)
+    frame.to_csv(tmp_path / "bars.csv", index=False)
+    by_symbol = tmp_path / "by_symbol"
+    by_symbol.mkdir()
+    for symbol, rows in frame.groupby("symbol"):
+        rows.drop(columns="symbol").to_csv(by_symbol / f"{symbol}.csv", index=False)
+    expected = read_bars(frame)
+    assert (expected.columns.keys(), expected.context.keys()) == ({"sentiment"}, {"vix"})
+    for source in (tmp_path / "bars.parquet", str(tmp_path / "bars.csv"), by_symbol):
+        bars = read_bars(source)
+        _assert_same(bars, expected)
+        assert bars.source == str(source)
+
+
+def test_symbols_keep_the_order_given_and_else_are_sorted(long_frame: pd.DataFrame) -> None:
+    shuffled = long_frame.iloc[::-1].sort_values("date", kind="stable")
+    assert read_bars(shuffled).symbols == ("AAA", "BBB", "CCC")
+    bars = read_bars(shuffled, symbols=["CCC", "AAA"])
+    assert bars.symbols == ("CCC", "AAA")
+    np.testing.assert_array_equal(bars.ohlcv[0, :, 1, CLOSE], long_frame["close"][:10])
+    # Dates on which none of the chosen symbols has a bar are none of the market's.
+    assert len(read_bars(shuffled, symbols=["CCC"]).dates) == 6
+    assert read_bars(shuffled, symbols="BBB").symbols == ("BBB",)
+
+
+def test_a_span_is_inclusive_and_keeps_symbols_without_bars(long_frame: pd.DataFrame) -> None:
+    bars = read_bars(long_frame, start="2024-01-02", end=np.datetime64("2024-01-04"))
+    assert bars.dates.astype(str).tolist() == ["2024-01-02", "2024-01-03", "2024-01-04"]
+    assert bars.symbols == ("AAA", "BBB", "CCC")
+    assert not bars.listed[0, :, 2].any()
+
+
+def test_adjusted_close_scales_all_prices_of_a_row(long_frame: pd.DataFrame) -> None:
+    factor = np.linspace(0.5, 1.0, len(long_frame))
+    for name in ("Adj Close", "adj_close", "adjcp"):
+        bars = read_bars(long_frame.assign(**{name: long_frame["close"] * factor}))
+        assert bars.columns == {}
+        for field, column in ((OPEN, "open"), (HIGH, "high"), (LOW, "low"), (CLOSE, "close")):
+            expected = _pivot(long_frame.assign(**{column: long_frame[column] * factor}), column)
+            np.testing.assert_allclose(bars.ohlcv[0, :, :, field], expected, rtol=1e-12)
+        np.testing.assert_array_equal(bars.ohlcv[0, :, :, VOLUME], _pivot(long_frame, "volume"))
+
+
+def _finrl(frame: pd.DataFrame) -> pd.DataFrame:
+    """The fixture in FinRL's long format: sorted by date, the day's number as the index."""
+    finrl = frame.rename(columns={"symbol": "tic"}).sort_values(["date", "tic"])
+    finrl["day"] = pd.to_datetime(finrl["date"]).dt.day_of_week
+    finrl["macd"] = np.arange(26.0)
+    codes = pd.factorize(finrl["date"])[0]
+    finrl["vix"], finrl["turbulence"] = 20.0 + codes, codes / 7
+    return finrl.set_index(codes)
+
+
+def test_finrls_frame(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    finrl = _finrl(long_frame)
+    finrl.to_csv(tmp_path / "finrl.csv")
+    for source in (finrl, tmp_path / "finrl.csv"):
+        bars = read_bars(source)
+        assert list(bars.columns) == ["macd"]
+        np.testing.assert_array_equal(bars.ohlcv, read_bars(long_frame).ohlcv)
+        macd = _pivot(finrl.rename(columns={"tic": "symbol"}), "macd")
+        np.testing.assert_array_equal(bars.columns["macd"][0], macd)
+        assert bars.context["vix"].tolist() == [[20.0 + i for i in range(10)]]
+        np.testing.assert_array_equal(bars.context["turbulence"][0], np.arange(10) / 7)
+
+
+def test_finrls_dividend_adjusted_close_brings_the_other_prices_to_its_scale(
+    long_frame: pd.DataFrame,
+) -> None:
+    # A dividend of 4% of AAA after its fifth day: the closes before it are adjusted, nothing else is.
+    paid = (long_frame["symbol"] == "AAA") & (long_frame["date"] < "2024-01-08")
+    frame = _finrl(long_frame.assign(close=long_frame["close"].where(~paid, long_frame["close"] * 0.96)))
+    with pytest.warns(
+        MarketDataWarning, match=r"close is adjusted and .*5 closes .*symbol AAA, date 2024-01-01"
+    ):
+        bars = read_bars(frame)
+    expected = read_bars(long_frame).ohlcv
+    ohlcv = bars.ohlcv
+    np.testing.assert_array_equal(
+        ohlcv[0, :, :, CLOSE], _pivot(frame.rename(columns={"tic": "symbol"}), "close")
+    )
+    np.testing.assert_array_equal(ohlcv[:, :, 1:], expected[:, :, 1:])
+    days = slice(0, 10)
+    assert (ohlcv[0, days, 0, LOW] <= ohlcv[0, days, 0, CLOSE]).all()
+    assert (ohlcv[0, days, 0, HIGH] >= ohlcv[0, days, 0, CLOSE]).all()
+    # The estimate is below the true factor by no more than the distance of the closes from the highs.
+    true = np.where(np.arange(10) < 5, 0.96, 1.0)
+    np.testing.assert_allclose(ohlcv[0, :, 0, OPEN], expected[0, :, 0, OPEN].numpy() * true, rtol=0.03)
+
+
+def test_the_scale_of_a_finrl_bar_uses_no_later_day(long_frame: pd.DataFrame) -> None:
+    finrl = _finrl(long_frame.assign(close=long_frame["close"] * 0.9))
+    with pytest.warns(MarketDataWarning, match="close is adjusted"):
+        whole = read_bars(finrl)
+        early = read_bars(finrl[finrl["date"] <= "2024-01-08"])
+    np.testing.assert_array_equal(whole.ohlcv[:, :6], early.ohlcv)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_a_wrong_close_in_finrls_format_is_no_adjustment(factor: float, long_frame: pd.DataFrame) -> None:
+    long_frame.loc[13, "close"] *= factor
+    with (
+        pytest.warns(MarketDataWarning),
+        pytest.raises(MarketDataError, match="symbol BBB, date 2024-01-04, column close"),
+    ):
+        read_bars(_finrl(long_frame))
+
+
+def _arrays(days: int = 12, stocks: int = 11, indicators: int = 2) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    closes = 50 * np.exp(np.cumsum(rng.normal(0, 0.01, (days, stocks)), axis=0))
+    return {"price_ary": closes.astype(np.float32), "tech_ary": rng.normal(size=(days, indicators * stocks))}
+
+
+@pytest.mark.parametrize("key", ["price_ary", "close_ary"])
+def test_elegantrls_arrays(key: str, tmp_path: Path) -> None:
+    arrays = _arrays()
+    closes, tech = arrays["price_ary"], arrays["tech_ary"]
+    np.savez_compressed(tmp_path / "market.npz", allow_pickle=False, **{key: closes, "tech_ary": tech})
+    bars = read_bars(tmp_path / "market.npz")
+    # In the order of the arrays: asset_2 before asset_10.
+    assert bars.symbols == tuple(f"asset_{k}" for k in range(11))
+    assert bars.dates[[0, 4, 5]].astype(str).tolist() == ["2000-01-03", "2000-01-07", "2000-01-10"]
+    for field in (OPEN, HIGH, LOW, CLOSE):
+        np.testing.assert_array_equal(bars.ohlcv[0, :, :, field], closes)
+    assert (bars.ohlcv[..., VOLUME] == 0).all()
+    assert list(bars.columns) == ["tech_0", "tech_1"]
+    np.testing.assert_array_equal(bars.columns["tech_0"][0], tech[:, :11])
+    np.testing.assert_array_equal(bars.columns["tech_1"][0], tech[:, 11:])
+
+
+def test_elegantrls_arrays_are_checked(tmp_path: Path) -> None:
+    def refused(what: str, arrays: dict[str, Any]) -> None:
+        np.savez(tmp_path / "market.npz", allow_pickle=False, **arrays)
+        with pytest.raises(MarketDataError, match=what) as caught:
+            read_bars(tmp_path / "market.npz")
+        assert str(tmp_path / "market.npz") in str(caught.value)
+
+    good = _arrays()
+    refused(r"missing arrays close_ary; it has \['tech_ary'\]", {"tech_ary": good["tech_ary"]})
+    refused(r"missing arrays tech_ary", {"price_ary": good["price_ary"]})
+    for tech in (good["tech_ary"][1:], good["tech_ary"][:, 1:], good["tech_ary"][:, 0]):
+        refused(r"are not \(T, K\) and \(T, I·K\)", good | {"tech_ary": tech})
+    good["price_ary"][5, 3] = 0
+    refused(r"symbol asset_3, date 2000-01-10, column open: non-positive price 0.0", good)
+
+
+def test_the_source_is_left_as_it_was(long_frame: pd.DataFrame) -> None:
+    before = long_frame.copy(deep=True)
+    bars = read_bars(long_frame)
+    bars.ohlcv.zero_()
+    pd.testing.assert_frame_equal(long_frame, before)
+
+
+REAL_FILES = {
+    "india_nifty109.parquet": (109, []),
+    "us_dow30.parquet": (30, []),
+    "nifty_indices.parquet": (14, []),
+    "us_news50.parquet": (49, ["sentiment", "news_flag"]),
+    "finrl_format_dow29.csv": (
+        29,
+        ["macd", "boll_ub", "boll_lb", "rsi_30", "cci_30", "dx_30", "close_30_sma", "close_60_sma"],
+    ),
+}
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+@pytest.mark.filterwarnings("ignore::vecenv.market.validation.MarketDataWarning")
+@pytest.mark.parametrize("name", REAL_FILES)
+def test_a_real_file_against_plain_pandas(name: str) -> None:
+    num_symbols, columns = REAL_FILES[name]
+    path = Path(os.environ["VECENV_DATA"]) / name
+    frame = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    frame = frame.rename(columns={"tic": "symbol"})
+    closes = frame.pivot(index="date", columns="symbol", values="close")
+    bars = read_bars(path)
+    assert len(bars.symbols) == num_symbols
+    assert list(bars.symbols) == sorted(frame["symbol"].unique())
+    assert bars.dates.astype(str).tolist() == [str(day) for day in closes.index]
+    assert int((~bars.listed).sum()) == int(closes.isna().sum().sum())
+    np.testing.assert_array_equal(bars.ohlcv[0, :, :, CLOSE], closes[list(bars.symbols)])
+    low, high = bars.ohlcv[0, ..., LOW], bars.ohlcv[0, ..., HIGH]
+    for field in (OPEN, CLOSE):
+        price = bars.ohlcv[0, ..., field][bars.listed[0]]
+        assert ((price >= low[bars.listed[0]]) & (price <= high[bars.listed[0]])).all()
+    assert list(bars.columns) == columns
+    for column in columns:
+        wide = frame.pivot(index="date", columns="symbol", values=column)[list(bars.symbols)]
+        np.testing.assert_array_equal(bars.columns[column][0], wide)
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+def test_a_quarter_of_a_million_rows_are_read_in_a_second_and_a_half() -> None:
+    path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            read_bars(path)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.5

@@ -1,0 +1,132 @@
+"""Turbulence against a plain pandas reference; gaps, late listings, flat symbols, causality."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from vecenv.market import turbulence as turbulence_module
+from vecenv.market.turbulence import turbulence
+
+LOOKBACK = 20
+
+
+def random_closes(seed: int, paths: int = 2, days: int = 90, symbols: int = 5) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shocks = torch.randn(paths, days, symbols, generator=generator, dtype=torch.float64)
+    market = torch.randn(paths, days, 1, generator=generator, dtype=torch.float64)
+    return 100.0 * (0.01 * (shocks + market)).cumsum(1).exp()
+
+
+def ragged(seed: int) -> tuple[Tensor, Tensor]:
+    """Closes with a late listing, a gap, an early end and a symbol that never lists."""
+    close = random_closes(seed)
+    listed = torch.ones_like(close, dtype=torch.bool)
+    listed[0, :30, 0] = False
+    listed[0, 45, 1] = False
+    listed[1, 60:, 2] = False
+    listed[:, :, 4] = False
+    return close.masked_fill(~listed, torch.nan), listed
+
+
+def reference(closes: pd.DataFrame, lookback: int) -> np.ndarray:
+    """FinRL's definition for one path, a day at a time, of the symbols without a missing return."""
+    returns = closes / closes.shift() - 1.0
+    values = np.zeros(len(closes))
+    for day in range(lookback + 1, len(closes)):
+        window = returns.iloc[day - lookback : day + 1].dropna(axis=1)
+        if window.shape[1] > 0:
+            deviation = window.iloc[-1] - window.iloc[:-1].mean()
+            inverse = np.linalg.pinv(np.atleast_2d(np.cov(window.iloc[:-1].T)), hermitian=True)
+            values[day] = deviation @ inverse @ deviation
+    return values
+
+
+def test_equals_reference_with_ragged_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+    close, listed = ragged(seed=1)
+    whole = turbulence(close, listed, LOOKBACK)
+    for path in range(len(close)):
+        expected = reference(pd.DataFrame(close[path].numpy()), LOOKBACK)
+        np.testing.assert_allclose(whole[path].numpy(), expected, rtol=1e-9, atol=1e-12)
+
+    monkeypatch.setattr(turbulence_module, "MAX_WINDOW_ELEMENTS", 1)
+    torch.testing.assert_close(turbulence(close, listed, LOOKBACK), whole, rtol=1e-12, atol=1e-12)
+
+
+def test_more_symbols_than_days() -> None:
+    close = random_closes(seed=2, paths=1, days=40, symbols=30)
+    values = turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK)
+    expected = reference(pd.DataFrame(close[0].numpy()), LOOKBACK)
+    np.testing.assert_allclose(values[0].numpy(), expected, rtol=1e-6)
+
+
+def test_starts_when_the_window_is_full() -> None:
+    close = random_closes(seed=3)
+    values = turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK)
+    assert (values[:, : LOOKBACK + 1] == 0.0).all()
+    assert (values[:, LOOKBACK + 1 :] > 0.0).all()
+
+
+def test_no_symbol_with_a_full_window_is_zero() -> None:
+    close = random_closes(seed=4)
+    listed = torch.ones_like(close, dtype=torch.bool)
+    listed[:, ::LOOKBACK] = False
+    assert (turbulence(close, listed, LOOKBACK) == 0.0).all()
+    assert (turbulence(close[:, : LOOKBACK + 1], listed[:, : LOOKBACK + 1], LOOKBACK) == 0.0).all()
+
+
+def test_flat_symbol_changes_nothing() -> None:
+    close = random_closes(seed=5)
+    with_flat = torch.cat([close, torch.full_like(close[..., :1], 103.3)], -1)
+    torch.testing.assert_close(
+        turbulence(with_flat, torch.ones_like(with_flat, dtype=torch.bool), LOOKBACK),
+        turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK),
+    )
+
+
+def test_bars_after_a_day_change_nothing_up_to_it() -> None:
+    close, listed = ragged(seed=6)
+    other, day = random_closes(seed=7), 50
+    changed = torch.cat([close[:, : day + 1], other[:, day + 1 :]], 1)
+    changed_listed = torch.cat([listed[:, : day + 1], torch.ones_like(listed[:, day + 1 :])], 1)
+
+    before = turbulence(close, listed, LOOKBACK)
+    after = turbulence(changed, changed_listed, LOOKBACK)
+
+    assert torch.equal(after[:, : day + 1], before[:, : day + 1])
+    assert not torch.equal(after, before)
+
+
+def test_bad_arguments() -> None:
+    close = random_closes(seed=8)
+    listed = torch.ones_like(close, dtype=torch.bool)
+    with pytest.raises(ValueError, match="got 1"):
+        turbulence(close, listed, lookback=1)
+    with pytest.raises(ValueError, match=r"\(2, 89, 5\)"):
+        turbulence(close, listed[:, 1:])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_same_on_gpu() -> None:
+    close, listed = ragged(seed=9)
+    values = turbulence(close.cuda(), listed.cuda(), LOOKBACK)
+    assert values.is_cuda
+    torch.testing.assert_close(values.cpu(), turbulence(close, listed, LOOKBACK), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+def test_equals_column_of_finrl_file() -> None:
+    """On the file's last days, which alone have a year of returns before them in the file."""
+    table = pd.read_csv(Path(os.environ["VECENV_DATA"]) / "finrl_format_dow29.csv")
+    close = torch.tensor(table.pivot(index="date", columns="tic", values="close").to_numpy())[None]
+    expected = table.groupby("date").turbulence.first().to_numpy()
+    values = turbulence(close, torch.ones_like(close, dtype=torch.bool))[0].numpy()
+    np.testing.assert_allclose(values[253:], expected[253:], rtol=1e-6)

@@ -1,0 +1,227 @@
+"""The fast door: one compiled step, replayed T times, fills preallocated (N, T, ...) tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.engine import Rows, leaves, random_action, with_leaves
+from vecenv.env import VecEnv
+from vecenv.random import EpisodeKey, episode_key
+
+ALIGNMENT = 16
+"""Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
+
+
+class Policy(Protocol):
+    """A policy as the fused step sees it: a pure function of tensors.
+
+    Attributes:
+        parameters: tensors that may change between rollouts, such as weights.
+        extras: names, shapes and dtypes of what `act` returns beside the action.
+    """
+
+    parameters: list[Tensor]
+    extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+    def act(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
+        """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
+        ...
+
+
+class FusedCollector:
+    """Collects rollouts with observation, action, reward and flags of every step.
+
+    A row that ends starts its next episode at the next step; the state in which it ended stays in the buffers, so that
+    `final_observations` can rebuild the observation that the agent did not get to act on. Buffers are reused: the
+    tensordict of one rollout is overwritten by the next.
+
+    Args:
+        env: the environment, whose rows go on from where they are.
+        policy: None draws random actions, ``"given"`` takes them from `actions`.
+        num_steps: steps per rollout and sub-environment, T.
+        total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
+        store_observations: keep the (N, T, D) observations; without them a policy cannot be given.
+        mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``; by default what ``env`` was made with, as one
+            graph of T steps on a CUDA device.
+
+    Raises:
+        ValueError: an argument is out of range or the mode does not fit the device.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        policy: Policy | str | None = None,
+        num_steps: int = 64,
+        total_frames: int = -1,
+        store_observations: bool = True,
+        mode: str | None = None,
+    ) -> None:
+        if num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+        if isinstance(policy, str) and policy != "given":
+            raise ValueError(f"policy must be None, 'given' or a policy, got {policy!r}")
+        if policy is not None and policy != "given" and not store_observations:
+            raise ValueError("a policy needs the observations")
+        on_cuda = env.device.type == "cuda"
+        self.mode = mode or (("cuda_graph" if on_cuda else "compiled") if env.compiled else "eager")
+        if self.mode not in ("compiled", "eager", "cuda_graph") or (self.mode == "cuda_graph" and not on_cuda):
+            raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
+        self.env, self.policy = env, policy
+        self.num_steps, self.total_frames = num_steps, total_frames
+        self._allocate(store_observations)
+        self._call: InPlaceCall | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def _allocate(self, store_observations: bool) -> None:
+        """Lay out the buffers, time-major, and the arguments of every step."""
+        env, steps = self.env, self.num_steps
+        num_envs, device = env.num_envs, env.device
+
+        def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
+            return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
+
+        self._row_buffers = [
+            buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)
+        ]
+        self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
+        self.reward = buffer(dtype=env.reward_dtype)
+        self.terminated, self.truncated = buffer(dtype=torch.bool), buffer(dtype=torch.bool)
+        self.extras = {}
+        if self.policy is not None and self.policy != "given":
+            self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
+        self.observation: Tensor | None = None
+        blocks: list[Tensor] = []
+        if store_observations:
+            widths = env.block_widths
+            lead = -sum(widths[:-1]) % ALIGNMENT
+            padded = -(-(lead + sum(widths)) // ALIGNMENT) * ALIGNMENT
+            storage = buffer(padded)
+            self.observation = storage[..., lead : lead + sum(widths)]
+            blocks = list(self.observation.split(widths, dim=-1))
+
+        shared = [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs]
+        own_actions = self.policy == "given"
+        parameters = self.policy.parameters if self.extras or not (own_actions or self.policy is None) else []
+        self._inputs, self._outputs = [], []
+        for step in range(steps):
+            rows = [leaf[step] for leaf in self._row_buffers]
+            given = [self.actions[step]] if own_actions else []
+            self._inputs.append([*shared, *parameters, *rows, *given])
+            results = [leaf[step + 1] for leaf in self._row_buffers]
+            results += [self.reward[step], self.terminated[step], self.truncated[step]]
+            results += [block[step] for block in blocks]
+            results += [] if own_actions else [self.actions[step], *(extra[step] for extra in self.extras.values())]
+            self._outputs.append(results)
+
+    def _step(self, *tensors: Tensor) -> list[Tensor]:
+        """One fused step: restart what is done, observe, act, step."""
+        env = self.env
+        remaining = list(tensors)
+
+        def take(count: int) -> list[Tensor]:
+            taken = remaining[:count]
+            del remaining[:count]
+            return taken
+
+        seed, env_ids, start_ids = take(3)
+        bound = env.engine.bind(take(len(env.engine.inputs)))
+        given = self.policy == "given"
+        parameters = take(len(self.policy.parameters)) if not given and self.policy is not None else []
+        rows = bound.restart_done(with_leaves(env.rows, take(len(self._row_buffers))), seed, start_ids)
+        blocks = bound.observe(rows) if self.observation is not None else ()
+        acted: tuple[Tensor, ...]
+        if given:
+            action, acted = remaining[0], ()
+        elif self.policy is None:
+            action = random_action(env.scenario.action_spec, episode_key(seed, env_ids, rows.episode), rows.elapsed)
+            acted = (action,)
+        else:
+            key = episode_key(seed, env_ids, rows.episode)
+            acted = self.policy.act(parameters, torch.cat(blocks, dim=-1), key, rows.elapsed)
+            action = acted[0]
+        outcome = bound.step(rows, action)
+        return [
+            *leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *blocks, *acted,
+        ]
+
+    def _prepare(self) -> None:
+        """Compile and, on CUDA, capture. Does not advance the environment."""
+        if self.mode == "eager":
+            self._call = eager_in_place(self._step)
+            return
+        self._call = compile_in_place(self._step, self._inputs[0], self._outputs[0])
+        if self.mode == "cuda_graph":
+            self._replay()
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._replay()
+
+    def _replay(self) -> None:
+        assert self._call is not None
+        for inputs, outputs in zip(self._inputs, self._outputs, strict=True):
+            self._call(inputs, outputs)
+
+    @torch.no_grad()
+    def rollout(self) -> TensorDict:
+        """Advance every row by T steps and return the batch. Batch size: [N, T]."""
+        if self._call is None:
+            self._prepare()
+        for buffer, leaf in zip(self._row_buffers, leaves(self.env.rows), strict=True):
+            buffer[0].copy_(leaf)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._replay()
+        # Copies: the environment may be stepped, saved or collected by another before the next rollout.
+        self.env.rows = with_leaves(self.env.rows, [buffer[-1].clone() for buffer in self._row_buffers])
+        return self.batch()
+
+    def batch(self) -> TensorDict:
+        """Return the buffers as a tensordict of views. Batch size: [N, T]."""
+        entries = {"action": self.actions, **self.extras}
+        if self.observation is not None:
+            entries["observation"] = self.observation
+        done = self.terminated | self.truncated
+        following = {
+            "reward": self.reward, "terminated": self.terminated, "truncated": self.truncated, "done": done,
+        }
+        shape = [self.env.num_envs, self.num_steps]
+        batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=shape)
+        batch["next"] = TensorDict(
+            {name: entry.transpose(0, 1).unsqueeze(-1) for name, entry in following.items()}, batch_size=shape
+        )
+        return batch
+
+    def rows(self, after: bool = True) -> Rows:
+        """Return the rows after (or before) every step, not reset. Batch: (T, N)."""
+        part = slice(1, None) if after else slice(None, -1)
+        tensors = [buffer[part] for buffer in self._row_buffers]
+        return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
+
+    @torch.no_grad()
+    def final_observations(self, step: Tensor, env: Tensor) -> Tensor:
+        """Rebuild the observations after given steps, before any reset.
+
+        Args:
+            step: steps of the rollout. Shape: (M,).
+            env: rows. Shape: (M,).
+
+        Returns:
+            Shape: (M, D).
+        """
+        tensors = [buffer[step + 1, env] for buffer in self._row_buffers]
+        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), env)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        frames = 0
+        while self.total_frames < 0 or frames < self.total_frames:
+            yield self.rollout()
+            frames += self.num_steps * self.env.num_envs
+

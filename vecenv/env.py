@@ -1,0 +1,210 @@
+"""The standard door: a TorchRL environment over the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorClass, TensorDict, TensorDictBase
+from torch import Tensor
+from torchrl.data import Binary, Composite, Unbounded
+from torchrl.envs import EnvBase
+
+from vecenv.compiling import InPlaceCall, compile_in_place
+from vecenv.engine import BoundEngine, Engine, Outcome, Rows, leaves, select_rows, with_leaves
+from vecenv.market.tape import MarketTape
+from vecenv.scenario import Scenario
+
+
+class VecEnv(EnvBase):
+    """N sub-environments of one scenario, batch size [N].
+
+    A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with reward
+    0. The fused collector is the fast door; both use the same functions.
+
+    Args:
+        scenario: the rules and the market.
+        num_envs: number of sub-environments, N.
+        seed: names all episodes together with the ids; in [0, 2^63).
+        device: where all tensors live.
+        compile: compile steps.
+        params: parameters that differ per sub-environment, each with a leading dimension of N.
+        env_ids: identity of each row in random draws; row numbers by default. Shape: (N,).
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        num_envs: int,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        compile: bool = True,
+        params: Mapping[str, Tensor] | None = None,
+        env_ids: Tensor | None = None,
+    ) -> None:
+        super().__init__(device=torch.device(device), batch_size=torch.Size([num_envs]))
+        scenario.to(device)
+        if params:
+            scenario.randomise(params, num_envs)
+        self.scenario, self.compiled = scenario, compile
+        self.engine = Engine(scenario, num_envs)
+        self.num_envs = num_envs
+        ids = torch.arange(num_envs) if env_ids is None else env_ids
+        if ids.shape != (num_envs,):
+            raise ValueError(f"env_ids must have shape ({num_envs},), got {tuple(ids.shape)}")
+        self.env_ids = ids.to(self.device, torch.int64)
+        self.start_ids = self.env_ids.clone()
+        self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._call: InPlaceCall | None = None
+        self._set_seed(seed)
+        self._make_specs()
+
+    @property
+    def _bound(self) -> BoundEngine:
+        return self.engine.bound()
+
+    def _make_specs(self) -> None:
+        """Derive the specs from one eager step."""
+        blocks = self._bound.observe(self.rows)
+        self.block_widths = [block.shape[-1] for block in blocks]
+        shape, flag = self.batch_size, (*self.batch_size, 1)
+        self.observation_spec = Composite(
+            observation=Unbounded((*shape, sum(self.block_widths)), device=self.device), shape=shape
+        )
+        self.action_spec = self.scenario.action_spec.expand(*shape, *self.scenario.action_spec.shape)
+        action = self.action_spec.zero()
+        self.reward_dtype = self._bound.step(self.rows, action).reward.dtype
+        self.reward_spec = Unbounded(flag, dtype=self.reward_dtype, device=self.device)
+        names = ("done", "terminated", "truncated")
+        self.done_spec = Composite(
+            {name: Binary(1, flag, dtype=torch.bool, device=self.device) for name in names}, shape=shape
+        )
+
+    @property
+    def state(self) -> TensorClass:
+        """State of the scenario. Batch: [N]."""
+        return self.rows.state
+
+    @property
+    def market(self) -> MarketTape:
+        """The market of a task that trades on one."""
+        return self.scenario.tape  # type: ignore[attr-defined]
+
+    def grade(self) -> Tensor:
+        """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
+        return self._bound.grade(self.rows)
+
+    def info(self) -> dict[str, Tensor]:
+        """Return what a person wants to know of each episode, money in currency. Shape of each: (N, ...)."""
+        return self._bound.info(self.rows)
+
+    def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
+        """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""
+        return torch.cat(self._bound.of_rows(env).observe(rows), dim=-1)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Name the episodes anew and start the first of each row."""
+        if seed is None or not 0 <= seed < 1 << 63:
+            raise ValueError(f"seed must be in [0, 2^63), got {seed}")
+        self.seed_tensor.fill_(seed)
+        self.rows = self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids))
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
+        """Start the next episode of all rows, or of those that ``"_reset"`` marks."""
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        chosen = fresh if mask is None else mask.reshape(self.num_envs)
+        # A row that has not moved yet is at the start of the episode that a reset would give it.
+        episode = self.rows.episode + (self.rows.elapsed > 0)
+        start = self._bound.start(self.seed_tensor, self.start_ids, episode)
+        self.rows = select_rows(chosen, start, self.rows)
+        return self._observation().update(self._flags(self.rows.done, torch.zeros_like(self.rows.done)))
+
+    def _observation(self) -> TensorDict:
+        observation = torch.cat(self._bound.observe(self.rows), dim=-1)
+        return TensorDict({"observation": observation}, batch_size=self.batch_size, device=self.device)
+
+    def _flags(self, terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
+        flags = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
+        return {name: flag.unsqueeze(-1) for name, flag in flags.items()}
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        """Advance the rows that are neither done nor left out by ``"_step"``."""
+        stepped = ~self.rows.done
+        mask = tensordict.get("_step", None)
+        if mask is not None:
+            stepped = stepped & mask.reshape(self.num_envs)
+        outcome = self._advance(tensordict.get("action"))
+        before = self.rows
+        self.rows = select_rows(stepped, outcome.rows, before)
+        bound = self._bound
+        terminated = torch.where(stepped, outcome.terminated, bound.terminated(before) & before.done)
+        truncated = torch.where(stepped, outcome.truncated, before.done & ~terminated)
+        reward = torch.where(stepped, outcome.reward, 0.0).unsqueeze(-1)
+        return self._observation().update({"reward": reward, **self._flags(terminated, truncated)})
+
+    def _advance(self, action: Tensor) -> Outcome:
+        """Return the outcome of stepping every row, compiled if asked for."""
+        if not self.compiled:
+            return self._bound.step(self.rows, action)
+        inputs = [*self.engine.inputs, *leaves(self.rows), action]
+        flag = self.rows.done
+        outputs = [torch.empty_like(leaf) for leaf in leaves(self.rows)]
+        outputs += [torch.empty_like(flag, dtype=self.reward_dtype), torch.empty_like(flag), torch.empty_like(flag)]
+        if self._call is None:
+
+            def function(*tensors: Tensor) -> list[Tensor]:
+                count = len(self.engine.inputs)
+                rows = with_leaves(self.rows, tensors[count:-1])
+                outcome = self.engine.bind(list(tensors[:count])).step(rows, tensors[-1])
+                return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated]
+
+            self._call = compile_in_place(function, inputs, outputs)
+        self._call(inputs, outputs)
+        *new_rows, reward, terminated, truncated = outputs
+        return Outcome(with_leaves(self.rows, new_rows), reward, terminated, truncated)
+
+    def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:
+        """Start episodes in which each group of ``group_size`` rows shares path, start and length.
+
+        Raises:
+            ValueError: the groups do not fill the rows exactly.
+        """
+        if num_groups * group_size != self.num_envs:
+            raise ValueError(f"{num_groups} groups of {group_size} do not make {self.num_envs} sub-environments")
+        self.start_ids.copy_(torch.arange(self.num_envs, device=self.device) // group_size)
+        self._set_seed(seed)
+        return self._observation()
+
+    def copy_rows(self, src: Tensor, dst: Tensor) -> None:
+        """Make rows ``dst`` copies of rows ``src``, to branch from them. Shape of both: (M,)."""
+        for leaf in leaves(self.rows):
+            leaf[dst] = leaf[src]
+        self.start_ids[dst] = self.start_ids[src]
+
+    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return everything that the rest of a run depends on."""
+        return {
+            "scenario": {"name": self.scenario.name, "version": self.scenario.version},
+            "seed": self.seed_tensor.clone(),
+            "env_ids": self.env_ids.clone(),
+            "start_ids": self.start_ids.clone(),
+            "rows": [leaf.clone() for leaf in leaves(self.rows)],
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """Go on from a `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: it is of another scenario, version or number of sub-environments.
+        """
+        own = {"name": self.scenario.name, "version": self.scenario.version}
+        if state_dict["scenario"] != own:
+            raise ValueError(f"state of {state_dict['scenario']} does not fit {own}")
+        if len(state_dict["env_ids"]) != self.num_envs:
+            raise ValueError(f"state of {len(state_dict['env_ids'])} rows does not fit {self.num_envs}")
+        self.seed_tensor.copy_(state_dict["seed"])
+        self.env_ids.copy_(state_dict["env_ids"])
+        self.start_ids.copy_(state_dict["start_ids"])
+        self.rows = with_leaves(self.rows, [leaf.to(self.device) for leaf in state_dict["rows"]])

@@ -1,0 +1,1 @@
+"""Pure functions of one sub-environment; the engine batches them."""

@@ -1,0 +1,204 @@
+"""From an agent's wish to filled orders: prices, sells first, buys rationed by cash."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.money import RATIO_STEPS, Money
+
+
+class Prices(NamedTuple):
+    """Prices of one day in ticks.
+
+    Attributes:
+        fill: price before slippage. Shape: (K,).
+        buy: paid for a share. Shape: (K,).
+        sell: received for a share. Shape: (K,).
+        commission: rate on the traded value, 0 where it is part of the prices. Shape: (), float64.
+    """
+
+    fill: Tensor
+    buy: Tensor
+    sell: Tensor
+    commission: Tensor
+
+
+class Fills(NamedTuple):
+    """What an account looks like after its orders.
+
+    Attributes:
+        cash: ticks. Shape: ().
+        holdings: shares. Shape: (K,).
+        bought: shares bought. Shape: (K,).
+        traded: value bought plus value sold at trade prices, ticks. Shape: ().
+        commissions: ticks. Shape: ().
+    """
+
+    cash: Tensor
+    holdings: Tensor
+    bought: Tensor
+    traded: Tensor
+    commissions: Tensor
+
+
+def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission: Tensor) -> Prices:
+    """Move the fill price against the trader by slippage and, where it is given per symbol, commission.
+
+    Args:
+        money: arithmetic.
+        fill: fill price in ticks. Shape: (K,).
+        slippage: rate, () or (K,), float32; None for none.
+        commission: rate, () or (K,), float64.
+    """
+    surcharges = [] if slippage is None else [slippage]
+    if commission.ndim == 1:
+        surcharges.append(commission.to(torch.float32))
+    buy = sell = fill
+    for rate in surcharges:
+        single = money.dtype if not money.whole_shares else torch.float32
+        amount = money.rounded_up(fill.to(single) * rate.to(single)).to(fill.dtype)
+        buy, sell = buy + amount, sell - amount
+    if surcharges:
+        sell = sell.clamp(min=0.0)
+    per_trade = commission if commission.ndim == 0 else torch.zeros_like(commission[0])
+    return Prices(fill, buy, sell, per_trade)
+
+
+def wanted_shares(money: Money, action: Tensor, hmax: Tensor, dead_zone: Tensor | None) -> Tensor:
+    """Turn actions in [-1, 1] into signed share orders of at most ``hmax``. Shape: (K,)."""
+    single = torch.float32 if money.whole_shares else money.dtype
+    order = money.rounded_down(action.to(single) * hmax.to(single)).to(money.dtype)
+    return order if dead_zone is None else torch.where(action.abs() <= dead_zone, 0.0, order)
+
+
+def wanted_weights(
+    money: Money, action: Tensor, value: Tensor, holdings: Tensor, prices: Prices, surcharge: Tensor, dead_zone: Tensor | None
+) -> Tensor:
+    """Turn target portfolio weights into signed share orders.
+
+    Args:
+        money: arithmetic.
+        action: weights; negative ones count as 0, and a sum above 1 is scaled down to 1. Shape: (K,).
+        value: portfolio value in ticks. Shape: ().
+        holdings: Shape: (K,).
+        prices: of the day.
+        surcharge: 1 + commission + slippage, float64. Shape: () or (K,).
+        dead_zone: orders worth at most this share of the value are dropped; None for none. Shape: ().
+    """
+    weights = action.clamp(min=0.0)
+    precision = torch.float64 if money.whole_shares else money.dtype
+    if money.whole_shares:
+        # Integers in float32 sum exactly in any order.
+        steps = torch.floor(weights.to(torch.float32) * RATIO_STEPS)
+        total = steps.sum(-1)
+        steps = torch.where(total > RATIO_STEPS, torch.floor(steps.double() * RATIO_STEPS / total.double()), steps.double())
+        weights = steps / RATIO_STEPS
+    else:
+        weights = weights / weights.sum(-1).clamp(min=1.0)
+    price = prices.fill.to(precision) * surcharge.to(precision)
+    if money.whole_shares:
+        price = torch.ceil(price)
+    budget = weights.to(precision) * value.to(precision)
+    budget = torch.floor(budget) if money.whole_shares else budget
+    target = torch.where(price > 0, budget / torch.where(price > 0, price, 1.0), 0.0)
+    order = (torch.floor(target) if money.whole_shares else target).to(money.dtype) - holdings
+    if dead_zone is None:
+        return order
+    worth = order.abs().to(precision) * prices.fill.to(precision)
+    return torch.where(worth <= dead_zone.to(precision) * value.to(precision), 0.0, order)
+
+
+def ration_pro_rata(
+    money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor, max_shares: int | None
+) -> Tensor:
+    """Scale buy orders by one ratio so that they and their commission cost at most ``available``. Shape: (K,)."""
+    cost = money.total(wanted, price, max_shares)
+    need = cost + money.commission(cost, commission)
+    ratio = money.ratio(available, need)
+    return money.rounded_down(wanted * ratio)
+
+
+def ration_by_size(money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor) -> Tensor:
+    """Serve buy orders one after the other, largest first, ties by position: FinRL's rule. Shape: (K,)."""
+    budget = _affordable(money, available, commission)
+    order = torch.sort(wanted, descending=True, stable=True).indices
+    sorted_wanted, sorted_price = wanted[order].double(), price[order].double()
+    served = []
+    for rank in range(wanted.shape[-1]):
+        most = budget / torch.where(sorted_price[rank] > 0, sorted_price[rank], 1.0)
+        most = torch.floor(most) if money.whole_shares else most
+        shares = torch.minimum(sorted_wanted[rank], most)
+        budget = budget - shares * sorted_price[rank]
+        served.append(shares)
+    return torch.zeros_like(wanted).scatter(-1, order, torch.stack(served, dim=-1).to(wanted.dtype))
+
+
+def _affordable(money: Money, cash: Tensor, commission: Tensor) -> Tensor:
+    """Return the largest value that cash pays together with its commission, in float64. Shape: ()."""
+    value = cash.double() / (1.0 + commission.double())
+    if not money.whole_shares:
+        return value
+    # The quotient is within a tick of the answer; try the tick above, then the one below.
+    value = torch.floor(value) + 1.0
+    for _ in range(2):
+        cost = value + torch.ceil(value * commission.double())
+        value = torch.where(cost > cash.double(), value - 1.0, value)
+    return value.clamp(min=0.0)
+
+
+def buy(
+    money: Money, cash: Tensor, shares: Tensor, prices: Prices, max_shares: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pay for shares that cash covers; return cash, value and commission. Shape of each: ()."""
+    value = money.total(shares, prices.buy, max_shares)
+    left = cash - value
+    fee = torch.minimum(money.commission(value, prices.commission), left)
+    if not money.whole_shares:
+        # Over real numbers the ratio makes ends meet up to a rounding error, which must not become debt.
+        fee, left = fee.clamp(min=0.0), left.clamp(min=0.0)
+        return (left - fee).clamp(min=0.0), value, fee
+    return left - fee, value, fee
+
+
+def sell(
+    money: Money, cash: Tensor, shares: Tensor, prices: Prices, max_shares: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Receive the proceeds less commission; return cash, value and commission. Shape of each: ()."""
+    value = money.total(shares, prices.sell, max_shares)
+    fee = money.commission(value, prices.commission)
+    return cash + value - fee, value, fee
+
+
+def execute_long_only(
+    money: Money,
+    cash: Tensor,
+    holdings: Tensor,
+    order: Tensor,
+    prices: Prices,
+    by_size: bool,
+    max_shares: int | None,
+) -> Fills:
+    """Sell at most what is held, then buy what cash covers.
+
+    Args:
+        money: arithmetic.
+        cash: ticks. Shape: ().
+        holdings: shares, not negative. Shape: (K,).
+        order: wanted shares, positive to buy. Shape: (K,).
+        prices: of the day.
+        by_size: serve buys one after the other instead of pro rata.
+        max_shares: bound of one order, where there is a small one.
+    """
+    order = torch.maximum(order, -holdings)
+    wanted = order.clamp(min=0.0)
+    sold = wanted - order
+    cash, sold_value, sell_fee = sell(money, cash, sold, prices, max_shares)
+    if by_size:
+        bought = ration_by_size(money, wanted, prices.buy, prices.commission, cash)
+    else:
+        bought = ration_pro_rata(money, wanted, prices.buy, prices.commission, cash, max_shares)
+    cash, bought_value, buy_fee = buy(money, cash, bought, prices, max_shares)
+    return Fills(cash, holdings + (bought - sold), bought, sold_value + bought_value, sell_fee + buy_fee)

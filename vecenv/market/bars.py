@@ -1,0 +1,39 @@
+"""Aligned raw bars: what every market source produces and every tape is built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Daily bars of several symbols, aligned by date, before indicators and carrying.
+
+    Attributes:
+        symbols: names of the K symbols.
+        dates: numpy ``datetime64[D]``, strictly increasing. Shape: (T,).
+        ohlcv: float64 open, high, low, close, volume; NaN where the symbol has no bar on that
+            date. Shape: (P, T, K, 5), P paths that share dates and symbols.
+        columns: further numeric columns per symbol and day (fundamentals, factors, scores,
+            precomputed indicators); NaN where missing. Shape of each: (P, T, K).
+        context: numeric series of the whole market (``vix``, ``turbulence``). Shape of each: (P, T).
+        source: where the bars came from, for messages.
+    """
+
+    symbols: tuple[str, ...]
+    dates: np.ndarray
+    ohlcv: Tensor
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    context: dict[str, Tensor] = field(default_factory=dict)
+    source: str = "bars"
+
+    @property
+    def listed(self) -> Tensor:
+        """Whether a symbol has a bar on a day. Shape: (P, T, K), bool."""
+        return ~torch.isnan(self.ohlcv[..., CLOSE])

@@ -1,0 +1,56 @@
+"""Conversion of daily bars between FinRL's long CSV and long Parquet, without loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from vecenv.market.long_table import MarketSource, load_table, source_name
+from vecenv.market.sources import adjust_prices
+from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_ranges, warn_of_splits
+
+
+def convert(source: MarketSource, target_path: str | Path) -> int:
+    """Write daily bars as FinRL's CSV or as Parquet, told by the target's suffix.
+
+    Parquet holds ``date, symbol, open, high, low, close, volume``, the further columns and the context,
+    sorted by symbol and date. CSV is FinRL's long format, sorted by date and symbol: an unnamed column
+    with the number of the day, ``date, tic, open, high, low, close, volume, day`` (the day of the week,
+    Monday 0), the further columns, ``vix`` and ``turbulence``. Values are those of the source, before
+    any adjustment, so that a round trip gives them back.
+
+    Args:
+        source: any source of ``vecenv.market.sources.read_bars``.
+        target_path: file to write, ``.csv`` or ``.parquet``; its folder must be there.
+
+    Returns:
+        Number of rows written.
+
+    Raises:
+        MarketDataError: for a fault in the source, or an unknown suffix or folder of the target.
+    """
+    target, name = Path(target_path), source_name(source)
+    suffix = target.suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise MarketDataError(f"{target}: unknown extension {suffix or '(none)'}; known are .csv, .parquet")
+    if not target.parent.is_dir():
+        raise MarketDataError(f"{target}: there is no folder {target.parent}")
+    table = load_table(source)
+    adjusted = adjust_prices(table, name)
+    check_ranges(adjusted, name)
+    warn_of_splits(adjusted, name)
+    others = [column for column in table.columns if column not in ("date", "symbol", *OHLCV, *CONTEXT)]
+    order = ["date", "symbol", *OHLCV, *others, *[column for column in CONTEXT if column in table]]
+    if suffix == ".parquet":
+        table[order].to_parquet(target, index=False)
+    else:
+        _finrl_table(table[order]).to_csv(target)
+    return len(table)
+
+
+def _finrl_table(table: pd.DataFrame) -> pd.DataFrame:
+    """The long table in FinRL's format; the index counts the days."""
+    finrl = table.rename(columns={"symbol": "tic"}).sort_values(["date", "tic"])
+    finrl.insert(list(finrl.columns).index("volume") + 1, "day", finrl["date"].dt.day_of_week)
+    return finrl.set_index(pd.factorize(finrl["date"])[0])

@@ -1,0 +1,104 @@
+"""Daily bars from Yahoo Finance through yfinance, an optional dependency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from vecenv.market.long_table import load_table
+from vecenv.market.validation import OHLCV, PRICES, MarketDataError, check_ranges, warn_of_splits
+
+INTERVALS = ("1d", "1wk", "1mo")
+
+_DOW30 = """
+    AAPL AMGN AMZN AXP BA CAT CRM CSCO CVX DIS GS HD HON IBM JNJ JPM KO MCD MMM MRK MSFT NKE NVDA PG SHW TRV
+    UNH V VZ WMT
+"""
+_NIFTY25 = """
+    RELIANCE INFY TCS HDFCBANK SBIN ICICIBANK BHARTIARTL ITC KOTAKBANK LT AXISBANK BAJFINANCE SUNPHARMA
+    TITAN HINDUNILVR HCLTECH WIPRO NTPC POWERGRID ADANIENT TATASTEEL JSWSTEEL COALINDIA ONGC MARUTI
+"""
+_NIFTY50_ONLY = """
+    ADANIPORTS APOLLOHOSP ASIANPAINT BAJAJ-AUTO BAJAJFINSV BEL CIPLA DRREDDY EICHERMOT ETERNAL GRASIM
+    HDFCLIFE HINDALCO INDIGO JIOFIN M&M MAXHEALTH NESTLEIND SBILIFE SHRIRAMFIN TATACONSUM TECHM TMPV TRENT
+    ULTRACEMCO
+"""
+
+# Yahoo's names. dow30: the index since 2024-11-08; nifty25: the symbols of the trading tiers, in their
+# order; nifty50: the index since 2025-09-30, the tiers' symbols first.
+UNIVERSES: dict[str, tuple[str, ...]] = {
+    "dow30": tuple(_DOW30.split()),
+    "nifty25": tuple(f"{symbol}.NS" for symbol in _NIFTY25.split()),
+    "nifty50": tuple(f"{symbol}.NS" for symbol in (_NIFTY25 + _NIFTY50_ONLY).split()),
+}
+
+_SOURCE = "Yahoo Finance"
+
+
+def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d") -> pd.DataFrame:
+    """Download bars adjusted for splits and dividends.
+
+    Args:
+        symbols: Yahoo's names of the symbols, as in ``UNIVERSES``.
+        start: first day, YYYY-MM-DD, inclusive.
+        end: last day, YYYY-MM-DD, inclusive.
+        interval: ``1d``, ``1wk`` or ``1mo``.
+
+    Returns:
+        Long table with the columns ``date, symbol, open, high, low, close, volume``, checked, sorted by
+        symbol (in the order given) and date.
+
+    Raises:
+        ImportError: where yfinance is not installed.
+        MarketDataError: for an unknown interval, a symbol without data, or bars that fail a check.
+    """
+    if interval not in INTERVALS:
+        raise MarketDataError(f"unknown interval {interval}; known are {', '.join(INTERVALS)}")
+    try:
+        import yfinance
+    except ImportError as error:
+        raise ImportError("fetching needs yfinance: pip install 'vecenv[data]'") from error
+    days = pd.to_datetime(pd.Series([start, end]), format="ISO8601", errors="coerce")
+    if days.isna().any() or days[0] > days[1]:
+        raise MarketDataError(f"no span from {start} to {end}: two dates YYYY-MM-DD in order are needed")
+    frame = yfinance.download(
+        list(symbols),
+        start=str(days[0].date()),
+        # Yahoo leaves the last day out.
+        end=str((days[1] + pd.Timedelta(days=1)).date()),
+        interval=interval,
+        auto_adjust=True,
+        progress=False,
+    )
+    return long_from_yahoo(frame, symbols)
+
+
+def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str]) -> pd.DataFrame:
+    """Bring yfinance's wide frame into the long form of ``fetch_bars``.
+
+    Args:
+        frame: result of ``yfinance.download``: dates as the index, columns of two levels named ``Price``
+            and ``Ticker`` in either order; a symbol without data is absent or all NaN.
+        symbols: the symbols asked for.
+
+    Returns:
+        Long table, as described in ``fetch_bars``.
+
+    Raises:
+        MarketDataError: naming the symbols without data, or the first fault of the bars.
+    """
+    # yfinance asks in capitals and answers so.
+    given = {symbol.upper(): symbol for symbol in symbols}
+    prices = pd.DataFrame({"ticker": []})
+    if frame is not None and len(frame):
+        rows = frame.rename_axis(index="date").stack("Ticker", future_stack=True).reset_index()
+        prices = rows.rename(columns=str.lower).dropna(subset=PRICES, how="all")
+    absent = [symbol for ticker, symbol in given.items() if ticker not in set(prices["ticker"])]
+    if absent:
+        raise MarketDataError(f"{_SOURCE}: no data for {', '.join(absent)}")
+    table = prices.assign(symbol=prices["ticker"].map(given))[["date", "symbol", *OHLCV]]
+    table = load_table(table, list(symbols), name=_SOURCE)
+    check_ranges(table, _SOURCE)
+    warn_of_splits(table, _SOURCE)
+    return table

@@ -1,0 +1,221 @@
+"""Technical indicators of daily bars, in batch over the days of all symbols and paths at once.
+
+An indicator is a plain function of bars (P, T, K, 5) that gives values (P, T, K) and reads no bar
+after the day of the value. ``compute_indicators`` alone knows that symbols list on different days:
+it moves each symbol's first bar to day 0, calls the functions, and moves the values back.
+
+Warm-up: a window indicator is used once its window is full. An exponential mean has normalised
+weights and is used once it has seen its span, 2/alpha - 1 bars (N for EMA(N), 2N - 1 for Wilder's
+average over N): the bars that a longer history would add weigh less than e⁻² = 13.5% by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
+from vecenv.market.finrl_indicators import (
+    bollinger_band,
+    close_mean,
+    commodity_channel_index,
+    directional_index,
+    macd,
+    relative_strength_index,
+)
+from vecenv.market.rolling import lagged, ratio, rolling_mean, rolling_mean_std, span_mean
+
+TRADING_DAYS_PER_YEAR = 252
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """A function of bars and the days it needs.
+
+    Attributes:
+        function: maps bars (P, T, K, 5), each symbol listed from day 0, to values (P, T, K).
+        warmup: leading bars of a symbol whose values are not to be used.
+    """
+
+    function: Callable[[Tensor], Tensor]
+    warmup: int
+
+
+def macd_signal(ohlcv: Tensor) -> Tensor:
+    """Signal line of the MACD, in price units: EMA(9) of the MACD line (Appel, 1979)."""
+    return span_mean(macd(ohlcv), 9)
+
+
+def macd_histogram(ohlcv: Tensor) -> Tensor:
+    """MACD line minus its signal line, in price units (Aspray, 1986)."""
+    line = macd(ohlcv)
+    return line - span_mean(line, 9)
+
+
+def bollinger_position(ohlcv: Tensor, window: int) -> Tensor:
+    """Bollinger's %b: 0 at the lower band, 1 at the upper (Bollinger, 2001).
+
+    The bands lie two population standard deviations from the mean. A flat window gives 0.5.
+    """
+    close = ohlcv[..., CLOSE]
+    mean, std = rolling_mean_std(close, window, correction=0)
+    return 0.5 + ratio(close - mean, 4.0 * std, 0.0)
+
+
+def volume_ratio(ohlcv: Tensor, window: int) -> Tensor:
+    """Volume over its mean of the last ``window`` days, today included; 1 where nothing was traded."""
+    volume = ohlcv[..., VOLUME]
+    return ratio(volume, rolling_mean(volume, window), 1.0)
+
+
+def range_expansion(ohlcv: Tensor, window: int) -> Tensor:
+    """High minus low over its mean of the last ``window`` days, today included; 1 where nothing moved."""
+    day_range = ohlcv[..., HIGH] - ohlcv[..., LOW]
+    return ratio(day_range, rolling_mean(day_range, window), 1.0)
+
+
+def exponential_trend(ohlcv: Tensor, fast: int, slow: int) -> Tensor:
+    """EMA(fast) / EMA(slow) - 1 of the close: positive in a rising market, 0 in a flat one."""
+    close = ohlcv[..., CLOSE]
+    return span_mean(close, fast) / span_mean(close, slow) - 1.0
+
+
+def volatility(ohlcv: Tensor, window: int) -> Tensor:
+    """Annualised sample standard deviation of the last ``window`` daily log returns (252 days a year)."""
+    log_close = ohlcv[..., CLOSE].log()
+    log_returns = log_close - lagged(log_close, 1)
+    _, std = rolling_mean_std(log_returns, window)
+    return std * math.sqrt(TRADING_DAYS_PER_YEAR)
+
+
+def momentum(ohlcv: Tensor, window: int) -> Tensor:
+    """Return of the close over ``window`` days (TA-Lib's ``ROCP``)."""
+    close = ohlcv[..., CLOSE]
+    return close / lagged(close, window) - 1.0
+
+
+def opening_gap(ohlcv: Tensor) -> Tensor:
+    """Return from the close before to the open."""
+    return ohlcv[..., OPEN] / lagged(ohlcv[..., CLOSE], 1) - 1.0
+
+
+INDICATORS: dict[str, Indicator] = {
+    "macd": Indicator(macd, 25),
+    "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19),
+    "boll_lb": Indicator(partial(bollinger_band, window=20, width=-2.0), 19),
+    "rsi_30": Indicator(partial(relative_strength_index, window=30), 59),
+    "cci_30": Indicator(partial(commodity_channel_index, window=30), 29),
+    "dx_30": Indicator(partial(directional_index, window=30), 59),
+    "close_30_sma": Indicator(partial(close_mean, window=30), 29),
+    "close_60_sma": Indicator(partial(close_mean, window=60), 59),
+    "rsi_14": Indicator(partial(relative_strength_index, window=14), 27),
+    "macd_signal": Indicator(macd_signal, 33),
+    "macd_hist": Indicator(macd_histogram, 33),
+    "bollinger_position": Indicator(partial(bollinger_position, window=20), 19),
+    "volume_ratio_20": Indicator(partial(volume_ratio, window=20), 19),
+    "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29),
+    "volatility_20": Indicator(partial(volatility, window=20), 20),
+    "momentum_10": Indicator(partial(momentum, window=10), 10),
+    "doji": Indicator(doji, 10),
+    "hammer": Indicator(hammer, 10),
+    "shooting_star": Indicator(shooting_star, 10),
+    "bullish_engulfing": Indicator(bullish_engulfing, 1),
+    "bearish_engulfing": Indicator(bearish_engulfing, 1),
+    "gap": Indicator(opening_gap, 1),
+    "range_expansion_20": Indicator(partial(range_expansion, window=20), 19),
+    "regime_50_200": Indicator(partial(exponential_trend, fast=50, slow=200), 199),
+}
+"""All indicators by feature name."""
+
+FINRL_INDICATORS = (
+    "macd",
+    "boll_ub",
+    "boll_lb",
+    "rsi_30",
+    "cci_30",
+    "dx_30",
+    "close_30_sma",
+    "close_60_sma",
+)
+"""FinRL's eight, in its order."""
+
+TIER_INDICATORS = (
+    "rsi_14",
+    "macd",
+    "macd_signal",
+    "macd_hist",
+    "bollinger_position",
+    "volume_ratio_20",
+    "trend_10_30",
+    "volatility_20",
+    "momentum_10",
+    "doji",
+    "hammer",
+    "shooting_star",
+    "bullish_engulfing",
+    "bearish_engulfing",
+    "gap",
+    "range_expansion_20",
+    "regime_50_200",
+)
+"""Features of the eleven indicators of the trading tiers.
+
+RSI, MACD (three), Bollinger, volume ratio, trend, volatility, momentum, candlesticks (five), gap, range
+expansion, regime.
+"""
+
+
+def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Tensor:
+    """Indicators of all symbols on all days, from bars of the day and before.
+
+    Args:
+        ohlcv: bars without NaN from each symbol's first bar on (gaps carried as flat bars); what
+            stands before is not read. Shape: (P, T, K, 5).
+        first: day of each symbol's first bar, int64; T if it never lists. Shape: (P, K).
+        names: I feature names out of ``INDICATORS``.
+
+    Returns:
+        float64, NaN on the days before a symbol's own warm-up is over. Shape: (P, T, K, I).
+
+    Raises:
+        ValueError: a name is unknown or the shapes do not fit.
+    """
+    _check_names(names)
+    paths, days, symbols, columns = ohlcv.shape
+    if columns != 5 or first.shape != (paths, symbols):
+        raise ValueError(
+            f"ohlcv must be (P, T, K, 5) and first (P, K), got {tuple(ohlcv.shape)} and {tuple(first.shape)}"
+        )
+    day = torch.arange(days, device=ohlcv.device).unsqueeze(-1)
+    # The days after the end repeat the last bar: no value of a real day depends on them.
+    day_of_bar = (day + first.unsqueeze(1)).clamp(max=days - 1)
+    bar_of_day = day - first.unsqueeze(1)
+    aligned = ohlcv.double().gather(1, day_of_bar.unsqueeze(-1).expand_as(ohlcv))
+
+    features = ohlcv.new_empty(paths, days, symbols, len(names), dtype=torch.float64)
+    for i, name in enumerate(names):
+        values = INDICATORS[name].function(aligned).gather(1, bar_of_day.clamp(min=0))
+        features[..., i] = values.masked_fill(bar_of_day < INDICATORS[name].warmup, torch.nan)
+    return features
+
+
+def warmup_of(names: Sequence[str]) -> int:
+    """Leading bars of a symbol on which at least one of the indicators is not to be used.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    _check_names(names)
+    return max((INDICATORS[name].warmup for name in names), default=0)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in INDICATORS]
+    if unknown:
+        raise ValueError(f"unknown indicators {', '.join(unknown)}; there are {', '.join(INDICATORS)}")

@@ -1,0 +1,70 @@
+"""A summary of daily bars, for a look at a file before it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecenv.market.bars import CLOSE, HIGH, LOW, Bars
+from vecenv.market.long_table import MarketSource
+from vecenv.market.sources import read_bars
+
+_LARGEST_MOVES = 5
+
+
+def inspect(source: MarketSource) -> dict[str, Any]:
+    """Summarise the bars of a source.
+
+    Args:
+        source: any source of ``vecenv.market.sources.read_bars``.
+
+    Returns:
+        JSON-able dict: ``source``; ``span`` (first and last date); ``days``, ``symbols`` and ``rows``,
+        the numbers of dates, symbols and bars; ``columns`` and ``context``, names; ``price_range``, the
+        lowest low and the highest high; ``largest_moves``, the five largest relative moves between
+        successive closes of a symbol, largest first; ``listings``, per symbol the first and last date,
+        the number of bars and of dates without one between first and last.
+
+    Raises:
+        MarketDataError: for a fault in the source.
+    """
+    bars = read_bars(source)
+    ohlcv, listed = bars.ohlcv[0].numpy(), bars.listed[0].numpy()
+    return {
+        "source": bars.source,
+        "span": [str(bars.dates[0]), str(bars.dates[-1])],
+        "days": len(bars.dates),
+        "symbols": len(bars.symbols),
+        "rows": int(listed.sum()),
+        "columns": list(bars.columns),
+        "context": list(bars.context),
+        "price_range": [float(np.nanmin(ohlcv[..., LOW])), float(np.nanmax(ohlcv[..., HIGH]))],
+        "largest_moves": _largest_moves(bars),
+        "listings": {symbol: _listing(bars.dates, listed[:, k]) for k, symbol in enumerate(bars.symbols)},
+    }
+
+
+def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
+    """First and last date of one symbol, its bars, and the gaps between them."""
+    days = np.flatnonzero(listed)
+    first, last = days[0], days[-1]
+    return {
+        "first": str(dates[first]),
+        "last": str(dates[last]),
+        "bars": len(days),
+        "missing": int(last - first + 1 - len(days)),
+    }
+
+
+def _largest_moves(bars: Bars) -> list[dict[str, Any]]:
+    """The largest moves between successive closes of a symbol, across its gaps too."""
+    close = bars.ohlcv[0, :, :, CLOSE].numpy()
+    moves: list[tuple[float, str, str]] = []
+    for k, symbol in enumerate(bars.symbols):
+        days = np.flatnonzero(~np.isnan(close[:, k]))
+        move = close[days[1:], k] / close[days[:-1], k] - 1
+        for i in np.argsort(-np.abs(move))[:_LARGEST_MOVES]:
+            moves.append((float(move[i]), symbol, str(bars.dates[days[i + 1]])))
+    largest = sorted(moves, key=lambda entry: -abs(entry[0]))[:_LARGEST_MOVES]
+    return [{"symbol": symbol, "date": day, "move": move} for move, symbol, day in largest]

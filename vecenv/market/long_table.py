@@ -1,0 +1,258 @@
+"""Files and DataFrames of daily bars as one long table, one row per symbol and date."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from vecenv.market.validation import (
+    CONTEXT,
+    OHLCV,
+    MarketDataError,
+    MarketDataWarning,
+    check_columns,
+    check_order,
+    check_values,
+    known_symbols,
+    local_dates,
+    numeric_values,
+)
+
+MarketSource: TypeAlias = str | Path | pd.DataFrame
+
+SUFFIXES = (".parquet", ".csv", ".npz")
+# Marks a table whose closes alone are adjusted, as FinRL's are; pandas keeps it in Parquet files.
+CLOSE_ONLY_ADJUSTED = "close_only_adjusted"
+
+_TIME_ZONE = "time_zone"
+_ALIASES = {
+    "tic": "symbol",
+    "adj close": "adj_close",
+    "adjclose": "adj_close",
+    "adjusted close": "adj_close",
+    "adjcp": "adj_close",
+}
+# What stands for no value in a CSV file, except among its symbols.
+_MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]
+# ElegantRL's arrays carry no dates: business days are counted from this Monday.
+_ORIGIN = "2000-01-03"
+
+
+def source_name(source: MarketSource) -> str:
+    """Name of a source for messages."""
+    return "DataFrame" if isinstance(source, pd.DataFrame) else str(source)
+
+
+def load_table(
+    source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None
+) -> pd.DataFrame:
+    """Load daily bars as a long table, with every value checked and none changed.
+
+    The layouts are those of ``vecenv.market.sources.read_bars``. Column names are compared without
+    case; ``tic`` is ``symbol``. Unnamed index columns, FinRL's ``day`` (the day of the week) and, with
+    a warning, columns of text are left out.
+
+    Args:
+        source: path to a Parquet, CSV or npz file or to a folder of CSV files, or a DataFrame.
+        symbols: symbols to keep, in that order; None keeps all, sorted by name.
+        name: what to call the source in messages; None for its path.
+
+    Returns:
+        Table sorted by symbol and date with the columns ``date`` (datetime64), ``symbol`` (categories
+        in the order asked for), ``open, high, low, close, volume`` and all further numeric columns,
+        as float64. ``attrs[CLOSE_ONLY_ADJUSTED]`` tells FinRL's format.
+
+    Raises:
+        MarketDataError: for anything that cannot be read or fails a check.
+    """
+    name = source_name(source) if name is None else name
+    if isinstance(source, pd.DataFrame):
+        table = _canonical(source, name)
+    else:
+        table = _load_path(Path(source), symbols)
+    if table.empty:
+        raise MarketDataError(f"{name}: the file is empty, it has no rows")
+    chosen = known_symbols(symbols, table["symbol"].cat.categories.tolist(), name)
+    table = table[table["symbol"].isin(chosen)]
+    table = table.assign(symbol=table["symbol"].cat.set_categories(chosen))
+    # A stable sort by symbol alone leaves the dates in the order of the file, for the check.
+    order = np.argsort(table["symbol"].cat.codes.to_numpy(), kind="stable")
+    table = table.iloc[order].reset_index(drop=True)
+    check_order(table, name)
+    check_values(table, name)
+    return table
+
+
+def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
+    """Load one file or folder, before its values are checked."""
+    if not path.exists():
+        raise MarketDataError(f"{path}: there is no such file or folder")
+    if path.is_dir():
+        return _load_folder(path, symbols)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise MarketDataError(
+            f"{path}: unknown extension {suffix or '(none)'}; known are {', '.join(SUFFIXES)} and a folder"
+        )
+    if suffix == ".npz":
+        return _load_npz(path)
+    return _canonical(_read_frame(path), str(path))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Name the file where a reader fails."""
+    try:
+        yield
+    except MarketDataError:
+        raise
+    except (pa.ArrowException, ValueError, EOFError, OSError, zipfile.BadZipFile, csv.Error) as error:
+        raise MarketDataError(f"{path}: cannot be read as {path.suffix.lower()}: {error}") from error
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    """Read a Parquet or CSV file."""
+    with _readable(path):
+        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """Read a CSV file, its symbols as text: a ticker may read ``000001``, ``NA`` or ``TRUE``."""
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        header = next(csv.reader(lines), None)
+    if header is None:
+        raise MarketDataError(f"{path}: the file is empty, it has no header")
+    # pandas would rename duplicates silently.
+    names = _canonical_names(header)
+    check_columns([name for name in names if name], [], str(path))
+    texts = {header[i]: str for i, name in enumerate(names) if name == "symbol"}
+    missing = {name: _MISSING for name in header if name and name not in texts}
+    return pd.read_csv(
+        path,
+        dtype=texts,
+        na_values=missing,
+        keep_default_na=False,
+        index_col=False,
+        low_memory=False,
+        encoding="utf-8-sig",
+    )
+
+
+def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
+    """Load a folder of one CSV per symbol, named by the file's stem."""
+    paths = {path.stem: path for path in sorted(folder.glob("*.csv"))}
+    if not paths:
+        raise MarketDataError(f"{folder}: the folder holds no .csv file")
+    tables = {}
+    for symbol in known_symbols(symbols, list(paths), str(folder)):
+        table = _canonical(_read_frame(paths[symbol]), str(paths[symbol]), symbol)
+        if table.empty:
+            raise MarketDataError(f"{paths[symbol]}: the file is empty, it has no rows")
+        tables[symbol] = table
+    zones = {symbol: table.attrs[_TIME_ZONE] or "no zone" for symbol, table in tables.items()}
+    first = next(iter(zones))
+    for symbol, zone in zones.items():
+        if zone != zones[first]:
+            raise MarketDataError(
+                f"{paths[symbol]}: symbol {symbol}, column date: mixed time zones, {zone} and "
+                f"{zones[first]} in {paths[first].name}"
+            )
+    codes = np.repeat(np.arange(len(tables)), [len(table) for table in tables.values()])
+    joined = pd.concat([table.drop(columns="symbol") for table in tables.values()], ignore_index=True)
+    return joined.assign(symbol=pd.Categorical.from_codes(codes, categories=list(tables)))
+
+
+def _load_npz(path: Path) -> pd.DataFrame:
+    """Load ElegantRL's arrays: closes (T, K) and indicators (T, I·K), all stocks of one, then the next.
+
+    The layout is that of ``convert_df_to_ary`` in ElegantRL's ``StockTradingEnv``, which writes the
+    closes as ``close_ary``; its predecessors call them ``price_ary``.
+    """
+    with _readable(path), np.load(path) as arrays:
+        key = "price_ary" if "price_ary" in arrays else "close_ary"
+        missing = [name for name in (key, "tech_ary") if name not in arrays]
+        if missing:
+            raise MarketDataError(f"{path}: missing arrays {', '.join(missing)}; it has {arrays.files}")
+        closes, tech = arrays[key].astype(np.float64), arrays["tech_ary"].astype(np.float64)
+    if closes.ndim != 2 or tech.ndim != 2 or len(tech) != len(closes) or tech.shape[1] % closes.shape[1]:
+        raise MarketDataError(
+            f"{path}: {key} {closes.shape} and tech_ary {tech.shape} are not (T, K) and (T, I·K)"
+        )
+    days, stocks = closes.shape
+    dates = pd.bdate_range(_ORIGIN, periods=days).to_numpy().astype("datetime64[s]")
+    symbols = pd.Categorical.from_codes(
+        np.tile(np.arange(stocks), days), categories=[f"asset_{k}" for k in range(stocks)]
+    )
+    prices = dict.fromkeys(OHLCV[:4], closes.ravel())
+    indicators = tech.reshape(days, -1, stocks)
+    columns = {f"tech_{i}": indicators[:, i].ravel() for i in range(indicators.shape[1])}
+    return pd.DataFrame(
+        {"date": np.repeat(dates, stocks), "symbol": symbols, **prices, "volume": 0.0, **columns}
+    )
+
+
+def _canonical_names(names: Sequence[object]) -> list[str]:
+    """Lower-case names with aliases resolved; unnamed ones become empty."""
+    lower = [str(name).strip().lower() for name in names]
+    return ["" if name.startswith("unnamed: ") else _ALIASES.get(name, name) for name in lower]
+
+
+def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> pd.DataFrame:
+    """Bring names, dates, symbols and numbers of a raw frame into the form of ``load_table``.
+
+    Args:
+        frame: raw frame; a named index counts as columns.
+        source: file, for messages.
+        symbol: the symbol of all rows, where the file's name tells it.
+    """
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    finrl = "tic" in [str(name).strip().lower() for name in frame.columns]
+    names = _canonical_names(frame.columns)
+    keep = [bool(name) and not (finrl and name == "day") for name in names]
+    raw = frame.loc[:, keep].set_axis([name for name, kept in zip(names, keep, strict=True) if kept], axis=1)
+    given = [*raw.columns, "symbol"] if symbol is not None and "symbol" not in raw else list(raw.columns)
+    check_columns(given, ["date", "symbol", *OHLCV], source)
+    if "symbol" not in raw:
+        raw = raw.assign(symbol=symbol)
+    raw = raw.assign(symbol=_symbols(raw["symbol"], source))
+    if symbol is not None and any(raw["symbol"].cat.categories != symbol):
+        raise MarketDataError(
+            f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says "
+            f"{symbol}"
+        )
+    dates, zone = local_dates(raw, source) if len(raw) else (raw["date"].to_numpy("datetime64[D]"), None)
+    others = [name for name in raw.columns if name not in ("date", "symbol", *OHLCV, *CONTEXT)]
+    contexts = [name for name in CONTEXT if name in raw]
+    columns = {name: numeric_values(raw, name, source) for name in [*OHLCV, *others, *contexts]}
+    texts = [name for name, values in columns.items() if values is None]
+    if texts and len(raw):
+        warnings.warn(
+            f"{source}: columns of text are left out: {', '.join(texts)}", MarketDataWarning, stacklevel=4
+        )
+    numbers = {name: values for name, values in columns.items() if values is not None}
+    keys = {"date": dates.astype("datetime64[s]"), "symbol": raw["symbol"].array}
+    table = pd.DataFrame({**keys, **numbers})
+    adjusted = finrl or bool(frame.attrs.get(CLOSE_ONLY_ADJUSTED))
+    table.attrs = {_TIME_ZONE: zone, CLOSE_ONLY_ADJUSTED: adjusted}
+    return table
+
+
+def _symbols(column: pd.Series, source: str) -> pd.Categorical:
+    """Symbols as sorted categories of stripped text."""
+    codes, unique = pd.factorize(column)
+    names = unique.astype(str).str.strip()
+    if (codes < 0).any() or (names == "").any():
+        row = int(np.argmax((codes < 0) | (names == "")[codes]))
+        raise MarketDataError(f"{source}: column symbol: the symbol is missing, row {row + 1}")
+    categories, order = np.unique(names.to_numpy(dtype=object), return_inverse=True)
+    return pd.Categorical.from_codes(order[codes], categories=categories)

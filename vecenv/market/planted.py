@@ -1,0 +1,215 @@
+"""Markets with a known answer: a planted signal to be found, and a random walk that holds nothing.
+
+**Planted signal.** Each symbol shows a signal s in {-1, +1}, known at the close of day t and independent of
+every price. Its next simple return is
+
+    R(t + 1) = strength s(t) + volatility noise(t + 1),
+
+and the signal changes sign with probability `flip` a day. Whoever trades at the close of day t, long only
+and without costs, and can move the whole account by one order, maximises the expected wealth at any horizon
+by being fully invested in symbols with s = +1, whichever, and in cash where there is none. Proof: future
+signals do not depend on the noise, so the value of wealth W in signal state s is linear, g(s) W, and every
+day's best choice is the largest mean return. `planted_optimal_actions` gives that rule as orders,
+`planted_optimal_growth` its exact expectation.
+
+"By one order" asks of the task that ``hmax`` shares of any symbol are worth the whole account, growth
+included: cash 1,000 at the start price of 50 with ``hmax`` 100 leaves room for five times the account. With
+a cost c on the value of each trade (commission plus slippage) the rule stays optimal, to first order in the
+returns, while c <= strength and flip <= 1/2: switching a day late loses the day's strength and saves at
+most c. The bars open at the close before, so filling at the next open pays the same prices.
+
+**Random walk.** The price is a martingale, so no policy earns anything before costs.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from vecenv.market.synthetic import bridge_extremes, business_days, path_blocks, symbol_names
+from vecenv.random import Block, box_muller, episode_key, open_uniform, random_bits
+
+START_PRICE = 50.0
+VOLUME = 1e6
+# Box-Muller numbers from 32-bit words stay below this.
+LARGEST_NORMAL = 7.0
+
+
+class _Stream(IntEnum):
+    """First streams of the draws, apart from those of episodes and of the synthetic market."""
+
+    SIGNAL = 0x2000_0000
+    BAR = 0x2100_0000
+
+
+def planted_bars(
+    num_paths: int = 64,
+    num_days: int = 500,
+    num_symbols: int = 1,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    strength: float = 0.01,
+    volatility: float = 0.01,
+    flip: float = 0.2,
+) -> Bars:
+    """Generate bars whose next return follows a visible signal.
+
+    Args:
+        num_paths: independent histories P; path p is the same whatever their number.
+        num_days: business days T.
+        num_symbols: symbols K, with independent signals.
+        seed: integer in [0, 2^64).
+        device: where the tensors are made.
+        strength: mean of the next simple return where the signal is +1; 0 makes the signal worthless.
+        volatility: standard deviation of the noise per day.
+        flip: probability that the signal changes sign from one day to the next.
+
+    Returns:
+        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1. Shape: (P, T, K).
+
+    Raises:
+        ValueError: if a count is below one, `strength` or `volatility` is negative or so large that a
+            price could reach zero, `flip` is outside [0, 1], or the seed is out of range.
+    """
+    if not (strength >= 0 and volatility >= 0 and strength + LARGEST_NORMAL * volatility < 1):
+        raise ValueError(
+            f"strength {strength} and volatility {volatility} must be at least 0, "
+            f"and strength + {LARGEST_NORMAL:g} volatility below 1"
+        )
+    _check_probability(flip)
+    names, dates = symbol_names(num_symbols), business_days(num_days)
+    prices, signals = [], []
+    for paths in path_blocks(num_paths, num_days * num_symbols, device):
+        draw = open_uniform(_words(_Stream.SIGNAL, seed, paths, num_days, num_symbols)[0])
+        changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
+        signal = (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
+        words = _words(_Stream.BAR, seed, paths, num_days, num_symbols)
+        change = volatility * _noise(words)
+        change[:, 1:] += strength * signal[:, :-1]
+        prices.append(_ohlcv(torch.log1p(change), volatility, words))
+        signals.append(signal)
+    return Bars(
+        names,
+        dates,
+        torch.cat(prices),
+        columns={"signal": torch.cat(signals)},
+        source=f"planted signal, seed {seed}",
+    )
+
+
+def planted_optimal_actions(signal: Tensor) -> Tensor:
+    """Return the orders of the optimal policy: buy all it can at +1, sell all it has at -1.
+
+    Args:
+        signal: the column ``signal`` as seen when acting. Shape: (..., K).
+
+    Returns:
+        Actions in [-1, 1], in units of ``hmax`` shares. Shape: (..., K).
+    """
+    return signal.sign()
+
+
+def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, flip: float) -> float:
+    """Return the exact expected wealth, per unit, after some steps of the optimal policy without costs.
+
+    The number of symbols with a positive signal is a Markov chain from its stationary binomial law; a step
+    multiplies the expected wealth by 1 + strength unless that number is zero.
+
+    Args:
+        num_steps: trading steps from a day at random.
+        num_symbols: symbols K.
+        strength: as in `planted_bars`.
+        flip: as in `planted_bars`.
+
+    Returns:
+        E[final value / initial value].
+
+    Raises:
+        ValueError: if `flip` is outside [0, 1].
+    """
+    _check_probability(flip)
+    transition = np.array(
+        [
+            np.convolve(_binomial(positive, 1 - flip), _binomial(num_symbols - positive, flip))
+            for positive in range(num_symbols + 1)
+        ]
+    )
+    gain = np.full(num_symbols + 1, 1 + strength)
+    gain[0] = 1
+    growth = np.ones(num_symbols + 1)
+    for _ in range(num_steps):
+        growth = gain * (transition @ growth)
+    return float(_binomial(num_symbols, 0.5) @ growth)
+
+
+def random_walk_bars(
+    num_paths: int = 64,
+    num_days: int = 500,
+    num_symbols: int = 1,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    volatility: float = 0.01,
+) -> Bars:
+    """Generate driftless log-normal prices: log-returns N(-volatility^2 / 2, volatility^2).
+
+    Args:
+        num_paths: independent histories P; path p is the same whatever their number.
+        num_days: business days T.
+        num_symbols: independent symbols K.
+        seed: integer in [0, 2^64).
+        device: where the tensors are made.
+        volatility: standard deviation of the log-return per day.
+
+    Returns:
+        Bars from `START_PRICE` on, with E[P(t + 1) | P(t)] = P(t).
+
+    Raises:
+        ValueError: if a count is below one, `volatility` is negative, or the seed is out of range.
+    """
+    if not volatility >= 0:
+        raise ValueError(f"volatility must be at least 0, got {volatility}")
+    names, dates = symbol_names(num_symbols), business_days(num_days)
+    prices = []
+    for paths in path_blocks(num_paths, num_days * num_symbols, device):
+        words = _words(_Stream.BAR, seed, paths, num_days, num_symbols)
+        prices.append(_ohlcv(volatility * _noise(words) - volatility**2 / 2, volatility, words))
+    return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}")
+
+
+def _check_probability(flip: float) -> None:
+    if not 0 <= flip <= 1:
+        raise ValueError(f"flip must be in [0, 1], got {flip}")
+
+
+def _binomial(trials: int, probability: float) -> np.ndarray:
+    """Return the binomial probabilities of 0 ... trials successes."""
+    return np.array(
+        [math.comb(trials, n) * probability**n * (1 - probability) ** (trials - n) for n in range(trials + 1)]
+    )
+
+
+def _words(stream: _Stream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:
+    """Draw four words per path, day and symbol. Shape of each: (P, T, K)."""
+    day = torch.arange(num_days, device=paths.device)[:, None]
+    symbol = torch.arange(num_symbols, device=paths.device)
+    return random_bits(episode_key(seed, paths[:, None, None], 0), stream + symbol, day)
+
+
+def _noise(words: Block) -> Tensor:
+    """Turn the first two words of a bar into a standard normal number."""
+    return box_muller(open_uniform(words[0]), open_uniform(words[1]))[0]
+
+
+def _ohlcv(log_return: Tensor, volatility: float, words: Block) -> Tensor:
+    """Build bars that open at the close before; the last two words make the range. Shape: (P, T, K, 5)."""
+    start = math.log(START_PRICE)
+    close = start + log_return.cumsum(dim=1)
+    open_ = torch.cat([torch.full_like(close[:, :1], start), close[:, :-1]], dim=1)
+    high, low = bridge_extremes(open_, close, volatility**2, words[2:])
+    prices = torch.exp(torch.stack([open_, high, low, close], dim=-1))
+    return torch.cat([prices, torch.full_like(prices[..., :1], VOLUME)], dim=-1)

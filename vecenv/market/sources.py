@@ -1,0 +1,166 @@
+"""Readers of recorded daily bars: Parquet, CSV, a folder of CSVs, ElegantRL's npz, FinRL's DataFrame."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, MarketSource, load_table, source_name
+from vecenv.market.validation import (
+    CONTEXT,
+    OHLCV,
+    PRICES,
+    MarketDataError,
+    MarketDataWarning,
+    check_ranges,
+    refuse_rows,
+    warn_of_splits,
+)
+
+Day = str | date | np.datetime64
+
+
+def read_bars(
+    source: MarketSource,
+    symbols: Sequence[str] | None = None,
+    start: Day | None = None,
+    end: Day | None = None,
+) -> Bars:
+    """Read daily bars, check them and align them by date.
+
+    A source is one of:
+
+    - a Parquet or CSV file in long format: ``date``, ``symbol`` or ``tic``, ``open, high, low, close,
+      volume`` and any numeric columns,
+    - a folder of one such CSV per symbol, named by the file's stem,
+    - a DataFrame in that format, FinRL's among them,
+    - ElegantRL's npz: ``price_ary`` (or ``close_ary``) of shape (T, K) and ``tech_ary`` of shape
+      (T, I·K), all stocks of one indicator before the next. It names neither days nor stocks: the dates
+      are business days from 2000-01-03, the symbols ``asset_0`` …, the columns ``tech_0`` …, open, high
+      and low equal the close, and the volume is 0.
+
+    Symbols are aligned by the union of their dates, with NaN where a symbol has no bar. ``vix`` and
+    ``turbulence`` become the context of the market, every other numeric column one of ``Bars.columns``.
+
+    Prices are adjusted in two cases. With a column ``Adj Close`` all four prices of a row are scaled by
+    ``Adj Close / Close``. In FinRL's format (a column ``tic``) the close alone may be adjusted for
+    dividends, which puts it below the low: see ``adjust_prices``.
+
+    Args:
+        source: path or DataFrame.
+        symbols: symbols to keep, in that order; None keeps all, sorted by name.
+        start: first day to keep, inclusive; None for the first there is.
+        end: last day to keep, inclusive; None for the last there is.
+
+    Returns:
+        Bars of one path: P = 1, T dates on which any of the K symbols has a bar. A symbol without a bar
+        in the span stays, all NaN, so that K does not depend on the span.
+
+    Raises:
+        MarketDataError: naming file, symbol, date and column of the first fault, before anything runs.
+    """
+    name = source_name(source)
+    first, last = _day(start, "start", name), _day(end, "end", name)
+    table = adjust_prices(load_table(source, symbols), name)
+    check_ranges(table, name)
+    warn_of_splits(table, name)
+    days = table["date"].to_numpy().astype("datetime64[D]")
+    inside = np.ones(len(table), dtype=bool)
+    if first is not None:
+        inside &= days >= first
+    if last is not None:
+        inside &= days <= last
+    if not inside.any():
+        raise MarketDataError(
+            f"{name}: no bar from {first or 'the start'} to {last or 'the end'}; "
+            f"the data runs from {days.min()} to {days.max()}"
+        )
+    return _align(table[inside], name)
+
+
+def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Bring open, high and low to the scale of an adjusted close.
+
+    With ``adj_close`` the factor is known. FinRL's format has lost the unadjusted close. There the
+    factor of a symbol whose close leaves [low, high] is estimated as the running maximum of close / high,
+    at most 1: a factor that only grows with time, as one of dividends does, is never below it, so every
+    bar becomes valid, and it uses no later day. The close itself is never changed.
+
+    Args:
+        table: long table of ``load_table``.
+        source: file, for the warning.
+
+    Returns:
+        The table with adjusted prices and without ``adj_close``.
+    """
+    if "adj_close" in table:
+        factor = (table["adj_close"] / table["close"]).to_numpy()
+        prices = {column: table[column] * factor for column in PRICES}
+        return table.drop(columns="adj_close").assign(**prices)
+    outside = (table["close"] > table["high"]) | (table["close"] < table["low"])
+    if not table.attrs.get(CLOSE_ONLY_ADJUSTED) or not outside.any():
+        return table
+    adjusted = table["symbol"].isin(table.loc[outside, "symbol"].unique())
+    bound = (table["close"] / table["high"]).groupby(table["symbol"], observed=True).cummax().clip(upper=1)
+    factor = bound.where(adjusted, 1.0)
+    first = table[outside].iloc[0]
+    warnings.warn(
+        f"{source}: close is adjusted and open, high, low are not ({int(outside.sum())} closes outside "
+        f"[low, high], the first: symbol {first['symbol']}, date {first['date'].date()}); "
+        "open, high and low are scaled to it",
+        MarketDataWarning,
+        stacklevel=3,
+    )
+    return table.assign(**{column: table[column] * factor for column in ("open", "high", "low")})
+
+
+def _day(day: Day | None, argument: str, source: str) -> np.datetime64 | None:
+    """A day given as text, date or datetime."""
+    if day is None:
+        return None
+    try:
+        return pd.Timestamp(day).to_datetime64().astype("datetime64[D]")
+    except ValueError as error:
+        raise MarketDataError(f"{source}: {argument} {day!r} is not a date of the form YYYY-MM-DD") from error
+
+
+def _align(table: pd.DataFrame, source: str) -> Bars:
+    """Spread a long table over dates and symbols, NaN where there is no row."""
+    symbols = table["symbol"].cat.categories.tolist()
+    days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
+    symbol = table["symbol"].cat.codes.to_numpy()
+
+    def spread(values: np.ndarray) -> Tensor:
+        wide = np.full((1, len(days), len(symbols), *values.shape[1:]), np.nan)
+        wide[0, day, symbol] = values
+        return torch.from_numpy(wide)
+
+    ohlcv = table[OHLCV].to_numpy(copy=True)
+    # Rounding passed the checks; without it every bar holds low ≤ open, close ≤ high exactly.
+    ohlcv[:, 1], ohlcv[:, 2] = ohlcv[:, :4].max(axis=1), ohlcv[:, :4].min(axis=1)
+    context = {name: _context(table, name, day, len(days), source) for name in CONTEXT if name in table}
+    others = [name for name in table.columns if name not in ("date", "symbol", *OHLCV, *context)]
+    return Bars(
+        symbols=tuple(symbols),
+        dates=days,
+        ohlcv=spread(ohlcv),
+        columns={name: spread(table[name].to_numpy()) for name in others},
+        context=context,
+        source=source,
+    )
+
+
+def _context(table: pd.DataFrame, name: str, day: np.ndarray, num_days: int, source: str) -> Tensor:
+    """One value per date of a column that must not differ between symbols. Shape: (1, T)."""
+    values, series = table[name].to_numpy(), np.empty(num_days)
+    series[day[::-1]] = values[::-1]
+    what = "{value} differs from another symbol's value of the same date"
+    refuse_rows(table, values != series[day], name, what, source)
+    return torch.from_numpy(series)[None]

@@ -1,0 +1,299 @@
+"""Seeded synthetic market: regimes, volatility clusters, fat tails, factors and valid daily bars.
+
+A Markov chain moves the whole market between the `REGIMES`, which set the drift, scale the volatility
+and share out the correlation. In units of its own volatility, symbol i on day t returns
+
+    u = sqrt(h) (sqrt(c) market + sqrt(s) sector + sqrt(1 - c - s) own),
+    h' = (1 - a - b) + a u^2 + b h,
+
+a GARCH(1,1) process (Bollerslev 1986) whose market, sector and own shocks are Student-t with five degrees
+of freedom and unit variance. A path depends on the seed and its number alone: not on the number of paths,
+and a symbol not on the number of symbols, nor a day on the number of days.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
+
+TRADING_DAYS = 252
+FIRST_DAY = "2010-01-04"
+
+START_PRICES = (20.0, 200.0)
+ANNUAL_VOLATILITIES = (0.22, 0.42)
+MEAN_VOLUMES = (2e5, 2e7)
+# Closes turn back at these bounds; every price then fits 2^23 ticks of 1e-4.
+CLOSE_BOUNDS = (2.0, 800.0)
+PRICE_BOUNDS = (1.0, 838.0)
+# A daily price band, as exchanges set; it keeps a bar from looking like an unadjusted split.
+DAILY_LIMIT = 0.2
+
+NUM_SECTORS = 6
+SECTOR_SHARE = 0.1
+GARCH_ALPHA, GARCH_BETA = 0.07, 0.9
+DEGREES_OF_FREEDOM = 5.0
+SHOCK_LIMIT = 8.0
+OVERNIGHT_SHARE = 0.2
+VOLUME_PERSISTENCE, VOLUME_NOISE, VOLUME_ELASTICITY = 0.8, 0.25, 0.8
+
+# Bars drawn at once, which bounds the temporaries to a few hundred MB.
+_BARS_PER_BLOCK = 1 << 21
+
+
+@dataclass(frozen=True)
+class Regime:
+    """One state of the market.
+
+    Attributes:
+        drift: mean log-return of every symbol per year.
+        volatility: factor on every symbol's volatility; the mean square over the chain is about one.
+        correlation: share of a symbol's variance that is the market's.
+        duration: mean stay in trading days; stays are geometric.
+        exits: probability of each next regime on leaving.
+    """
+
+    drift: float
+    volatility: float
+    correlation: float
+    duration: float
+    exits: dict[str, float]
+
+
+REGIMES = {
+    "bull": Regime(0.22, 0.75, 0.25, 120, {"sideways": 0.70, "bear": 0.25, "crisis": 0.05}),
+    "bear": Regime(-0.25, 1.20, 0.38, 50, {"sideways": 0.50, "bull": 0.30, "crisis": 0.20}),
+    "sideways": Regime(0.03, 0.80, 0.18, 80, {"bull": 0.60, "bear": 0.30, "crisis": 0.10}),
+    "crisis": Regime(-0.60, 2.40, 0.60, 20, {"bear": 0.50, "bull": 0.25, "sideways": 0.25}),
+}
+
+
+class _Stream(IntEnum):
+    """First streams of the draws, high enough to leave those of an episode with the same seed alone."""
+
+    REGIME = 0x1000_0000
+    MARKET = 0x1100_0000
+    SECTOR = 0x1200_0000
+    TRAITS = 0x1300_0000
+    SHOCK = 0x1400_0000
+    RANGE = 0x1500_0000
+
+
+def synthetic_bars(
+    num_paths: int = 1,
+    num_days: int = 1500,
+    symbols: int | Sequence[str] = 30,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    regime: str | None = None,
+) -> Bars:
+    """Generate bars of a market with regimes, fat tails, volatility clusters and sectors.
+
+    Args:
+        num_paths: independent histories P; path p is the same whatever their number.
+        num_days: business days T from `FIRST_DAY`.
+        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...).
+        seed: integer in [0, 2^64).
+        device: where the tensors are made.
+        regime: a name in `REGIMES` that holds on every day; by default the chain decides.
+
+    Returns:
+        Bars with prices in cents within `PRICE_BOUNDS`, volumes in whole shares, and no gap.
+
+    Raises:
+        ValueError: if a count is below one, names repeat, the regime is unknown or the seed out of range.
+    """
+    names = symbol_names(symbols)
+    dates = business_days(num_days)
+    if regime is not None and regime not in REGIMES:
+        raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
+    blocks = path_blocks(num_paths, num_days * len(names), device)
+    ohlcv = torch.cat([_simulate(seed, paths, num_days, len(names), regime) for paths in blocks])
+    return Bars(names, dates, ohlcv, source=f"synthetic market, seed {seed}")
+
+
+def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
+    """Return the given names, or SYN00, SYN01, ... for a number of symbols.
+
+    Raises:
+        ValueError: if there is no symbol or names repeat.
+    """
+    if isinstance(symbols, str):
+        raise ValueError(f"symbols must be a number or a sequence of names, got the string {symbols!r}")
+    names = tuple(f"SYN{k:02d}" for k in range(symbols)) if isinstance(symbols, int) else tuple(symbols)
+    if not names:
+        raise ValueError("at least one symbol is needed")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"repeated symbols: {', '.join(repeated)}")
+    return names
+
+
+def business_days(num_days: int) -> np.ndarray:
+    """Return the Mondays to Fridays from `FIRST_DAY` on, ``datetime64[D]``. Shape: (num_days,).
+
+    Raises:
+        ValueError: if `num_days` is below one.
+    """
+    if num_days < 1:
+        raise ValueError(f"num_days must be at least 1, got {num_days}")
+    return np.busday_offset(np.datetime64(FIRST_DAY), np.arange(num_days))
+
+
+def path_blocks(num_paths: int, bars_per_path: int, device: torch.device | str) -> tuple[Tensor, ...]:
+    """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory.
+
+    Raises:
+        ValueError: if `num_paths` is below one.
+    """
+    if num_paths < 1:
+        raise ValueError(f"num_paths must be at least 1, got {num_paths}")
+    return torch.arange(num_paths, device=device).split(max(1, _BARS_PER_BLOCK // bars_per_path))
+
+
+def bridge_extremes(
+    log_open: Tensor, log_close: Tensor, variance: Tensor | float, bits: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Draw the extremes of a Brownian bridge from open to close.
+
+    By the reflection principle P(max > m) = exp(-2 (m - x) (m - y) / v), so with u uniform
+    max = (x + y + sqrt((x - y)^2 - 2 v log u)) / 2, exact for each extreme alone.
+
+    Args:
+        log_open: logarithm of the open. Shape: (...).
+        log_close: logarithm of the close. Shape: (...).
+        variance: variance of the log-return from open to close. Shape: (...).
+        bits: random words for the maximum and the minimum. Shape of each: (...).
+
+    Returns:
+        Logarithms of the high and of the low. Shape of each: (...).
+    """
+    middle, squared = (log_open + log_close) / 2, (log_open - log_close).square()
+    high, low = (torch.sqrt(squared - 2 * variance * torch.log(open_uniform(word))) / 2 for word in bits)
+    return middle + high, middle - low
+
+
+def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime: str | None) -> Tensor:
+    """Simulate some paths. Shape: (len(paths), num_days, num_symbols, 5)."""
+    device = paths.device
+    key = episode_key(seed, paths[:, None, None], 0)
+    day = torch.arange(num_days, device=device)[:, None]
+    symbol = torch.arange(num_symbols, device=device)
+
+    table = torch.tensor(
+        [(r.drift / TRADING_DAYS, r.volatility, r.correlation) for r in REGIMES.values()],
+        dtype=torch.float64,
+        device=device,
+    )
+    drift, level, correlation = table[_regime_states(key, day, regime)].unbind(-1)
+
+    traits = random_bits(key, _Stream.TRAITS + symbol)
+    start = _log_uniform(traits[0], START_PRICES)
+    low, high = ANNUAL_VOLATILITIES
+    daily = (low + (high - low) * open_uniform(traits[1])) / math.sqrt(TRADING_DAYS)
+
+    market = _student_t(*random_bits(key, _Stream.MARKET, day)[:2])
+    sector_stream = _Stream.SECTOR + torch.arange(NUM_SECTORS, device=device)
+    sector = _student_t(*random_bits(key, sector_stream, day)[:2])[..., symbol % NUM_SECTORS]
+    bits = random_bits(key, _Stream.SHOCK + symbol, day)
+    shock = (
+        torch.sqrt(correlation) * market
+        + math.sqrt(SECTOR_SHARE) * sector
+        + torch.sqrt(1 - SECTOR_SHARE - correlation) * _student_t(*bits[:2])
+    )
+    gap_noise, volume_noise = box_muller(open_uniform(bits[2]), open_uniform(bits[3]))
+
+    close, deviation, activity = _recursion(start[:, 0], drift, level * daily, shock, volume_noise)
+    previous = torch.cat([start, close[:, :-1]], dim=1)
+    # The overnight part has its share of the variance and is uncorrelated with the intraday part.
+    overnight = OVERNIGHT_SHARE * (close - previous)
+    overnight += math.sqrt(OVERNIGHT_SHARE * (1 - OVERNIGHT_SHARE)) * deviation * gap_noise
+    open_ = previous + overnight.clamp(-DAILY_LIMIT, DAILY_LIMIT)
+    variance = (1 - OVERNIGHT_SHARE) * deviation.square()
+    extremes = bridge_extremes(open_, close, variance, random_bits(key, _Stream.RANGE + symbol, day)[:2])
+
+    prices = torch.exp(torch.stack([open_, *extremes, close], dim=-1)).clamp(*PRICE_BOUNDS)
+    volume = torch.exp(
+        _log_uniform(traits[2], MEAN_VOLUMES) + VOLUME_ELASTICITY * torch.log(deviation / daily) + activity
+    )
+    return torch.cat([torch.round(prices * 100) / 100, torch.round(volume)[..., None]], dim=-1)
+
+
+def _regime_states(key: EpisodeKey, day: Tensor, regime: str | None) -> Tensor:
+    """Walk the Markov chain from its stationary law. Shape: (P, T, 1), positions in `REGIMES`."""
+    names = list(REGIMES)
+    num_paths, num_days = len(key.env_id), len(day)
+    if regime is not None:
+        return torch.full((num_paths, num_days, 1), names.index(regime), device=day.device)
+    transition = np.array([[r.exits.get(name, 0.0) / r.duration for name in names] for r in REGIMES.values()])
+    transition += np.diag(1 - transition.sum(axis=1))
+    stationary = np.linalg.matrix_power(transition, 1 << 14)[0]
+    # The last sum is one and left out: a regime's position is how many of its row's sums a number exceeds.
+    rows = np.cumsum(np.vstack([transition, stationary]), axis=1)[:, :-1]
+    thresholds = torch.tensor(rows, device=day.device)
+    draws = open_uniform(random_bits(key, _Stream.REGIME, day)[0])
+    states = torch.empty((num_paths, num_days, 1), dtype=torch.int64, device=day.device)
+    state = torch.full((num_paths,), len(names), device=day.device)
+    for t in range(num_days):
+        state = (draws[:, t] > thresholds[state]).sum(-1)
+        states[:, t, 0] = state
+    return states
+
+
+def _recursion(
+    start: Tensor, drift: Tensor, scale: Tensor, shock: Tensor, volume_noise: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run what depends on the day before.
+
+    Only correctly rounded operations, so that a path is bitwise the same in any batch.
+
+    Args:
+        start: logarithm of the price before the first day. Shape: (P, K).
+        drift: mean log-return of the day. Shape: (P, T, 1).
+        scale: standard deviation of the day at h = 1. Shape: (P, T, K).
+        shock: standardised shocks. Shape: (P, T, K).
+        volume_noise: standard normal numbers. Shape: (P, T, K).
+
+    Returns:
+        Log close, conditional standard deviation, and log activity of the volume. Shape of each: (P, T, K).
+    """
+    close, deviation, activity = (torch.empty_like(shock) for _ in range(3))
+    lowest, highest = (math.log(bound) for bound in CLOSE_BOUNDS)
+    price, busy, variance = start, torch.zeros_like(start), torch.ones_like(start)
+    for t in range(shock.shape[1]):
+        root = torch.sqrt(variance)
+        deviation[:, t] = scale[:, t] * root
+        unit_return = root * shock[:, t]
+        change = (drift[:, t] + scale[:, t] * unit_return).clamp(-DAILY_LIMIT, DAILY_LIMIT)
+        moved = price + change
+        price = torch.where((moved < lowest) | (moved > highest), price - change, moved)
+        close[:, t] = price
+        busy = VOLUME_PERSISTENCE * busy + VOLUME_NOISE * volume_noise[:, t]
+        activity[:, t] = busy
+        variance = (1 - GARCH_ALPHA - GARCH_BETA) + GARCH_ALPHA * unit_return.square() + GARCH_BETA * variance
+    return close, deviation, activity
+
+
+def _log_uniform(bits: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Return the logarithm of a log-uniform number within the bounds."""
+    low, high = (math.log(bound) for bound in bounds)
+    return low + (high - low) * open_uniform(bits)
+
+
+def _student_t(radial: Tensor, angular: Tensor) -> Tensor:
+    """Draw Student-t numbers of unit variance from two words, cut at `SHOCK_LIMIT`.
+
+    The polar method of Bailey, "Polar generation of random variates with the t-distribution",
+    Mathematics of Computation 62 (1994).
+    """
+    power = torch.exp((-2 / DEGREES_OF_FREEDOM) * torch.log(open_uniform(radial)))
+    radius = torch.sqrt((DEGREES_OF_FREEDOM - 2) * (power - 1))
+    return (radius * torch.cos(2 * math.pi * open_uniform(angular))).clamp(-SHOCK_LIMIT, SHOCK_LIMIT)

@@ -1,0 +1,190 @@
+"""Counter-based random numbers that depend on who draws, never on when or beside whom.
+
+A draw is a pure function of (seed, env_id, episode, stream, index), so an episode is the same alone or
+among thousands, on a CPU or a GPU, eager, compiled, under ``torch.vmap`` or inside a captured graph.
+
+The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011 (Random123). The 64-bit seed is its key; (env_id, episode, stream, index) its counter.
+All 32-bit words travel as int64 values in [0, 2^32).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Word = Tensor | int
+Block = tuple[Tensor, Tensor, Tensor, Tensor]
+
+_MASK = 0xFFFFFFFF
+# The multipliers minus 2^32: their products with a 32-bit word fit int64, so none relies on overflow.
+_MULTIPLIERS = (0xD2511F53 - (1 << 32), 0xCD9E8D57 - (1 << 32))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+
+
+class EpisodeKey(NamedTuple):
+    """Identity of an episode as four int64 words in [0, 2^32), all of one shape.
+
+    Attributes:
+        seed_low: low half of the seed. Shape: (...).
+        seed_high: high half of the seed. Shape: (...).
+        env_id: sub-environment. Shape: (...).
+        episode: number of the episode in that sub-environment. Shape: (...).
+    """
+
+    seed_low: Tensor
+    seed_high: Tensor
+    env_id: Tensor
+    episode: Tensor
+
+
+def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[Word, Word], rounds: int = 10) -> Block:
+    """Encrypt a 128-bit counter under a 64-bit key.
+
+    Args:
+        counter: four words in [0, 2^32): int64 tensors that broadcast, or integers beside a tensor.
+        key: two words in [0, 2^32).
+        rounds: rounds of the bijection; ten is the published default.
+
+    Returns:
+        Four words in [0, 2^32), int64.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(rounds):
+        p0, p1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        # (m - 2^32) c = 2^32 q + low with q = floor, hence the high word of m c is q + c.
+        high0, high1 = (p0 >> 32) + c0, (p1 >> 32) + c2
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, p1 & _MASK, high0 ^ c3 ^ k1, p0 & _MASK
+        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
+    return c0, c1, c2, c3  # type: ignore[return-value]  # one tensor among the words reaches all four
+
+
+def episode_key(seed: Word, env_id: Word, episode: Word) -> EpisodeKey:
+    """Name the source of an episode's random numbers.
+
+    Args:
+        seed: an integer in [0, 2^64), or an int64 tensor read as 64 bits, which a compiled caller can
+            change without compiling again.
+        env_id: sub-environment in [0, 2^32). Shape: (...).
+        episode: number of the episode in that sub-environment, in [0, 2^32). Shape: (...).
+
+    Returns:
+        The key; every word has the broadcast shape of the arguments, so ``torch.vmap`` maps it with
+        ``in_dims=0``. Shape of each word: (...).
+
+    Raises:
+        ValueError: if an integer seed is negative or does not fit 64 bits.
+    """
+    if isinstance(seed, int) and not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed must be in [0, 2^64), got {seed}")
+    device = next((word.device for word in (env_id, episode, seed) if isinstance(word, Tensor)), None)
+    words = (seed & _MASK, (seed >> 32) & _MASK, env_id & _MASK, episode & _MASK)
+    tensors = [
+        word.to(device, torch.int64)
+        if isinstance(word, Tensor)
+        # A fill, unlike a copy from the host, can be captured in a CUDA graph.
+        else torch.full((), word, dtype=torch.int64, device=device)
+        for word in words
+    ]
+    return EpisodeKey(*torch.broadcast_tensors(*tensors))
+
+
+def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
+    """Draw four independent words, the cheapest unit of randomness here.
+
+    Args:
+        key: from `episode_key`, of words of shape (...).
+        stream: purpose of the draw; different streams never share a number.
+        index: position in the stream.
+
+    Returns:
+        Four int64 tensors in [0, 2^32). Shape of each: the key's words, `stream` and `index` broadcast. To
+        draw many indices for many keys, vmap over the keys or make them from ``env_id[:, None]``.
+    """
+    counter = (key.env_id, key.episode, stream & _MASK, index & _MASK)
+    return philox4x32(counter, (key.seed_low, key.seed_high))
+
+
+def uniform(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
+    """Draw a uniform number with 24 random bits, exact in float32.
+
+    Args:
+        key: from `episode_key`, of words of shape (...).
+        stream: purpose of the draw.
+        index: position in the stream; ``torch.arange(K)`` draws K numbers.
+
+    Returns:
+        float32 in [0, 1). Shape: as in `random_bits`.
+    """
+    word = random_bits(key, stream, index)[0]
+    return (word >> 8).to(torch.float32) * 2.0**-24
+
+
+def randint(key: EpisodeKey, stream: Word, high: Word, index: Word = 0) -> Tensor:
+    """Draw an integer in [0, high) by multiply-shift; its bias is below high / 2^32.
+
+    Args:
+        key: from `episode_key`, of words of shape (...).
+        stream: purpose of the draw.
+        high: exclusive upper bound in [1, 2^31]; a tensor broadcasts and is not checked.
+        index: position in the stream.
+
+    Returns:
+        int64 in [0, high). Shape: as in `random_bits`, with `high` broadcast.
+
+    Raises:
+        ValueError: if an integer `high` is outside [1, 2^31].
+    """
+    if isinstance(high, int) and not 1 <= high <= 1 << 31:
+        raise ValueError(f"high must be in [1, 2^31], got {high}")
+    return (random_bits(key, stream, index)[0] * high) >> 32
+
+
+def normal(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
+    """Draw a standard normal number (Box-Muller).
+
+    Logarithm and cosine are the device's own, so eager, compiled and CUDA results agree to rounding only;
+    the other draws agree bit for bit.
+
+    Args:
+        key: from `episode_key`, of words of shape (...).
+        stream: purpose of the draw.
+        index: position in the stream.
+
+    Returns:
+        float32. Shape: as in `random_bits`.
+    """
+    bits = random_bits(key, stream, index)
+    return box_muller(open_uniform(bits[0], torch.float32), open_uniform(bits[1], torch.float32))[0]
+
+
+def open_uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Map 32-bit words to the middle of their cells, so that a logarithm is always finite.
+
+    Args:
+        bits: words in [0, 2^32). Shape: (...).
+        dtype: floating type of the result.
+
+    Returns:
+        Numbers in (0, 1); in float32 the largest words round to 1. Shape: (...).
+    """
+    return (bits.to(dtype) + 0.5) * 2.0**-32
+
+
+def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn two uniform numbers into two independent standard normal ones (Box and Muller 1958).
+
+    Args:
+        radial: uniform in (0, 1]. Shape: (...).
+        angular: uniform in [0, 1]. Shape: (...).
+
+    Returns:
+        Two standard normal tensors. Shape of each: (...).
+    """
+    radius = torch.sqrt(-2.0 * torch.log(radial))
+    angle = (2.0 * math.pi) * angular
+    return radius * torch.cos(angle), radius * torch.sin(angle)

@@ -1,0 +1,116 @@
+"""The contract of one sub-environment: pure functions without a batch dimension.
+
+A task subclasses `Scenario` and writes the rules for one agent. The engine batches them with `torch.vmap`,
+resets rows that have ended, compiles one step and replays it. The functions see tensors, so they use
+`torch.where` and `clamp`: no Python branch on a tensor, no ``.item()``, no boolean-mask write.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+from torchrl.data import TensorSpec
+
+from vecenv.random import EpisodeKey
+
+State = TypeVar("State", bound=TensorClass)
+
+
+class Scenario(ABC, Generic[State]):
+    """Rules of one sub-environment.
+
+    ``params`` and ``market`` are mappings of names to tensors that the scenario itself chose: ``market`` is shared
+    by all sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods
+    below `params` are pure and see one sub-environment: no leading dimension.
+
+    Attributes:
+        name: identifier of the task.
+        version: changes when, and only when, behaviour does.
+        market: tensors shared by all sub-environments.
+        params: numbers of the rules.
+        varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
+        action_spec: TorchRL spec of one agent's action, without batch dimension.
+    """
+
+    name: str
+    version: str
+    market: Mapping[str, Tensor]
+    params: Mapping[str, Tensor]
+    action_spec: TensorSpec
+    varied: frozenset[str] = frozenset()
+
+    def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
+        """Replace parameters by ones that differ per sub-environment: domain randomisation.
+
+        Args:
+            params: by name, each of the parameter's own shape behind a leading dimension of ``num_envs``.
+            num_envs: number of sub-environments.
+
+        Raises:
+            ValueError: a parameter is unknown or has the wrong shape.
+        """
+        replaced = dict(self.params)
+        for name, value in params.items():
+            if name not in self.params:
+                raise ValueError(f"unknown parameter {name!r}; {self.name} has {', '.join(sorted(self.params))}")
+            shared = self.params[name]
+            if value.shape != (num_envs, *shared.shape):
+                raise ValueError(
+                    f"parameter {name!r} must have shape {(num_envs, *shared.shape)}, one row per "
+                    f"sub-environment, got {tuple(value.shape)}"
+                )
+            replaced[name] = value.to(shared.device, shared.dtype)
+        self.params, self.varied = replaced, frozenset(params)
+
+    @abstractmethod
+    def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> State:
+        """Return the first state of the episode that ``key`` names; random numbers come from ``key`` alone."""
+
+    @abstractmethod
+    def step(
+        self, state: State, action: Tensor, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+    ) -> State:
+        """Return the state after ``action``."""
+
+    @abstractmethod
+    def observation(
+        self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+    ) -> tuple[Tensor, ...]:
+        """Return the blocks that, concatenated, are the observation. Shape of each: (size of block,), float32."""
+
+    @abstractmethod
+    def reward(
+        self, state: State, action: Tensor, next_state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Return the reward of the step from ``state`` to ``next_state``. Shape: (), float32."""
+
+    @abstractmethod
+    def terminated(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+        """Whether the episode has ended by the rules. Shape: (), bool."""
+
+    @abstractmethod
+    def truncated(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+        """Whether the episode has been cut off: horizon or end of data. Shape: (), bool."""
+
+    @abstractmethod
+    def grade(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+        """Outcome of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
+
+    def info(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what a person wants to know of the episode, money in currency."""
+        return {}
+
+    def to(self, device: torch.device | str) -> None:
+        """Move all tensors of the scenario to a device."""
+        self.market = {name: tensor.to(device) for name, tensor in self.market.items()}
+        self.params = {name: tensor.to(device) for name, tensor in self.params.items()}
+        self.action_spec = self.action_spec.to(device)
+
+    def metadata(self) -> dict[str, Any]:
+        """What results are filed under: task, version and, in subclasses, the market. JSON-able."""
+        return {"task": self.name, "task_version": self.version}
