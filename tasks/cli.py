@@ -1,0 +1,137 @@
+"""The command line ``vecenv``: finds commands, parses their settings, reports errors, writes results.
+
+A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
+a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
+a class method ``defaults(args)``, it returns the settings that the command line then overrides.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+
+import tyro
+from tyro import conf
+
+import vecenv
+
+GROUP = "vecenv.commands"
+
+COMMANDS = (
+    EntryPoint("train", "tasks.train_command:main", GROUP),
+    EntryPoint("evaluate", "tasks.evaluate_command:main", GROUP),
+    EntryPoint("data", "tasks.data_command:main", GROUP),
+)
+"""Commands of this package."""
+
+BAD_INPUT, INTERRUPTED = 2, 130
+"""Exit codes."""
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Invocation(Generic[Settings]):
+    """Settings of a command, and what every command has."""
+
+    settings: Annotated[Settings, conf.arg(name="")]
+    """Of the command."""
+    json: Path | None = None
+    """File for the result, as JSON."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run ``vecenv``.
+
+    Args:
+        args: words after ``vecenv``, those of the process by default.
+
+    Returns:
+        Exit code: 0, 2 after bad input (a `ValueError`, `OSError` or `ImportError`, told in one line), 130 after an
+        interruption.
+    """
+    words = list(sys.argv[1:] if args is None else args)
+    if words == ["--version"]:
+        print(f"vecenv {vecenv.__version__}")
+        return 0
+    points = {point.name: point for point in (*COMMANDS, *entry_points(group=GROUP))}
+    if not words or words[0] not in points:
+        return _overview(points, words or ["--help"])
+    name = words[0]
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            _run(points[name].load(), name, words[1:])
+        except (ValueError, OSError, ImportError) as error:
+            print(f"vecenv {name}: error: {error}", file=sys.stderr)
+            return BAD_INPUT
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str]) -> None:
+    """Parse the settings of a command, run it, and write its result."""
+    (kind,) = (hint for key, hint in get_type_hints(command, include_extras=True).items() if key != "return")
+    default = Invocation(kind.defaults(args)) if hasattr(kind, "defaults") else tyro.MISSING_NONPROP
+    invocation = tyro.cli(
+        Invocation[kind],  # type: ignore[valid-type]
+        prog=f"vecenv {name}",
+        description=command.__doc__,
+        args=args,
+        default=default,
+        config=(conf.CascadeSubcommandArgs,),
+    )
+    target = invocation.json
+    if target is not None and not target.absolute().parent.is_dir():
+        raise ValueError(f"{target}: there is no folder {target.parent}")
+    result = command(invocation.settings)
+    if target is not None:
+        target.write_text(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def _overview(points: dict[str, EntryPoint], words: list[str]) -> int:
+    """Show all commands, or refuse an unknown one, without importing any."""
+
+    def described(point: EntryPoint) -> Callable[[], None]:
+        def command() -> None: ...
+
+        command.__doc__ = _summary(point)
+        return command
+
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {name: described(point) for name, point in points.items()},
+            prog="vecenv",
+            description="Thousands of trading environments in one compiled step: train, evaluate, measure.",
+            args=words,
+        )
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def _summary(point: EntryPoint) -> str:
+    """Return the first line of the docstring of a command's module, read from its source."""
+    spec = find_spec(point.module)
+    source = Path(spec.origin).read_text() if spec and spec.origin else ""
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
+    """Tell a warning in one line."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from tensordict import TensorClass
 from torch import Tensor
@@ -136,6 +137,7 @@ class StockState(TensorClass, frozen=True):
         start_value: portfolio value at the start of the episode. Shape: ().
         traded: value bought and sold in the last step. Shape: ().
         costs: commissions, slippage and fees of the last step. Shape: ().
+        buy_ratio: share of the wanted purchases that cash covered, 1 before any, in the last step. Shape: (), float32.
         invalid_actions: entries of actions that were NaN or infinite, in this episode. Shape: (), int64.
         path: path of the market. Shape: (), int64.
         day: day whose close the agent has seen. Shape: (), int64.
@@ -151,6 +153,7 @@ class StockState(TensorClass, frozen=True):
     start_value: Tensor
     traded: Tensor
     costs: Tensor
+    buy_ratio: Tensor
     invalid_actions: Tensor
     path: Tensor
     day: Tensor
@@ -193,6 +196,7 @@ class StockTrading(Scenario[StockState]):
                 f"initial_cash {config.initial_cash:g} is {config.initial_cash / tape.tick_size:.3g} ticks of "
                 f"{tape.tick_size:g}; exact accounts need fewer than 2^37: use a coarser tick_size"
             )
+        self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
         self.market = self._market_tensors()
         self.params = self._parameter_tensors()
         low = 0.0 if config.action == "weights" else -1.0
@@ -205,7 +209,7 @@ class StockTrading(Scenario[StockState]):
         tensors = {
             "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(self.money.dtype),
             "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
-            "tradable": tape.tradable.reshape(flat, -1).to(torch.float32),
+            "tradable": tape.tradable.reshape(flat, -1).contiguous(),
         }
         if config.fill == "next_open":
             tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(self.money.dtype)
@@ -221,8 +225,11 @@ class StockTrading(Scenario[StockState]):
             value = getattr(config, name)
             if isinstance(value, tuple) and len(value) != tape.num_symbols:
                 raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
+            if name == "slippage" or isinstance(value, tuple) and name == "commission":
+                value = _single_rounded_down(value)
             params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
-        params["initial_holdings"] = params["initial_holdings"].expand(tape.num_symbols).contiguous()
+        holdings = params["initial_holdings"].to(self.money.dtype)
+        params["initial_holdings"] = holdings.expand(tape.num_symbols).contiguous()
         if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
             raise ValueError("initial_holdings must not be negative without shorting")
         return params
@@ -260,24 +267,26 @@ class StockTrading(Scenario[StockState]):
             path = key.env_id % tape.num_paths
             day = torch.full_like(path, tape.first_day)
         cash = params["initial_cash"].double() / tape.tick_size
-        cash = (torch.floor(cash + 1e-6) if money.whole_shares else cash).to(money.money_dtype)
-        holdings = params["initial_holdings"].to(money.dtype)
+        cash = torch.floor(cash).to(money.money_dtype)
+        holdings = params["initial_holdings"]
         close = market["close"][path * tape.num_days + day]
-        value = cash + money.total(holdings, close) if self._uses("initial_holdings") else cash
+        # Without holdings there is no close to wait for, here or in the compiled step.
+        value = cash + money.total(holdings, close, self._max_holdings) if self._uses("initial_holdings") else cash
         zero = torch.zeros_like(cash)
         return StockState(
             cash=cash,
-            holdings=holdings + 0.0 * close,
+            holdings=holdings,
             portfolio_value=value,
             start_value=value,
             traded=zero,
             costs=zero,
+            buy_ratio=torch.ones_like(cash, dtype=money.dtype),
             invalid_actions=torch.zeros_like(day),
             path=path,
             day=day,
             start_day=day,
             end_day=torch.clamp(day + length, max=last_day),
-            average_price=torch.where(holdings > 0, close, 0.0) if self._uses("stop_loss") else holdings[:0],
+            average_price=torch.where(holdings > 0, close, 0.0).to(money.single) if self._uses("stop_loss") else holdings[:0],
             moments=close.new_zeros(2 if config.reward == "differential_sharpe" else 0),
             batch_size=[],
         )
@@ -285,19 +294,21 @@ class StockTrading(Scenario[StockState]):
     def step(self, state: StockState, action: Tensor, params: Tensors, market: Tensors) -> StockState:
         """Fill the orders of one day and value the account at the next close."""
         config, money = self.config, self.money
-        row = state.path * self.tape.num_days + state.day
+        # A row that has ended is stepped like the others and not used; it must not run off the tape.
+        day = state.day.clamp(max=self.tape.num_days - 2)
+        row = state.path * self.tape.num_days + day
         close, next_close = market["close"][row], market["close"][row + 1]
         late = config.fill == "next_open"
         fill = market["open"][row + 1] if late else close
-        tradable = market["tradable"][row + 1 if late else row]
         slippage = params["slippage"] if self._uses("slippage") else None
         prices = fill_prices(money, fill, slippage, params["commission"])
 
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
-        order = self._wanted(state, action, prices, params)
+        order = torch.where(finite, self._wanted(state, action, prices, params), 0.0)
         order = self._overruled(order, state, close, row, params, market)
-        order = order * tradable.to(order.dtype)
+        if not self._always_tradable:
+            order = torch.where(market["tradable"][row + 1 if late else row], order, 0.0)
 
         fills = self._execute(state, order, prices, params)
         cash, holdings = fills.cash, fills.holdings
@@ -309,7 +320,7 @@ class StockTrading(Scenario[StockState]):
         if config.shorting:
             fee = borrow_fee(money, holdings, next_close, self._margin(params))
             cash, costs = cash - fee, costs + fee
-        value = cash + money.total(holdings, next_close)
+        value = cash + money.total(holdings, next_close, self._max_holdings)
         return StockState(
             cash=cash,
             holdings=holdings,
@@ -317,9 +328,10 @@ class StockTrading(Scenario[StockState]):
             start_value=state.start_value,
             traded=fills.traded,
             costs=costs,
+            buy_ratio=fills.buy_ratio,
             invalid_actions=state.invalid_actions + (~finite).float().sum(-1).to(torch.int64),
             path=state.path,
-            day=state.day + 1,
+            day=day + 1,
             start_day=state.start_day,
             end_day=state.end_day,
             average_price=self._average_price(state, fills.bought, holdings, prices),
@@ -333,11 +345,20 @@ class StockTrading(Scenario[StockState]):
         return name in self.varied or (any(value) if isinstance(value, tuple) else value != 0)
 
     @cached_property
-    def _max_order(self) -> int | None:
-        """Largest order of one symbol; None where liquidations and target weights trade more than hmax at once."""
+    def _max_holdings(self) -> int | None:
+        """Largest long position of a symbol; None where nothing but cash bounds it, or it may be short."""
         config = self.config
-        bounded = config.action == "shares" and config.gate == "none" and not self._uses("stop_loss")
-        return int(self.params["hmax"].max()) if bounded else None
+        if config.action == "weights" or config.shorting:
+            return None
+        return int(self.params["initial_holdings"].max() + self.params["hmax"].max() * self.params["episode_length"].max())
+
+    @cached_property
+    def _max_order(self) -> int | None:
+        """Largest order of one symbol; the gate and the stop-loss sell whole positions at once."""
+        liquidates = self.config.gate != "none" or self._uses("stop_loss")
+        if self._max_holdings is None or liquidates:
+            return self._max_holdings
+        return int(self.params["hmax"].max())
 
     def _wanted(self, state: StockState, action: Tensor, prices: Prices, params: Tensors) -> Tensor:
         """Return the agent's order in shares. Shape: (K,)."""
@@ -353,15 +374,15 @@ class StockTrading(Scenario[StockState]):
         self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, market: Tensors
     ) -> Tensor:
         """Return the order after stop-loss, gate and margin call. Shape: (K,)."""
-        config = self.config
+        config, money = self.config, self.money
         if self._uses("stop_loss"):
-            floor = (1.0 - params["stop_loss"]).to(close.dtype) * state.average_price
-            stopped = (state.holdings > 0) & (close <= floor)
+            floor = (1.0 - params["stop_loss"]).to(money.single) * state.average_price
+            stopped = (state.holdings > 0) & (close.to(money.single) <= floor)
             order = torch.where(stopped, -state.holdings, order)
         if config.gate != "none":
             order = torch.where(market["gate"][row] >= params["gate_threshold"], -state.holdings, order)
         if config.shorting:
-            called = margin_call(self.money, state.cash, state.holdings, close, self._margin(params))
+            called = margin_call(money, state.cash, state.holdings, close, self._margin(params))
             order = torch.where(called, -state.holdings, order)
         return order
 
@@ -379,9 +400,10 @@ class StockTrading(Scenario[StockState]):
         """Return the average purchase price of long positions after the fills. Shape: (K,) or (0,)."""
         if not self._uses("stop_loss"):
             return state.average_price
-        held = state.holdings.clamp(min=0.0)
-        added = torch.minimum(bought, holdings.clamp(min=0.0))
-        paid = state.average_price * held + prices.buy * added
+        single = self.money.single
+        held = state.holdings.clamp(min=0.0).to(single)
+        added = torch.minimum(bought, holdings.clamp(min=0.0)).to(single)
+        paid = state.average_price * held + prices.buy.to(single) * added
         average = torch.where(added > 0, paid / (held + added).clamp(min=1e-9), state.average_price)
         return torch.where(holdings > 0, average, 0.0)
 
@@ -443,9 +465,10 @@ class StockTrading(Scenario[StockState]):
         """
         base = state.path * self.tape.num_days
         start, now = market["close"][base + state.start_day], market["close"][base + state.day]
-        held = market["tradable"][base + state.start_day] * (start > 0)
-        growth = torch.where(held > 0, now / start.clamp(min=1.0), 0.0).sum(-1) / held.sum(-1).clamp(min=1.0)
-        growth = torch.where(held.sum(-1) > 0, growth, 1.0).to(torch.float32)
+        held = market["tradable"][base + state.start_day]
+        count = held.sum(-1)
+        growth = torch.where(held, now / start.clamp(min=1.0), 0.0).sum(-1) / count.clamp(min=1)
+        growth = torch.where(count > 0, growth, 1.0).to(torch.float32)
         own = rewards.log_return(state.start_value, state.portfolio_value, torch.float32)
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1)
 
@@ -456,15 +479,22 @@ class StockTrading(Scenario[StockState]):
         return amounts | {"invalid_actions": state.invalid_actions}
 
 
+def _single_rounded_down(rates: Rate) -> Rate:
+    """Return rates as float32 numbers not above them, so that 0.1% of 1,000 ticks is one tick and not two."""
+    single = np.atleast_1d(np.asarray(rates)).astype(np.float32)
+    single = np.where(single > np.atleast_1d(rates), np.nextafter(single, np.float32(0)), single)
+    return tuple(single.tolist()) if isinstance(rates, tuple) else float(single[0])
+
+
 _PARAMETERS: dict[str, torch.dtype] = {
     "initial_cash": torch.float64,
     "initial_holdings": torch.float64,
-    "hmax": torch.float32,
+    "hmax": torch.float64,
     "commission": torch.float64,
     "slippage": torch.float32,
-    "dead_zone": torch.float32,
+    "dead_zone": torch.float64,
     "gate_threshold": torch.float32,
-    "stop_loss": torch.float32,
+    "stop_loss": torch.float64,
     "initial_margin": torch.float64,
     "maintenance_margin": torch.float64,
     "borrow_rate": torch.float64,

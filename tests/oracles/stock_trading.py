@@ -149,6 +149,8 @@ class Account:
     def _wanted_weights(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="weights"
         rules = self.rules
         weights = [Fraction(max(entry or 0.0, 0.0)) for entry in entries]
+        if self.whole:
+            weights = [Fraction(math.floor(weight * RATIO_STEPS), RATIO_STEPS) for weight in weights]
         total = max(sum(weights), Fraction(1))
         wanted: list[float] = [0] * len(entries)
         for k in self.symbols:
@@ -157,7 +159,10 @@ class Account:
             weight = float(weights[k] / total)
             if self.whole:
                 weight = math.floor(weights[k] / total * RATIO_STEPS) / RATIO_STEPS
-            price_with_costs = self.prices[k] * (1 + _of(rules.commission, k) + _of(rules.slippage, k))
+            commission = _of(rules.commission, k)
+            if isinstance(rules.commission, Sequence):
+                commission = self._rate(commission)
+            price_with_costs = self.prices[k] * (1 + commission + self._rate(_of(rules.slippage, k)))
             target = self._down(self._down(weight * self.value) / self._up(price_with_costs))
             order = target - self.holdings[k]
             if abs(order) * self.prices[k] > rules.dead_zone * self.value:
@@ -168,9 +173,9 @@ class Account:
         self.buy_prices: list[float] = []
         self.sell_prices: list[float] = []
         for k in self.symbols:
-            cost = self._up(self._product(self.prices[k], _of(self.rules.slippage, k)))
+            cost = self._up(self._product(self.prices[k], self._rate(_of(self.rules.slippage, k))))
             if isinstance(self.rules.commission, Sequence):
-                cost += self._up(self._product(self.prices[k], self.rules.commission[k]))
+                cost += self._up(self._product(self.prices[k], self._rate(self.rules.commission[k])))
             self.buy_prices.append(self.prices[k] + cost)
             self.sell_prices.append(max(self.prices[k] - cost, 0))
 
@@ -251,7 +256,7 @@ class Account:
         if rules.reward == "delta_value":
             reward = (after - before) * tick_size
         elif rules.reward == "log_return":
-            reward = math.log(after / before) if after > 0 else -math.inf
+            reward = math.log(max(after / before, 1e-6))
         elif rules.reward == "differential_sharpe":
             reward = self._differential_sharpe(after / before - 1)
         else:
@@ -289,6 +294,13 @@ class Account:
 
     def _single(self, value: float) -> float:
         return float(np.float32(value)) if self.whole else value
+
+    def _rate(self, rate: float) -> float:
+        """Round a rate down to single precision with whole shares."""
+        single = np.float32(rate)
+        if self.whole and float(single) > rate:
+            single = np.nextafter(single, np.float32(0))
+        return float(single) if self.whole else rate
 
     def _product(self, left: float, right: float) -> float:
         """Multiply in single precision with whole shares, over the real numbers otherwise."""

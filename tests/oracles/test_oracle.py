@@ -98,6 +98,7 @@ class TestRationing:
         account.step([1.0, -1.0])
         # 999.0000 of proceeds against a need of 1001.0000: 99.8 shares.
         assert (account.holdings, account.cash) == ([99, 0], 9_990_000 - 9_900_000 - 9_900)
+        assert (account.traded, account.costs) == (10_000_000 + 9_900_000, 10_000 + 9_900)
 
     def test_by_size_serves_the_largest_first_and_ties_by_position(self):
         # Budget 14,985,014: its commission of 14,986 makes exactly 15,000,000.
@@ -107,9 +108,13 @@ class TestRationing:
         assert account.holdings == [1, 74, 1]
         assert account.cash == 15_000_000 - 14_950_000 - 14_950
 
-    @pytest.mark.parametrize(("cash", "shares"), [(15_000_000, 14_985_014), (14_999_999, 14_985_013)])
-    def test_by_size_budget_is_the_largest_that_pays_its_commission(self, cash, shares):
-        account = open_account([[1]] * 2, initial_cash=(cash + 0.5) / 10_000, hmax=2**24, rationing="by_size")
+    @pytest.mark.parametrize(
+        ("cash", "commission", "shares"),
+        [(15_000_000, 0.001, 14_985_014), (14_999_999, 0.001, 14_985_013), (110_000, 0.1, 100_000)],
+    )
+    def test_by_size_budget_is_the_largest_that_pays_its_commission(self, cash, commission, shares):
+        rules = {"hmax": 2**24, "rationing": "by_size", "commission": commission}
+        account = open_account([[1]] * 2, initial_cash=(cash + 0.5) / 10_000, **rules)
         account.step([1.0])
         assert (account.holdings, account.cash) == ([shares], 0)
 
@@ -117,9 +122,7 @@ class TestRationing:
 class TestPrices:
     def test_slippage_moves_both_prices_against_the_trader(self):
         # 100,001 × 0.0005 = 50.0005, rounded up: 51 ticks.
-        account = open_account(
-            [[100_001, 100_001]] * 2, slippage=0.0005, commission=0.0, initial_holdings=[0, 10]
-        )
+        account = open_account([[100_001, 100_001]] * 2, slippage=0.0005, commission=0.0, initial_holdings=[0, 10])
         account.step([0.1, -0.1])
         assert account.cash == 10_000_000_000 - 10 * 100_052 + 10 * 99_950
         assert account.costs == 20 * 51
@@ -130,19 +133,20 @@ class TestPrices:
         assert account.cash == 10_000_000_000 - 10 * TEN - 10 * 101_000
 
     def test_the_sell_price_is_never_negative(self):
-        account = open_account([[TEN]] * 2, slippage=1.5, initial_holdings=1, initial_cash=0)
+        rules = {"slippage": 1.5, "commission": 0.0, "initial_holdings": 1, "initial_cash": 0}
+        account = open_account([[TEN]] * 2, **rules)
         account.step([-1.0])
-        assert (account.cash, account.costs) == (0, TEN)
+        assert (account.cash, account.costs, account.traded) == (0, TEN, 0)
 
     def test_commission_per_symbol_is_folded_into_the_prices(self):
-        # Slippage of 101 ticks and 100; commission of 0.001 × 100,001 → 101, and of 0.002 × 100,000 → 201,
-        # because the float32 next to 0.002 lies above it, as does the product in single precision.
+        # 0.1% of 100,001 ticks is 100.001, so 101 each for slippage and commission; of 100,000 it is 100 and 0.2% are
+        # 200: rates are rounded down to float32, so that a round price does not cost a tick too much.
         account = open_account(
             [[100_001, TEN]] * 2, commission=[0.001, 0.002], slippage=0.001, initial_holdings=[0, 10]
         )
         account.step([0.1, -0.1])
-        assert account.cash == 10_000_000_000 - 10 * (100_001 + 101 + 101) + 10 * (100_000 - 100 - 201)
-        assert account.costs == 10 * 202 + 10 * 301
+        assert account.cash == 10_000_000_000 - 10 * (100_001 + 101 + 101) + 10 * (100_000 - 100 - 200)
+        assert account.costs == 10 * 202 + 10 * 300
         assert account.average_price == [100_203, 0]
 
     def test_next_open_pays_the_open_and_values_the_close(self):
@@ -166,10 +170,15 @@ class TestWeights:
         assert account.holdings == [3_329, 3_329]
         assert account.cash == 1_000_000_000 - 998_700_000 - 998_700
 
+    def test_division_by_the_sum_sells_what_is_too_much(self):
+        rules = {"action": "weights", "initial_holdings": [100, 0], "initial_cash": 0, "commission": 0.0}
+        account = open_account([[TEN, TEN]] * 2, **rules)
+        account.step([1.0, 1.0])
+        assert account.holdings == [50, 50]
+
     def test_negative_weights_count_as_zero_and_nan_keeps_the_position(self):
-        account = open_account(
-            [[TEN] * 3] * 2, action="weights", initial_holdings=[10, 10, 0], initial_cash=980
-        )
+        rules = {"action": "weights", "initial_holdings": [10, 10, 0], "initial_cash": 980, "shorting": True}
+        account = open_account([[TEN] * 3] * 2, **rules)
         account.step([-1.0, NAN, 0.5])
         # Value 1180.0000: half of it is 5,900,000 ÷ 100,100 = 58.9.
         assert account.holdings == [0, 10, 58]
@@ -180,11 +189,11 @@ class TestWeights:
         account.step([0.1])
         assert account.holdings == [9_999_084]
 
-    def test_targets_count_slippage(self):
-        account = open_account(
-            [[TEN]] * 2, action="weights", initial_cash=1000, commission=0.01, slippage=0.04
-        )
-        account.step([1.0])
+    def test_targets_count_commission_and_slippage(self):
+        # Half of 2000.0000 ÷ 10.5000.
+        rules = {"action": "weights", "commission": 0.01, "slippage": 0.04}
+        account = open_account([[TEN]] * 2, initial_cash=2000, **rules)
+        account.step([0.5])
         assert account.holdings == [95]
 
     @pytest.mark.parametrize(("dead_zone", "held"), [(0.25, 50), (0.24, 75)])
@@ -195,9 +204,7 @@ class TestWeights:
         assert account.holdings == [held]
 
     def test_a_target_below_the_holding_sells(self):
-        account = open_account(
-            [[TEN]] * 2, action="weights", initial_cash=0, initial_holdings=100, commission=0.0
-        )
+        account = open_account([[TEN]] * 2, action="weights", initial_cash=0, initial_holdings=100, commission=0.0)
         account.step([0.5])
         assert account.holdings == [50]
 
@@ -223,9 +230,7 @@ class TestProtection:
         assert account.holdings == [0, 100]
 
     def test_initial_holdings_were_bought_at_the_close_of_the_start_day(self):
-        account = open_account(
-            [[1], [TEN], [90_000], [90_000]], start_day=1, stop_loss=0.1, initial_holdings=7
-        )
+        account = open_account([[1], [TEN], [90_000], [90_000]], start_day=1, stop_loss=0.1, initial_holdings=7)
         assert account.start_value == 10_000_000_000 + 700_000
         account.step([0.0])
         account.step([0.0])

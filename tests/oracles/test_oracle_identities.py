@@ -17,9 +17,7 @@ def random_account(rng, **rules):
     num_days, num_symbols = rng.randint(3, 12), rng.randint(1, 6)
 
     def prices():
-        return [
-            [rng.randint(1, 10 ** rng.randint(2, 6)) for _ in range(num_symbols)] for _ in range(num_days)
-        ]
+        return [[rng.randint(1, 10 ** rng.randint(2, 6)) for _ in range(num_symbols)] for _ in range(num_days)]
 
     def rates(high):
         return rng.choice([0.0, rng.random() * high, [rng.random() * high for _ in range(num_symbols)]])
@@ -64,9 +62,7 @@ def test_whole_share_accounts_are_exact_and_never_negative(seed):
     rng = random.Random(seed)
     account = random_account(rng)
     for _ in run_steps(rng, account):
-        assert all(
-            type(number) is int for number in [account.cash, account.value, account.costs, *account.holdings]
-        )
+        assert all(type(number) is int for number in [account.cash, account.value, account.costs, *account.holdings])
         assert account.cash >= 0
         assert min(account.holdings) >= 0
 

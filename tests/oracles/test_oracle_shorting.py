@@ -45,9 +45,7 @@ class TestShorting:
 
     def test_a_margin_call_sells_longs_first_and_covers_what_cash_allows(self):
         # 2 longs bring 2.0000 − 0.0020; cash 161.9980 of a need of 320.3200: 10.1 of 20 shares.
-        account = open_account(
-            [[160_000, 10_000]] * 2, shorting=True, initial_cash=160, initial_holdings=[-20, 2]
-        )
+        account = open_account([[160_000, 10_000]] * 2, shorting=True, initial_cash=160, initial_holdings=[-20, 2])
         account.step([0.0, 1.0])
         assert account.holdings == [-10, 0]
         assert account.cash == 1_619_980 - 1_600_000 - 1_600
@@ -60,7 +58,7 @@ class TestShorting:
         assert account.cash == 10_000_000_000 + 30 * TEN - 50 * TEN
 
     def test_each_part_pays_its_own_commission(self):
-        # 11 × 0.0009 and 7 × 0.0009 round up to a tick each; together 0.0162 would also be one tick.
+        # 0.1% of 11 × 9 ticks and of 7 × 9 ticks are rounded up to a tick each; that of 18 × 9 to one.
         account = open_account([[9]] * 2, shorting=True, initial_holdings=[11])
         account.step([-0.18])
         assert account.costs == 2

@@ -10,6 +10,8 @@ from torch import Tensor
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import Fills, Prices, buy, ration_by_size, ration_pro_rata, sell
 
+UNLIMITED = 2.0**52
+
 
 class Margin(NamedTuple):
     """Requirements on cash as a share of the value of the shorts. Shape of each: (), float64.
@@ -63,22 +65,22 @@ def execute_with_shorts(
     wanted = buy_order - covered
 
     cash, sold_value, fee_sold = sell(money, cash, sold, prices, None)
-    covered = ration_pro_rata(money, covered, prices.buy, prices.commission, cash.clamp(min=0), None)
+    covered, _ = ration_pro_rata(money, covered, prices.buy, prices.commission, cash.clamp(min=0), None)
     cash, covered_value, fee_covered = buy(money, cash, covered, prices, None)
 
     held_short = short_value(money, covered - shorts, prices.fill)
     free = _free_cash(money, cash, held_short, margin)
     if by_size:
-        bought = ration_by_size(money, wanted, prices.buy, prices.commission, free)
+        bought, ratio = ration_by_size(money, wanted, prices.buy, prices.commission, free)
     else:
-        bought = ration_pro_rata(money, wanted, prices.buy, prices.commission, free, None)
+        bought, ratio = ration_pro_rata(money, wanted, prices.buy, prices.commission, free, None)
     cash, bought_value, fee_bought = buy(money, cash, bought, prices, None)
 
     opening = money.total(opened, prices.sell)
-    free = _free_cash(money, cash, held_short, margin).double()
-    most = free / (margin.initial + prices.commission).clamp(min=1e-12)
-    most = torch.floor(most) if money.whole_shares else most
-    opened = money.rounded_down(opened * money.ratio(most.clamp(max=2.0**52).to(money.money_dtype), opening))
+    rate = margin.initial + prices.commission
+    most = _free_cash(money, cash, held_short, margin).double() / torch.where(rate > 0, rate, 1.0)
+    most = money.rounded_down(torch.where(rate > 0, most, UNLIMITED)).to(money.money_dtype)
+    opened = money.scaled(opened, money.ratio(most, opening), None)
     cash, opened_value, fee_opened = sell(money, cash, opened, prices, None)
 
     return Fills(
@@ -87,6 +89,7 @@ def execute_with_shorts(
         covered + bought,
         sold_value + covered_value + bought_value + opened_value,
         fee_sold + fee_covered + fee_bought + fee_opened,
+        ratio,
     )
 
 

@@ -1,15 +1,15 @@
 """Exact money on hardware that is fast in float32.
 
 With whole shares a rounding error becomes a different trade, so sums must not depend on their order. Shares are
-integers, prices whole ticks below 2²⁴; float32 adds integers exactly up to 2²⁴. A price is therefore cut
-into limbs so narrow that no sum of shares × limb passes 2²⁴, the limbs are summed in float32, and the sums
-are put together in int64. A float64 or int64 operand inside the wide loop over symbols would cost 2-3 times as much.
+integers, prices whole ticks below 2²⁴; float32 adds integers exactly up to 2²⁴. Prices, and shares
+where they are many, are therefore cut into limbs so narrow that no sum of products passes 2²⁴; the limbs are summed in
+float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols would cost 2-3 times as much.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -17,8 +17,11 @@ from torch import Tensor
 PRICE_BITS = 24
 """A fill price, slippage included, is below 2²⁴ ticks."""
 
+MAX_PRODUCTS = 8
+"""Limb products above which one float64 sum is faster."""
+
 RATIO_STEPS = 2.0**16
-"""Rationing ratios are multiples of 1/65536, so that shares up to 127 times a ratio are exact in float32."""
+"""Rationing ratios are multiples of 1/65536, so that fewer than 256 shares times a ratio are exact in float32."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +42,34 @@ class Money:
         """Type of cash and values."""
         return torch.int64 if self.whole_shares and self.dtype == torch.float32 else self.dtype
 
+    @property
+    def single(self) -> torch.dtype:
+        """Type of products that the rules round once: float32 with whole shares, whatever `dtype`."""
+        return torch.float32 if self.whole_shares else self.dtype
+
     def total(self, shares: Tensor, prices: Tensor, max_shares: int | None = None) -> Tensor:
         """Return Σ shares × price.
 
         Args:
-            shares: Shape: (K,).
+            shares: not negative if ``max_shares`` is given. Shape: (K,).
             prices: ticks. Shape: (K,).
-            max_shares: bound of one symbol's shares, where there is a small one.
+            max_shares: bound of one symbol's shares, where there is one.
 
         Returns:
             Ticks in `money_dtype`. Shape: ().
         """
         if self.money_dtype != torch.int64:
             return (shares * prices).sum(-1)
-        limb_bits = _limb_bits(shares.shape[-1], max_shares)
-        if limb_bits is None:
+        widths = _limb_widths(shares.shape[-1], max_shares)
+        if widths is None:
             # Integers below 2^53 in float64: exact in any order, if slower.
             return (shares.double() * prices.double()).sum(-1).to(torch.int64)
+        share_bits, share_width, price_width = widths
         total = None
-        for shift, limb in _limbs(prices, limb_bits):
-            part = (shares * limb).sum(-1).to(torch.int64) * (1 << shift)
-            total = part if total is None else total + part
+        for share_shift, share_limb in _limbs(shares, share_bits, share_width):
+            for price_shift, price_limb in _limbs(prices, PRICE_BITS, price_width):
+                part = (share_limb * price_limb).sum(-1).to(torch.int64) * (1 << (share_shift + price_shift))
+                total = part if total is None else total + part
         assert total is not None
         return total
 
@@ -78,6 +88,15 @@ class Money:
         """Return shares rounded toward zero with whole shares. Shape: any."""
         return torch.trunc(shares) if self.whole_shares else shares
 
+    def scaled(self, shares: Tensor, ratio: Tensor, max_shares: int | None) -> Tensor:
+        """Return shares times a ratio from `ratio`, rounded down with whole shares. Shape: (K,)."""
+        if not self.whole_shares:
+            return shares * ratio
+        if max_shares is None or max_shares >= 2**8:
+            # The product has more than 24 bits.
+            return torch.trunc(shares.double() * ratio.double()).to(self.dtype)
+        return torch.trunc(shares * ratio)
+
     def ratio(self, available: Tensor, need: Tensor) -> Tensor:
         """Return the share of ``need`` that ``available`` covers, at most 1.
 
@@ -91,20 +110,34 @@ class Money:
         return (steps.clamp(max=RATIO_STEPS).to(torch.float32) * (1.0 / RATIO_STEPS)).to(self.dtype)
 
 
-def _limb_bits(num_symbols: int, max_shares: int | None) -> int | None:
-    """Return the width of a price limb for exact float32 sums, None if more than three limbs were needed."""
+@cache
+def _limb_widths(num_symbols: int, max_shares: int | None) -> tuple[int, int, int] | None:
+    """Choose how to cut shares and prices for exact float32 sums with the fewest products.
+
+    Returns:
+        Bits of a number of shares, width of its limbs and width of a price's limbs; None if `MAX_PRODUCTS` do not
+        suffice or there is no bound.
+    """
     if max_shares is None:
         return None
-    bits = PRICE_BITS - math.ceil(math.log2(max(2, num_symbols * max_shares)))
-    return bits if bits * 3 >= PRICE_BITS else None
+    share_bits = max(1, max_shares.bit_length())
+    spare = 24 - (num_symbols - 1).bit_length()
+    choices = []
+    for share_width in range(1, share_bits + 1):
+        price_width = min(spare - share_width, PRICE_BITS)
+        if price_width > 0:
+            products = -(-share_bits // share_width) * -(-PRICE_BITS // price_width)
+            choices.append((products, -share_width, price_width))
+    products, negative_width, price_width = min(choices)
+    return None if products > MAX_PRODUCTS else (share_bits, -negative_width, price_width)
 
 
-def _limbs(prices: Tensor, bits: int) -> list[tuple[int, Tensor]]:
-    """Split integers below 2²⁴ into (shift, limb) pairs, lowest first."""
+def _limbs(numbers: Tensor, bits: int, width: int) -> list[tuple[int, Tensor]]:
+    """Cut integers below 2^bits into (shift, limb) pairs, lowest first."""
     limbs = []
-    rest, shift = prices, 0
-    while shift + bits < PRICE_BITS:
-        higher = torch.floor(rest * 2.0**-bits)
-        limbs.append((shift, rest - higher * 2.0**bits))
-        rest, shift = higher, shift + bits
+    rest, shift = numbers, 0
+    while shift + width < bits:
+        higher = torch.floor(rest * 2.0**-width)
+        limbs.append((shift, rest - higher * 2.0**width))
+        rest, shift = higher, shift + width
     return [*limbs, (shift, rest)]

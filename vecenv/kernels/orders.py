@@ -35,6 +35,7 @@ class Fills(NamedTuple):
         bought: shares bought. Shape: (K,).
         traded: value bought plus value sold at trade prices, ticks. Shape: ().
         commissions: ticks. Shape: ().
+        buy_ratio: share of the wanted purchases that cash covered. Shape: ().
     """
 
     cash: Tensor
@@ -42,6 +43,7 @@ class Fills(NamedTuple):
     bought: Tensor
     traded: Tensor
     commissions: Tensor
+    buy_ratio: Tensor
 
 
 def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission: Tensor) -> Prices:
@@ -58,8 +60,7 @@ def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission:
         surcharges.append(commission.to(torch.float32))
     buy = sell = fill
     for rate in surcharges:
-        single = money.dtype if not money.whole_shares else torch.float32
-        amount = money.rounded_up(fill.to(single) * rate.to(single)).to(fill.dtype)
+        amount = money.rounded_up(fill.to(money.single) * rate.to(money.single)).to(fill.dtype)
         buy, sell = buy + amount, sell - amount
     if surcharges:
         sell = sell.clamp(min=0.0)
@@ -69,9 +70,9 @@ def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission:
 
 def wanted_shares(money: Money, action: Tensor, hmax: Tensor, dead_zone: Tensor | None) -> Tensor:
     """Turn actions in [-1, 1] into signed share orders of at most ``hmax``. Shape: (K,)."""
-    single = torch.float32 if money.whole_shares else money.dtype
-    order = money.rounded_down(action.to(single) * hmax.to(single)).to(money.dtype)
-    return order if dead_zone is None else torch.where(action.abs() <= dead_zone, 0.0, order)
+    action = action.to(money.single)
+    order = money.rounded_down(action * hmax.to(money.single)).to(money.dtype)
+    return order if dead_zone is None else torch.where(action.abs() <= dead_zone.to(money.single), 0.0, order)
 
 
 def wanted_weights(
@@ -113,16 +114,18 @@ def wanted_weights(
 
 def ration_pro_rata(
     money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor, max_shares: int | None
-) -> Tensor:
-    """Scale buy orders by one ratio so that they and their commission cost at most ``available``. Shape: (K,)."""
+) -> tuple[Tensor, Tensor]:
+    """Scale buy orders by one ratio so that they and their commission cost at most ``available``. Shapes: (K,), ()."""
     cost = money.total(wanted, price, max_shares)
     need = cost + money.commission(cost, commission)
     ratio = money.ratio(available, need)
-    return money.rounded_down(wanted * ratio)
+    return money.scaled(wanted, ratio, max_shares), ratio
 
 
-def ration_by_size(money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor) -> Tensor:
-    """Serve buy orders one after the other, largest first, ties by position: FinRL's rule. Shape: (K,)."""
+def ration_by_size(
+    money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Serve buy orders one after the other, largest first, ties by position: FinRL's rule. Shapes: (K,), ()."""
     budget = _affordable(money, available, commission)
     order = torch.sort(wanted, descending=True, stable=True).indices
     sorted_wanted, sorted_price = wanted[order].double(), price[order].double()
@@ -133,7 +136,8 @@ def ration_by_size(money: Money, wanted: Tensor, price: Tensor, commission: Tens
         shares = torch.minimum(sorted_wanted[rank], most)
         budget = budget - shares * sorted_price[rank]
         served.append(shares)
-    return torch.zeros_like(wanted).scatter(-1, order, torch.stack(served, dim=-1).to(wanted.dtype))
+    bought = torch.zeros_like(wanted).scatter(-1, order, torch.stack(served, dim=-1).to(wanted.dtype))
+    return bought, bought.sum(-1) / wanted.sum(-1).clamp(min=1e-9)
 
 
 def _affordable(money: Money, cash: Tensor, commission: Tensor) -> Tensor:
@@ -154,13 +158,13 @@ def buy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pay for shares that cash covers; return cash, value and commission. Shape of each: ()."""
     value = money.total(shares, prices.buy, max_shares)
-    left = cash - value
-    fee = torch.minimum(money.commission(value, prices.commission), left)
-    if not money.whole_shares:
-        # Over real numbers the ratio makes ends meet up to a rounding error, which must not become debt.
-        fee, left = fee.clamp(min=0.0), left.clamp(min=0.0)
-        return (left - fee).clamp(min=0.0), value, fee
-    return left - fee, value, fee
+    # A debt in cash, possible with shorts alone, must not pass for a commission.
+    fee = torch.minimum(money.commission(value, prices.commission), (cash - value).clamp(min=0))
+    if money.whole_shares:
+        return cash - value - fee, value, fee
+    # Over real numbers the ratio makes ends meet up to a rounding error, which must not become debt.
+    left = cash - value - fee
+    return torch.where(cash >= 0, left.clamp(min=0.0), left), value, fee
 
 
 def sell(
@@ -197,8 +201,8 @@ def execute_long_only(
     sold = wanted - order
     cash, sold_value, sell_fee = sell(money, cash, sold, prices, max_shares)
     if by_size:
-        bought = ration_by_size(money, wanted, prices.buy, prices.commission, cash)
+        bought, ratio = ration_by_size(money, wanted, prices.buy, prices.commission, cash)
     else:
-        bought = ration_pro_rata(money, wanted, prices.buy, prices.commission, cash, max_shares)
+        bought, ratio = ration_pro_rata(money, wanted, prices.buy, prices.commission, cash, max_shares)
     cash, bought_value, buy_fee = buy(money, cash, bought, prices, max_shares)
-    return Fills(cash, holdings + (bought - sold), bought, sold_value + bought_value, sell_fee + buy_fee)
+    return Fills(cash, holdings + (bought - sold), bought, sold_value + bought_value, sell_fee + buy_fee, ratio)

@@ -1,0 +1,118 @@
+"""Look at market data, fetch it, and convert it between formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+from tyro import conf
+
+# pandas and torch take seconds to import, so the readers are imported where they run.
+
+
+@dataclass(frozen=True)
+class InspectSettings:
+    """Check a file and summarise what it holds."""
+
+    file: conf.Positional[Path]
+    """CSV or Parquet file, folder of CSVs, or npz."""
+
+
+@dataclass(frozen=True)
+class FetchSettings:
+    """Download daily bars from Yahoo Finance, adjusted for splits and dividends."""
+
+    start: date
+    """First day."""
+    end: date
+    """Last day."""
+    out: Path
+    """Parquet file to write."""
+    universe: Literal["dow30", "nifty25", "nifty50"] | None = None
+    """Symbols by the name of their index."""
+    symbols: tuple[str, ...] = ()
+    """Symbols by Yahoo's names, instead of a universe."""
+
+
+@dataclass(frozen=True)
+class ConvertSettings:
+    """Convert between FinRL's long CSV and Parquet, without loss."""
+
+    source: conf.Positional[Path]
+    """CSV or Parquet file, folder of CSVs, or npz."""
+    target: conf.Positional[Path]
+    """File to write; its suffix, .csv or .parquet, tells the format."""
+
+
+DataSettings = (
+    Annotated[InspectSettings, conf.subcommand("inspect")]
+    | Annotated[FetchSettings, conf.subcommand("fetch")]
+    | Annotated[ConvertSettings, conf.subcommand("convert")]
+)
+
+
+def main(settings: DataSettings) -> dict[str, Any]:
+    """Look at market data, fetch it, and convert it between formats."""
+    if isinstance(settings, InspectSettings):
+        return _inspect(settings)
+    if isinstance(settings, FetchSettings):
+        return _fetch(settings)
+    return _convert(settings)
+
+
+def _inspect(settings: InspectSettings) -> dict[str, Any]:
+    from vecenv.market.inspect_bars import inspect
+
+    summary = inspect(settings.file)
+    console = Console()
+    low, high = summary["price_range"]
+    table = Table(title=str(settings.file), show_header=False)
+    table.add_row("Days", f"{summary['days']:,}, {summary['span'][0]} to {summary['span'][1]}")
+    table.add_row("Symbols", f"{summary['symbols']:,}")
+    table.add_row("Bars", f"{summary['rows']:,}")
+    table.add_row("Prices", f"{low:,.4g} to {high:,.4g}")
+    table.add_row("Further columns", ", ".join(summary["columns"]) or "none")
+    table.add_row("Market series", ", ".join(summary["context"]) or "none")
+    moves = [f"{move['symbol']} {move['move']:+.1%} on {move['date']}" for move in summary["largest_moves"]]
+    table.add_row("Largest moves", "\n".join(moves))
+    ragged = _ragged(summary)
+    table.add_row("Ragged symbols", "\n".join(ragged) or "none: every symbol has a bar on every day")
+    console.print(table)
+    return summary
+
+
+def _ragged(summary: dict[str, Any]) -> list[str]:
+    """Return a line for each symbol that lacks a bar on some day of the file, at most ten."""
+    lines = [
+        f"{symbol}: {entry['first']} to {entry['last']}, {entry['missing']} days missing between"
+        for symbol, entry in summary["listings"].items()
+        if [entry["first"], entry["last"]] != summary["span"] or entry["missing"]
+    ]
+    return lines if len(lines) <= 10 else [*lines[:10], f"and {len(lines) - 10} more"]
+
+
+def _fetch(settings: FetchSettings) -> dict[str, Any]:
+    from vecenv.market.fetch import UNIVERSES, fetch_bars
+
+    if bool(settings.universe) == bool(settings.symbols):
+        raise ValueError("give either --universe or --symbols")
+    if settings.out.suffix != ".parquet" or not settings.out.absolute().parent.is_dir():
+        raise ValueError(f"{settings.out}: a file that ends in .parquet, in a folder that exists, is needed")
+    symbols = UNIVERSES[settings.universe] if settings.universe else settings.symbols
+    table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat())
+    table.to_parquet(settings.out, index=False)
+    first, last = (str(day.date()) for day in (table["date"].min(), table["date"].max()))
+    Console().print(f"{settings.out}: {len(table):,} bars of {len(symbols)} symbols, {first} to {last}", soft_wrap=True)
+    return {"file": str(settings.out), "rows": len(table), "symbols": list(symbols), "span": [first, last]}
+
+
+def _convert(settings: ConvertSettings) -> dict[str, Any]:
+    from vecenv.market.convert import convert
+
+    rows = convert(settings.source, settings.target)
+    Console().print(f"{settings.target}: {rows:,} bars", soft_wrap=True)
+    return {"source": str(settings.source), "file": str(settings.target), "rows": rows}

@@ -1,0 +1,135 @@
+"""Which market a command trades on, and which of its days are for training and which for the test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+import torch
+
+from tasks.stock_trading import StockTradingConfig
+from vecenv.market.load import GENERATORS, load_market
+from vecenv.market.tape import MarketTape
+
+
+@dataclass(frozen=True)
+class MarketSettings:
+    """Market, span and split. Training and test share no day, and an embargo lies between them."""
+
+    market: str = "synthetic"
+    """CSV or Parquet file, folder of CSVs, npz, or a generator: synthetic, planted, random_walk."""
+    symbols: tuple[str, ...] = ()
+    """Symbols to trade, all by default."""
+    start: date | None = None
+    """First day used."""
+    end: date | None = None
+    """Last day used."""
+    train_end: date | None = None
+    """Last day of training; by default the split follows test-start or test-fraction."""
+    test_start: date | None = None
+    """First day of the test; by default the split follows train-end or test-fraction."""
+    test_fraction: float = 0.2
+    """Share of the days, the last ones, kept for the test."""
+    embargo: int = 20
+    """Trading days between training and test that neither uses, where the dates do not set both."""
+    context_market: str | None = None
+    """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
+    tick_size: float | None = None
+    """Smallest step of prices in their currency; by default the finest that the prices allow."""
+    num_paths: int = 8
+    """Independent histories of a generator."""
+    num_days: int = 1500
+    """Days of a generator."""
+    market_seed: int = 0
+    """Seed of a generator."""
+    device: str = "auto"
+    """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_fraction < 1:
+            raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
+        if self.embargo < 0:
+            raise ValueError(f"embargo must not be negative, got {self.embargo}")
+        spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
+        for first, last in spans:
+            low, high = getattr(self, first), getattr(self, last)
+            if low is not None and high is not None and low >= high:
+                raise ValueError(f"{first} {low} must be before {last} {high}")
+
+    def torch_device(self) -> torch.device:
+        """Return the device.
+
+        Raises:
+            ValueError: it is unknown, or not on this machine.
+        """
+        has_cuda = torch.cuda.is_available()
+        if self.device == "auto":
+            return torch.device("cuda" if has_cuda else "cpu")
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise ValueError(f"unknown device {self.device!r}; use cpu, cuda or auto") from error
+        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+            raise ValueError(f"there is no device {self.device} here; PyTorch sees {torch.cuda.device_count()} CUDA devices")
+        return device
+
+    def tape(self, rules: StockTradingConfig) -> MarketTape:
+        """Read or generate the market of all days, with the series that the rules need.
+
+        Raises:
+            ValueError: a fault of the data, or they lack what was asked for.
+        """
+        # A generator other than the synthetic one has its own names, of which some may be selected.
+        named = self.market not in GENERATORS or self.market == "synthetic"
+        tape = load_market(
+            self.market,
+            symbols=self.symbols if named and self.symbols else None,
+            features=rules.features,
+            context=rules.context,
+            context_market=self.context_market,
+            num_paths=self.num_paths,
+            num_days=self.num_days,
+            seed=self.market_seed,
+            tick_size=self.tick_size,
+            device=self.torch_device(),
+        )
+        if self.symbols and not named:
+            tape = tape.select(self.symbols)
+        if self.start is None and self.end is None:
+            return tape
+        return tape.between(_text(self.start), _text(self.end))
+
+    def training(self, tape: MarketTape) -> MarketTape:
+        """Return the days for training.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.train_end is not None:
+            return tape.between(None, _text(self.train_end))
+        if self.test_start is not None:
+            return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
+        return tape.split(self.test_fraction, self.embargo)[0]
+
+    def test(self, tape: MarketTape) -> MarketTape:
+        """Return the days for the test.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.test_start is not None:
+            return tape.between(_text(self.test_start), None)
+        if self.train_end is not None:
+            after = int(np.searchsorted(tape.dates, np.datetime64(self.train_end), "right"))
+            return tape.days(after + self.embargo, tape.num_days)
+        return tape.split(self.test_fraction, self.embargo)[1]
+
+
+def _first_day(tape: MarketTape, day: date) -> int:
+    """Return the index of the first day not before a date."""
+    return int(np.searchsorted(tape.dates, np.datetime64(day), "left"))
+
+
+def _text(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()

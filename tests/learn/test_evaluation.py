@@ -1,0 +1,132 @@
+"""Agents side by side on the same episodes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+import vecenv
+from vecenv.learn.baselines import BASELINES, BuyAndHold, Hold
+from vecenv.learn.evaluation import evaluate, play
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
+from vecenv.metrics import episode_metrics
+
+EPISODES = 24
+
+
+class AllIn:
+    """Puts everything into one symbol, to be ruined early."""
+
+    def act(self, env):
+        action = torch.zeros(env.action_spec.shape)
+        action[:, 0] = 1.0
+        return action
+
+
+def make(**settings):
+    tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=140, symbols=5, seed=1), ("rsi_14",))
+    settings = {"episode_length": 40, "min_episode_length": 20, "initial_cash": 1e5, **settings}
+    return vecenv.make("stock_trading", EPISODES, market=tape, compile=False, **settings)
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    agents = {name: agent() for name, agent in BASELINES.items()}
+    return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9)
+
+
+def test_every_agent_plays_the_same_episodes(evaluation):
+    again, reference = evaluation.records["again"], evaluation.records["buy_and_hold"]
+    assert torch.equal(again.curves.equity, reference.curves.equity)
+    assert torch.equal(again.grade, reference.grade)
+    lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
+    assert bool((lengths == lengths[0]).all())
+    assert len(lengths[0].unique()) > 5
+    difference = evaluation.summaries["again"].interval("cumulative_return", evaluation.summaries["buy_and_hold"])
+    assert difference == (0.0, 0.0, 0.0)
+
+
+def test_an_episode_stops_at_its_end(evaluation):
+    curves = evaluation.records["random"].curves
+    ended = torch.arange(len(curves.equity))[:, None] >= curves.length
+    final = curves.equity.gather(0, curves.length[None])
+    assert bool((curves.equity == final)[ended].all())
+    assert bool((curves.traded[ended[:-1]] == 0).all())
+    assert bool((curves.traded[~ended[:-1]] > 0).any())
+
+
+def test_ruin_ends_an_episode_early():
+    record = play(make(action="weights", ruin_fraction=0.97), AllIn(), seed=9)
+    shorter = record.curves.length < 20
+    assert 0 < int(shorter.sum()) < EPISODES
+    final = record.curves.equity.gather(0, record.curves.length[None])[0]
+    assert bool((final[shorter] <= 0.97e5).all())
+
+
+def test_equity_is_what_the_account_says(evaluation):
+    for name, record in evaluation.records.items():
+        account = record.cash + record.positions.sum(-1)
+        assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
+    hold = evaluation.records["hold"]
+    assert bool((hold.curves.equity == 1e5).all())
+    assert bool((hold.curves.traded == 0).all())
+
+
+def test_oracle_is_best_and_below_the_bound(evaluation):
+    returns = {
+        name: episode_metrics(record.curves)["cumulative_return"] for name, record in evaluation.records.items()
+    }
+    for name in ("hold", "random", "buy_and_hold"):
+        assert bool((returns["oracle"] > returns[name]).all()), name
+    assert bool((returns["oracle"] < evaluation.return_bound).all())
+    assert float(evaluation.records["oracle"].grade.min()) > 0.5
+
+
+def test_another_seed_names_other_episodes(evaluation):
+    other = evaluate(make(), {"hold": Hold()}, seed=10)
+    assert not torch.equal(other.start_day, evaluation.start_day)
+
+
+def test_json_says_everything(evaluation):
+    document = json.loads(json.dumps(evaluation.to_json(), allow_nan=False))
+    assert document["num_episodes"] == EPISODES
+    assert document["seed"] == 9
+    assert document["task"] == "stock_trading"
+    assert len(document["market"]["fingerprint"]) == 16
+    assert set(document["agents"]) == set(evaluation.records)
+    oracle = document["agents"]["oracle"]
+    mean = float(episode_metrics(evaluation.records["oracle"].curves)["cumulative_return"].mean())
+    assert oracle["cumulative_return"]["mean"] == pytest.approx(mean)
+    assert oracle["cumulative_return"]["low"] < mean < oracle["cumulative_return"]["high"]
+    assert oracle["minus_buy_and_hold"]["cumulative_return"]["low"] > 0
+    assert "minus_buy_and_hold" not in document["agents"]["buy_and_hold"]
+
+
+def test_table_has_a_row_per_agent(evaluation):
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(evaluation.table())
+    text = console.export_text()
+    rows = [line.split() for line in text.splitlines()]
+    assert [row[0] for row in rows if row and row[0] in evaluation.records] == list(evaluation.records)
+    assert next(row for row in rows if row and row[0] == "hold")[1] == "0.00"
+
+
+def test_shorting_has_no_bound():
+    result = evaluate(make(shorting=True), {"hold": Hold()})
+    assert result.return_bound is None
+    assert "return_bound" not in result.to_json()
+
+
+def test_bad_agents():
+    class Wrong:
+        def act(self, env):
+            return torch.zeros(2, 2)
+
+    with pytest.raises(ValueError, match="no agent"):
+        evaluate(make(), {})
+    with pytest.raises(ValueError, match=r"Wrong returned actions of shape \(2, 2\)"):
+        evaluate(make(), {"wrong": Wrong()})

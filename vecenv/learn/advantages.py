@@ -1,0 +1,60 @@
+"""Advantages and returns of rollouts in which episodes end and restart. Time comes first: (T, N)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def generalised_advantages(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Estimate advantages (Schulman et al., "High-dimensional continuous control using GAE", 2016, eq. 16).
+
+    An episode that terminated has no further value; one that was truncated goes on in ``next_value``. Neither lets
+    anything of the following episode through.
+
+    Args:
+        reward: of each step. Shape: (T, N).
+        value: of the observation acted on. Shape: (T, N).
+        next_value: of the observation after the step, before any reset. Shape: (T, N).
+        terminated: whether the step ended the episode by the rules. Shape: (T, N), bool.
+        truncated: whether the step was the last before a cut. Shape: (T, N), bool.
+        gamma: discount per step.
+        gae_lambda: weight of longer estimates; 0 is one step, 1 the whole episode.
+
+    Returns:
+        Shape: (T, N). Added to ``value`` they are the targets of the critic.
+    """
+    delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
+    weight = gamma * gae_lambda * (~(terminated | truncated)).to(delta.dtype)
+    advantages = torch.empty_like(delta)
+    following = torch.zeros_like(delta[0])
+    for step in reversed(range(len(delta))):
+        following = torch.addcmul(delta[step], weight[step], following, out=advantages[step])
+    return advantages
+
+
+def discounted_sums(reward: Tensor, done: Tensor, carried: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Sum the past rewards of each episode, discounted: R(t) = r(t) + gamma R(t - 1).
+
+    Args:
+        reward: of each step. Shape: (T, N).
+        done: whether the step ended the episode. Shape: (T, N), bool.
+        carried: sums that the rollout before left, 0 at the start of an episode. Shape: (N,).
+        gamma: discount per step.
+
+    Returns:
+        The sums, shape (T, N), and what to carry into the next rollout, shape (N,).
+    """
+    sums = torch.empty_like(reward)
+    for step in range(len(reward)):
+        torch.add(reward[step], carried, alpha=gamma, out=sums[step])
+        carried = torch.where(done[step], 0.0, sums[step])
+    return sums, carried

@@ -1,0 +1,212 @@
+"""Actor and critic as pure functions of a list of parameters, with a head for each kind of action."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
+
+from vecenv.engine import ACTION_STREAM
+from vecenv.random import EpisodeKey, box_muller, open_uniform, random_bits
+
+POLICY_STREAM = ACTION_STREAM + 1
+"""Random stream of a policy's draws."""
+
+
+def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Draw uniform numbers for one step, every word of ceil(count / 4) blocks of Philox.
+
+    Args:
+        key: of the episodes. Shape of each word: (N,).
+        elapsed: steps taken in the episode. Shape: (N,).
+        count: numbers wanted per row.
+
+    Returns:
+        Four tensors in (0, 1), float32. Shape of each: (N, ceil(count / 4)).
+    """
+    blocks = -(-count // 4)
+    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
+    index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
+    return tuple(open_uniform(word, torch.float32) for word in random_bits(wide, POLICY_STREAM, index))
+
+
+class Head(Protocol):
+    """Turns the actor's outputs into actions.
+
+    Attributes:
+        size: number of outputs.
+    """
+
+    size: int
+
+    def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
+        """Return the bias of the last layer, shape (size,), and the head's own parameters."""
+        ...
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """Return the likeliest actions. Shape: (B, *spec.shape)."""
+        ...
+
+    def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
+        """Draw actions. Shape: (B, *spec.shape)."""
+        ...
+
+    def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probability and entropy. Shape of each: (B,)."""
+        ...
+
+
+class GaussianHead:
+    """Independent normal distributions with a standard deviation that does not depend on the observation.
+
+    Samples are not bounded: the environment clamps them. Mean and deviation start at the centre of the bounds and
+    at ``initial_std`` times half their width.
+
+    Args:
+        spec: of one agent's action.
+        initial_std: initial standard deviation relative to half the width of the bounds.
+    """
+
+    def __init__(self, spec: Bounded, initial_std: float) -> None:
+        self.shape, self.size = spec.shape, spec.shape.numel()
+        self.low, self.high = spec.space.low.flatten(), spec.space.high.flatten()
+        self.initial_std = initial_std
+
+    def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
+        """Return the centre of the bounds and the logarithm of the deviation. Shape of each: (size,)."""
+        centre, half = (self.high + self.low) / 2, (self.high - self.low) / 2
+        return centre.to(device), [torch.log(self.initial_std * half).to(device)]
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """Return the means."""
+        return outputs.reshape(-1, *self.shape)
+
+    def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
+        """Draw actions."""
+        first, second, third, fourth = open_uniforms(key, elapsed, self.size)
+        noise = torch.cat([*box_muller(first, second), *box_muller(third, fourth)], dim=-1)[:, : self.size]
+        return (outputs + own[0].exp() * noise).reshape(-1, *self.shape)
+
+    def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-density and entropy."""
+        log_std = own[0]
+        scaled = (action.flatten(1) - outputs) * torch.exp(-log_std)
+        constant = log_std.sum() + 0.5 * self.size * math.log(2 * math.pi)
+        entropy = constant + 0.5 * self.size
+        return -0.5 * scaled.square().sum(-1) - constant, entropy.expand(len(outputs))
+
+
+class CategoricalHead:
+    """One categorical distribution per component of the action.
+
+    Args:
+        spec: of one agent's action.
+    """
+
+    def __init__(self, spec: Categorical | MultiCategorical) -> None:
+        self.shape, self.dtype = spec.shape, spec.dtype
+        choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [spec.n] * spec.shape.numel()
+        self.choices = [int(count) for count in choices]
+        self.size = sum(self.choices)
+
+    def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
+        """Return zero logits; there are no parameters of its own."""
+        return torch.zeros(self.size, device=device), []
+
+    def _log_probabilities(self, outputs: Tensor) -> list[Tensor]:
+        return [logits.log_softmax(-1) for logits in outputs.split(self.choices, dim=-1)]
+
+    def _stack(self, components: list[Tensor]) -> Tensor:
+        return torch.stack(components, dim=-1).to(self.dtype).reshape(-1, *self.shape)
+
+    def mode(self, outputs: Tensor) -> Tensor:
+        """Return the likeliest choices."""
+        return self._stack([logits.argmax(-1) for logits in outputs.split(self.choices, dim=-1)])
+
+    def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
+        """Draw choices by inverting the distribution functions."""
+        uniforms = torch.cat(open_uniforms(key, elapsed, len(self.choices)), dim=-1)
+        drawn = []
+        for component, log_probability in enumerate(self._log_probabilities(outputs)):
+            # Without the last entry, which rounding may leave below 1.
+            distribution = log_probability.exp().cumsum(-1)[:, :-1]
+            drawn.append((uniforms[:, component : component + 1] > distribution).sum(-1))
+        return self._stack(drawn)
+
+    def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probability and entropy, summed over the components."""
+        chosen = action.reshape(len(outputs), -1, 1).to(torch.int64)
+        log_prob, entropy = outputs.new_zeros(len(outputs)), outputs.new_zeros(len(outputs))
+        for component, log_probability in enumerate(self._log_probabilities(outputs)):
+            log_prob = log_prob + log_probability.gather(-1, chosen[:, component]).squeeze(-1)
+            entropy = entropy - (log_probability.exp() * log_probability).sum(-1)
+        return log_prob, entropy
+
+
+def make_head(spec: TensorSpec, initial_std: float) -> Head:
+    """Return the head for an action spec.
+
+    Raises:
+        TypeError: there is none for this kind of spec.
+    """
+    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
+        return GaussianHead(spec, initial_std)
+    if isinstance(spec, Categorical | MultiCategorical):
+        return CategoricalHead(spec)
+    raise TypeError(f"no head for actions of {type(spec).__name__} with dtype {spec.dtype}")
+
+
+class ActorCritic:
+    """Two separate tanh networks. Holds shapes only; every method is a pure function of the parameters.
+
+    The actor's parameters are a weight and a bias per layer, then the head's own; the critic's likewise.
+
+    Args:
+        observation_size: D.
+        head: of the actor.
+        hidden: widths of the hidden layers.
+        bf16: multiply in bfloat16 in the hidden layers; weights, heads and everything after stay float32.
+    """
+
+    def __init__(self, observation_size: int, head: Head, hidden: Sequence[int], bf16: bool = False) -> None:
+        self.observation_size, self.head, self.hidden, self.bf16 = observation_size, head, tuple(hidden), bf16
+        self.layers = len(self.hidden) + 1
+
+    def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+        """Return parameters of actor and critic: orthogonal, the actor's last layer small, biases zero."""
+        bias, own = self.head.initial_parameters(device)
+        actor = [*self._orthogonal(self.head.size, 0.01, generator, device)[:-1], bias, *own]
+        return actor, self._orthogonal(1, 1.0, generator, device)
+
+    def _orthogonal(
+        self, outputs: int, last_gain: float, generator: torch.Generator, device: torch.device
+    ) -> list[Tensor]:
+        sizes = [self.observation_size, *self.hidden, outputs]
+        gains = [math.sqrt(2.0)] * len(self.hidden) + [last_gain]
+        parameters = []
+        for inputs, width, gain in zip(sizes[:-1], sizes[1:], gains, strict=True):
+            weight = torch.empty(width, inputs)
+            torch.nn.init.orthogonal_(weight, gain, generator=generator)
+            parameters += [weight.to(device), torch.zeros(width, device=device)]
+        return parameters
+
+    def _network(self, parameters: Sequence[Tensor], observation: Tensor) -> Tensor:
+        kind = torch.bfloat16 if self.bf16 else torch.float32
+        values = observation
+        for layer in range(self.layers - 1):
+            weight, bias = parameters[2 * layer : 2 * layer + 2]
+            values = torch.tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+        return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
+
+    def outputs(self, actor: Sequence[Tensor], observation: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the outputs that the head reads, shape (B, size), and the head's own parameters."""
+        return self._network(actor, observation), actor[2 * self.layers :]
+
+    def value(self, critic: Sequence[Tensor], observation: Tensor) -> Tensor:
+        """Return values. Shapes: (B, D) -> (B,)."""
+        return self._network(critic, observation).squeeze(-1)

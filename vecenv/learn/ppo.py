@@ -1,0 +1,519 @@
+"""Proximal policy optimisation on the fused collector, after Schulman et al., arXiv 1707.06347, 2017.
+
+One update: collect T steps of N sub-environments, value the whole batch, estimate advantages, then make some epochs
+of clipped-surrogate steps over shuffled minibatches. Observations and rewards are scaled by running moments that
+stay frozen from the rollout to the end of the update, so that every first probability ratio is 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.collector import FusedCollector
+from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.env import VecEnv
+from vecenv.learn.advantages import discounted_sums, generalised_advantages
+from vecenv.learn.metrics_log import MetricsLog
+from vecenv.learn.networks import ActorCritic, make_head
+from vecenv.learn.running_moments import RunningMoments
+from vecenv.random import EpisodeKey
+
+CHECKPOINT = "checkpoint.pt"
+OBSERVATION_CLIP = 10.0
+LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO."""
+
+    num_steps: int = 64
+    """Steps per rollout and sub-environment."""
+    total_frames: int = 8_000_000
+    """Steps of all sub-environments together; rounded up to whole rollouts."""
+    epochs: int = 4
+    """Passes over each batch."""
+    minibatches: int = 8
+    """Parts of a batch, of equal size; one optimiser step each."""
+    learning_rate: float = 1e-3
+    """Step size of Adam."""
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run."""
+    gamma: float = 0.99
+    """Discount per step."""
+    gae_lambda: float = 0.95
+    """Weight of longer advantage estimates."""
+    clip: float = 0.2
+    """Probability ratios further than this from 1 get no gradient."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+    value_coef: float = 0.5
+    """Weight of the critic's squared error."""
+    max_grad_norm: float = 0.5
+    """Gradients are scaled down to this norm."""
+    target_kl: float | None = None
+    """No further epochs in an update once the approximate KL divergence exceeds this."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic."""
+    initial_std: float = 0.5
+    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
+    bf16: bool = False
+    """Multiply in bfloat16 in the hidden layers."""
+    normalise_observations: bool = True
+    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+    normalise_advantages: bool = True
+    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
+    seed: int = 0
+    """Of the initial weights and the minibatches; the environment has its own."""
+    checkpoint_every: int = 10
+    """Updates between checkpoints."""
+    tensorboard: bool = False
+    """Also write TensorBoard's event files."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "total_frames", "epochs", "minibatches", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "clip", "max_grad_norm", "initial_std"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("gamma", "gae_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+
+
+def normalised(observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Return observations in standard deviations from the mean, clipped. Shape: (B, D)."""
+    return ((observation - mean) / deviation).clamp(-OBSERVATION_CLIP, OBSERVATION_CLIP)
+
+
+class ActorPolicy:
+    """The actor as the collector sees it; the observations' moments are among its parameters.
+
+    Args:
+        network: architecture.
+        moments: mean and standard deviation of observations. Shape of each: (D,).
+        actor: parameters of the actor.
+        deterministic: take the likeliest action instead of a sample, and return no log-probability.
+    """
+
+    def __init__(
+        self, network: ActorCritic, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False
+    ) -> None:
+        self.network, self.deterministic = network, deterministic
+        self.parameters = [*moments, *actor]
+        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        if not deterministic:
+            self.extras = {"log_prob": ((), torch.float32)}
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return actions and, of sampled ones, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        mean, deviation, *actor = parameters
+        head = self.network.head
+        outputs, own = self.network.outputs(actor, normalised(observation, mean, deviation))
+        if self.deterministic:
+            return (head.mode(outputs),)
+        action = head.sample(outputs, own, key, elapsed)
+        return action, head.evaluate(outputs, own, action)[0]
+
+
+class Losses(NamedTuple):
+    """Terms of the objective and what one watches beside them; all of shape ()."""
+
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
+
+
+def ppo_losses(
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    target: Tensor,
+    clip: float,
+) -> Losses:
+    """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
+
+    ``approx_kl`` is the mean of (r - 1) - log r over the ratios r, unbiased and never negative.
+
+    Args:
+        log_prob: of the actions under the current policy. Shape: (B,).
+        entropy: of the current policy. Shape: (B,).
+        value: of the current critic. Shape: (B,).
+        old_log_prob: of the actions under the policy that took them. Shape: (B,).
+        advantage: Shape: (B,).
+        target: of the critic. Shape: (B,).
+        clip: largest distance of the ratio from 1.
+    """
+    log_ratio = log_prob - old_log_prob
+    ratio = log_ratio.exp()
+    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return Losses(
+        policy=-gain.mean(),
+        value=(value - target).square().mean(),
+        entropy=entropy.mean(),
+        approx_kl=(ratio - 1 - log_ratio).mean(),
+        clip_fraction=((ratio - 1).abs() > clip).float().mean(),
+    )
+
+
+class PPO:
+    """A learner and its state; `train` runs it.
+
+    Args:
+        env: the environment to learn in; its rows move on.
+        config: settings.
+
+    Raises:
+        ValueError: the batch cannot be split into equal minibatches.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    def __init__(self, env: VecEnv, config: PPOConfig) -> None:
+        self.env, self.config = env, config
+        self.batch_size = config.num_steps * env.num_envs
+        if self.batch_size % config.minibatches:
+            raise ValueError(
+                f"num_steps {config.num_steps} x num_envs {env.num_envs} is not a multiple of minibatches "
+                f"{config.minibatches}"
+            )
+        self.num_updates = -(-config.total_frames // self.batch_size)
+        self.update_number = 0
+        device = env.device
+        self.network = make_network(env, config)
+        self.actor, self.critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
+        self.parameters = [*self.actor, *self.critic]
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
+        size = self.network.observation_size
+        self.observation_moments = RunningMoments((size,), device)
+        self.return_moments = RunningMoments((), device)
+        self.discounted_return = torch.zeros(env.num_envs, device=device)
+        # What the moments were when the rollout began, in float32 for the fused step.
+        self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+        self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), config.num_steps)
+        self.generator = torch.Generator(device)
+        self._gradients: InPlaceCall | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
+        return {
+            "config": asdict(self.config),
+            "scenario": json.loads(json.dumps(self.env.scenario.metadata())),
+            "update": self.update_number,
+            "actor": [parameter.clone() for parameter in self.actor],
+            "critic": [parameter.clone() for parameter in self.critic],
+            "moments": [moment.clone() for moment in self.moments],
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "observation_moments": self.observation_moments.state_dict(),
+            "return_moments": self.return_moments.state_dict(),
+            "discounted_return": self.discounted_return.clone(),
+            "environment": self.env.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: it is of another task, market, number of sub-environments, or of other settings than
+                ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
+        """
+        free = ("total_frames", "checkpoint_every", "tensorboard")
+        own = asdict(self.config)
+        differing = [name for name in own if name not in free and state["config"].get(name) != own[name]]
+        if differing:
+            raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
+        if state["scenario"] != json.loads(json.dumps(self.env.scenario.metadata())):
+            raise ValueError("the checkpoint is of another task, other rules or another market")
+        self.env.load_state_dict(state["environment"])
+        self.update_number = state["update"]
+        for name in ("actor", "critic", "moments"):
+            for own_tensor, saved in zip(getattr(self, name), state[name], strict=True):
+                own_tensor.copy_(saved)
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.observation_moments.load_state_dict(state["observation_moments"])
+        self.return_moments.load_state_dict(state["return_moments"])
+        self.discounted_return.copy_(state["discounted_return"])
+
+    @torch.no_grad()
+    def update(self) -> Metrics:
+        """Collect one batch, learn from it and return metrics."""
+        started = time.perf_counter()
+        if self.update_number == 0:
+            # A rollout that only gives the moments, so that the first policy sees scaled observations too.
+            self.collector.rollout()
+            self._update_moments()
+        rate = self._learning_rate()
+        self.collector.rollout()
+        values, advantages, targets = self._advantages()
+        metrics = self._learn(values, advantages, targets, rate)
+        metrics |= self._episode_metrics()
+        self._update_moments()
+        self.update_number += 1
+        seconds = time.perf_counter() - started
+        progress = {
+            "update": self.update_number,
+            "frames": self.update_number * self.batch_size,
+            "samples_per_second": self.batch_size / seconds,
+            "learning_rate": rate,
+        }
+        return progress | metrics
+
+    def _learning_rate(self) -> float:
+        rate = self.config.learning_rate
+        if self.config.anneal:
+            rate *= 1 - self.update_number / self.num_updates
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def _update_moments(self) -> None:
+        """Take the rollout into the moments that scale the next one."""
+        collector = self.collector
+        assert collector.observation is not None
+        if self.config.normalise_observations:
+            self.observation_moments.update(collector.observation.flatten(0, 1))
+            self.moments[0].copy_(self.observation_moments.mean)
+            self.moments[1].copy_(self.observation_moments.deviation())
+        if self.config.normalise_rewards:
+            done = collector.terminated | collector.truncated
+            sums, self.discounted_return = discounted_sums(
+                collector.reward.float(), done, self.discounted_return, self.config.gamma
+            )
+            self.return_moments.update(sums.flatten())
+
+    def _values(self, observation: Tensor) -> Tensor:
+        """Return values. Shapes: (B, D) -> (B,)."""
+        chunk = self.batch_size // self.config.minibatches
+        parts = [self.network.value(self.critic, normalised(part, *self.moments)) for part in observation.split(chunk)]
+        return torch.cat(parts)
+
+    def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
+        config, collector = self.config, self.collector
+        assert collector.observation is not None
+        values = self._values(collector.observation.flatten(0, 1)).view(config.num_steps, -1)
+        # The observation after a step is the next one acted on, except where an episode is cut or the rollout ends.
+        next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
+        cut = collector.truncated.clone()
+        cut[-1] = True
+        step, env = cut.nonzero(as_tuple=True)
+        next_values[step, env] = self._values(collector.final_observations(step, env))
+        reward = collector.reward.float() / self.return_moments.deviation().float()
+        advantages = generalised_advantages(
+            reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
+        )
+        targets = values + advantages
+        if config.normalise_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        return values, advantages, targets
+
+    def _objective(self, parameters: list[Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and `LOSS_METRICS` for one minibatch."""
+        config, network = self.config, self.network
+        observation, action, old_log_prob, advantage, target = batch
+        actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
+        outputs, own = network.outputs(actor, observation)
+        log_prob, entropy = network.head.evaluate(outputs, own, action)
+        value = network.value(critic, observation)
+        losses = ppo_losses(log_prob, entropy, value, old_log_prob, advantage, target, config.clip)
+        loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
+        return loss, torch.stack(losses).detach()
+
+    def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the clipped gradients and the metrics of the rows that the last tensor, an index, picks."""
+        count = len(self.parameters)
+        parameters = list(tensors[:count])
+        mean, deviation, observation, *others, index = tensors[count:]
+        batch = [normalised(observation[index], mean, deviation), *(other[index] for other in others)]
+        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(parameters, *batch)
+        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+        factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return [*(gradient * factor for gradient in gradients), metrics]
+
+    def _learn(self, values: Tensor, advantages: Tensor, targets: Tensor, rate: float) -> Metrics:
+        """Make all optimiser steps of one update."""
+        config, collector = self.config, self.collector
+        assert collector.observation is not None
+        shared = [*self.parameters, *self.moments]
+        batch = [collector.observation, collector.actions, collector.extras["log_prob"], advantages, targets]
+        shared += [tensor.flatten(0, 1) for tensor in batch]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        steps = torch.zeros(config.epochs, config.minibatches, len(LOSS_METRICS), device=self.env.device)
+        self.generator.manual_seed((config.seed << 32) + self.update_number)
+        for epoch in range(config.epochs):
+            order = torch.randperm(self.batch_size, generator=self.generator, device=self.env.device)
+            for minibatch, index in enumerate(order.view(config.minibatches, -1)):
+                self._call([*shared, index], [*gradients, steps[epoch, minibatch]])
+                self.optimiser.step()
+            if config.target_kl is not None and steps[epoch, :, 3].mean() > config.target_kl:
+                break
+        means = steps[: epoch + 1].mean((0, 1)).tolist()
+        if not all(math.isfinite(mean) for mean in means):
+            raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
+        explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
+        return dict(zip(LOSS_METRICS, means, strict=True)) | {"explained_variance": float(explained)}
+
+    def _call(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """Run `_minibatch_gradients`, compiled if the environment is."""
+        if self._gradients is None:
+            function = self._minibatch_gradients
+            compiled = self.env.compiled
+            self._gradients = compile_in_place(function, inputs, outputs) if compiled else eager_in_place(function)
+        self._gradients(inputs, outputs)
+
+    def _episode_metrics(self) -> Metrics:
+        """Return means over the episodes that ended in the rollout; NaN where there are none."""
+        collector = self.collector
+        step, env = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
+        metrics = {
+            "reward": float(collector.reward.mean()),
+            "episodes": len(step),
+            "return_percent": math.nan,
+            "grade": math.nan,
+        }
+        if len(step):
+            ended = collector.rows()[step, env]
+            bound = self.env.engine.bound().of_rows(env)
+            metrics["grade"] = float(bound.grade(ended).mean())
+            info = bound.info(ended)
+            if "portfolio_value" in info:
+                metrics["return_percent"] = float(100 * (info["portfolio_value"] / info["start_value"] - 1).mean())
+        return metrics
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of `train`.
+
+    Attributes:
+        learner: with parameters, optimiser and environment as they are at the end.
+        metrics: of every update of this call.
+    """
+
+    learner: PPO
+    metrics: list[Metrics]
+
+    def policy(self, deterministic: bool = True) -> ActorPolicy:
+        """Return the trained actor for a `FusedCollector`."""
+        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
+
+
+def train(
+    env: VecEnv,
+    config: PPOConfig | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[Metrics], None] | None = None,
+) -> Trained:
+    """Train PPO. Equal seeds, machine and number of threads give equal parameters.
+
+    Args:
+        env: the environment to learn in.
+        config: settings.
+        folder: for ``checkpoint.pt``, which any interruption leaves too, and ``metrics.csv``; None writes nothing.
+        resume: go on from the folder's checkpoint, as if never interrupted.
+        on_update: called with the metrics of each update.
+
+    Raises:
+        ValueError: a setting is out of range, or the checkpoint does not fit.
+        FileNotFoundError: there is no checkpoint to resume from.
+        FloatingPointError: the losses are not finite; the checkpoint is of the update before.
+    """
+    learner = PPO(env, config or PPOConfig())
+    path = None if folder is None else Path(folder) / CHECKPOINT
+    if resume:
+        if path is None:
+            raise ValueError("resume needs the folder of the run")
+        learner.load_state_dict(_load(path, env.device))
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    log = MetricsLog(path.parent, learner.update_number, learner.config.tensorboard) if path else None
+    history: list[Metrics] = []
+    # A copy after every update, because an interruption may come in the middle of the next.
+    state = learner.state_dict() if path else {}
+    try:
+        while learner.update_number < learner.num_updates:
+            metrics = learner.update()
+            history.append(metrics)
+            if path and log:
+                state = learner.state_dict()
+                log.write(metrics)
+                if learner.update_number % learner.config.checkpoint_every == 0:
+                    _save(state, path)
+            if on_update:
+                on_update(metrics)
+    finally:
+        if path and log:
+            _save(state, path)
+            log.close()
+    return Trained(learner, history)
+
+
+def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
+    """Return the actor of a checkpoint for a `FusedCollector` of ``env``.
+
+    Args:
+        path: of the checkpoint.
+        env: an environment of the same task with observations and actions of the same shape, on any market.
+        deterministic: take the likeliest action instead of a sample.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the checkpoint is of another task, or its observations or actions have another shape.
+    """
+    state = _load(Path(path), env.device)
+    known = {name: state["scenario"][name] for name in ("task", "task_version")}
+    own = {"task": env.scenario.name, "task_version": env.scenario.version}
+    if known != own:
+        raise ValueError(f"{path}: trained for {known}, not for {own}")
+    network = make_network(env, PPOConfig(**state["config"]))
+    expected, _ = network.initial_parameters(torch.Generator(), env.device)
+    shapes, needed = ([tuple(tensor.shape) for tensor in actor] for actor in (state["actor"], expected))
+    if shapes != needed:
+        raise ValueError(
+            f"{path}: trained on observations and actions of other sizes: its layers have shapes {shapes}, "
+            f"this environment needs {needed}"
+        )
+    return ActorPolicy(network, state["moments"], state["actor"], deterministic)
+
+
+def make_network(env: VecEnv, config: PPOConfig) -> ActorCritic:
+    """Return the architecture for an environment."""
+    head = make_head(env.scenario.action_spec, config.initial_std)
+    return ActorCritic(sum(env.block_widths), head, config.hidden, config.bf16)
+
+
+def _load(path: Path, device: torch.device) -> dict[str, Any]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no checkpoint")
+    return torch.load(path, map_location=device, weights_only=True)
+
+
+def _save(state: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint whole or not at all."""
+    partial = path.with_suffix(".partial")
+    torch.save(dict(state), partial)
+    os.replace(partial, path)

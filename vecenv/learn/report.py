@@ -1,0 +1,226 @@
+"""The folder of a run: numbers as JSON, and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+import vecenv
+from vecenv.learn.evaluation import AgentRecord, Evaluation
+from vecenv.metrics import drawdowns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, told apart by colour-blind readers."""
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 12,
+    "figure.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+_LARGEST_POSITIONS = 8
+
+# Equity that spans more than this factor is drawn on a logarithmic axis, or the oracle would flatten the others.
+_LOG_SCALE_RATIO = 2.0
+
+
+def write_run_folder(
+    folder: Path | str,
+    metadata: Mapping[str, Any],
+    evaluation: Evaluation,
+    history: Sequence[Mapping[str, float]] = (),
+    agent: str | None = None,
+) -> dict[str, Any]:
+    """Write ``metrics.json`` and the pictures of a run.
+
+    Args:
+        folder: made if missing; files of an earlier run are replaced.
+        metadata: of the run, JSON-able, such as its settings and seed.
+        evaluation: of the agents.
+        history: metrics of every update, for the learning curve; without any there is no such picture.
+        agent: whose holdings are shown, the first by default.
+
+    Returns:
+        What ``metrics.json`` holds.
+
+    Raises:
+        ValueError: the evaluation has no such agent.
+    """
+    shown = next(iter(evaluation.records)) if agent is None else agent
+    if shown not in evaluation.records:
+        raise ValueError(f"no agent {shown!r} in the evaluation; it has {', '.join(evaluation.records)}")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {
+        "vecenv_version": vecenv.__version__,
+        **metadata,
+        "evaluation": evaluation.to_json(),
+    }
+    (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    pictures = {
+        "equity": equity_figure(evaluation),
+        "drawdown": drawdown_figure(evaluation),
+        "holdings": holdings_figure(evaluation, shown),
+    }
+    if history:
+        pictures["learning_curve"] = learning_curve_figure(history, _task_title(evaluation))
+    for name, figure in pictures.items():
+        figure.savefig(folder / f"{name}.png", dpi=120)
+    return document
+
+
+def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure that no window ever shows."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(9.5, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    return figure, list(axes)
+
+
+def _task_title(evaluation: Evaluation) -> str:
+    """Return task, market and number of symbols."""
+    market = evaluation.metadata["market"]
+    source = Path(market["source"]).name
+    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.symbols)} symbols"
+
+
+def _title(evaluation: Evaluation, subject: str) -> str:
+    """Return two lines: what is shown, and of which episodes."""
+    first = evaluation.dates[int(evaluation.start_day.min())]
+    last = evaluation.dates[int(_end_day(evaluation).max())]
+    return f"{subject}\n{_task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
+
+
+def _end_day(evaluation: Evaluation) -> torch.Tensor:
+    """Return the day on which the longest-lived agent ended each episode. Shape: (N,)."""
+    lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
+    return evaluation.start_day + lengths.max(0).values
+
+
+def _colour(index: int) -> str:
+    return _COLOURS[index % len(_COLOURS)]
+
+
+def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) -> Figure:
+    """Plot return, grade and samples per second of the updates over the steps taken.
+
+    Args:
+        history: rows with ``frames`` and any of ``return_percent``, ``grade`` and ``samples_per_second``.
+        title: of the picture.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    panels = {"return_percent": "Return of an episode %", "grade": "Grade", "samples_per_second": "Samples/s"}
+    present = {name: label for name, label in panels.items() if name in history[0]}
+    figure, axes = _figure(len(present), 1.0 + 2.3 * len(present))
+    frames = np.array([row["frames"] for row in history], dtype=float)
+    for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
+        values = np.array([row[name] for row in history], dtype=float)
+        known = np.isfinite(values)
+        axis.plot(frames[known], values[known], color=_colour(index), marker="." if known.sum() < 30 else None)
+        axis.set_ylabel(label)
+        if name == "samples_per_second":
+            axis.yaxis.set_major_formatter(EngFormatter())
+            axis.set_ylim(0.0, 1.1 * float(values.max()))
+    axes[-1].xaxis.set_major_formatter(EngFormatter())
+    axes[-1].set_xlabel("Steps of all sub-environments together")
+    figure.suptitle(f"Learning curve\n{title}")
+    return figure
+
+
+def equity_figure(evaluation: Evaluation) -> Figure:
+    """Plot the equity of every agent in % of the start: median and 5-95% of the episodes."""
+    curves = {
+        name: 100.0 * record.curves.equity / record.curves.equity[0] for name, record in evaluation.records.items()
+    }
+    figure, axis = _bands(evaluation, curves, "Portfolio value, % of the start")
+    axis.axhline(100.0, color="grey", linewidth=0.8)
+    figure.suptitle(_title(evaluation, "Equity: median and 5-95% of the episodes"))
+    lowest = min(float(curve.min()) for curve in curves.values())
+    highest = max(float(curve.max()) for curve in curves.values())
+    if lowest > 0 and highest > _LOG_SCALE_RATIO * lowest:
+        from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+        axis.set_yscale("log")
+        marks = (1.0,) if highest > 30.0 * lowest else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+        axis.yaxis.set_major_locator(LogLocator(subs=marks))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.yaxis.set_minor_formatter(NullFormatter())
+    return figure
+
+
+def drawdown_figure(evaluation: Evaluation) -> Figure:
+    """Plot the loss since the highest value so far of every agent: median and 5-95% of the episodes."""
+    curves = {name: -100.0 * drawdowns(record.curves.equity) for name, record in evaluation.records.items()}
+    figure, _ = _bands(evaluation, curves, "Loss since the peak %")
+    figure.suptitle(_title(evaluation, "Drawdown: median and 5-95% of the episodes"))
+    return figure
+
+
+def _bands(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str) -> tuple[Figure, Axes]:
+    """Plot median and 5-95% of curves over the days of an episode; an episode that has ended drops out."""
+    figure, (axis,) = _figure()
+    for index, (name, curve) in enumerate(curves.items()):
+        length = evaluation.records[name].curves.length
+        running = torch.arange(len(curve), device=curve.device)[:, None] <= length
+        levels = torch.tensor([0.05, 0.5, 0.95], dtype=curve.dtype, device=curve.device)
+        low, middle, high = curve.masked_fill(~running, math.nan).nanquantile(levels, dim=1).cpu().numpy()
+        day = np.arange(len(curve))
+        axis.fill_between(day, low, high, facecolor=_colour(index), alpha=0.12)
+        axis.plot(day, np.stack([low, high], 1), color=_colour(index), linewidth=0.7, alpha=0.6)
+        axis.plot(day, middle, color=_colour(index), linewidth=2, label=name)
+    axis.set_xlabel("Day of the episode")
+    axis.set_ylabel(label)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure, axis
+
+
+def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
+    """Plot what an agent's account consisted of in its first episode, the largest positions apart."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    record = evaluation.records[agent]
+    days = int(record.curves.length[0]) + 1
+    start = int(evaluation.start_day[0])
+    dates = evaluation.dates[start : start + days]
+    layers, names = _holding_layers(record, evaluation.symbols, days)
+    figure, (axis,) = _figure()
+    colours = ["#DDDDDD", *(_colour(index) for index in range(len(_COLOURS) - 1)), "#F0E442", "#882255"]
+    axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
+    axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
+    axis.set_ylabel("Value, thousands of the currency")
+    figure.suptitle(f"Holdings of {agent} in one episode\n{_task_title(evaluation)}, {dates[0]} to {dates[-1]}")
+    handles, labels = axis.get_legend_handles_labels()
+    axis.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axis.margins(x=0)
+    locator = AutoDateLocator(maxticks=8)
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    return figure
+
+
+def _holding_layers(record: AgentRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
+    """Return cash, the positions largest on average, and the sum of the rest. Shape: (layers, days)."""
+    positions = record.positions[:days].cpu().numpy()
+    largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
+    shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
+    others = positions[:, rest].sum(1)
+    layers = np.stack([record.cash[:days].cpu().numpy(), *positions[:, shown].T, others])
+    return layers, ["cash", *(symbols[index] for index in shown), f"{len(rest)} others"]

@@ -1,0 +1,234 @@
+"""Metrics of trading episodes, batched over episodes, and honest intervals of their means.
+
+Every metric is a function of the daily returns of an episode and a mask of the days that count, so an episode may end
+early, and the same code serves the intervals, which leave days out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TRADING_DAYS = 252
+"""Days of a year in annualised numbers."""
+
+CVAR_TAIL = 0.05
+"""Share of the days that the conditional value at risk looks at."""
+
+MIN_GROUPS = 20
+"""Independent groups that `independent_groups` cuts a market into, where it has the days."""
+
+MAX_GROUPS = 64
+"""Paths beyond this number share groups: more groups cost time and sharpen nothing."""
+
+MIN_BLOCK_DAYS = 20
+"""Shortest block of the calendar: returns a month apart count as independent."""
+
+# Below this a standard deviation of daily returns is a rounding error.
+_NO_DEVIATION = 1e-12
+
+
+@dataclass(frozen=True)
+class EpisodeCurves:
+    """What N episodes of at most T days left behind. Money is in currency, float64.
+
+    Attributes:
+        equity: portfolio value at the start and after each day; it stays after the end. Shape: (T + 1, N).
+        traded: value bought plus value sold on each day. Shape: (T, N).
+        length: days of each episode, at least 1. Shape: (N,), int64.
+    """
+
+    equity: Tensor
+    traded: Tensor
+    length: Tensor
+
+    @property
+    def lived(self) -> Tensor:
+        """Whether the episode was still running on a day. Shape: (T, N)."""
+        return torch.arange(len(self.traded), device=self.length.device)[:, None] < self.length
+
+    @property
+    def returns(self) -> Tensor:
+        """Simple daily returns, 0 after the end and from a worthless account. Shape: (T, N)."""
+        before, after = self.equity[:-1], self.equity[1:]
+        change = (after - before) / torch.where(before > 0, before, 1.0)
+        return torch.where((before > 0) & self.lived, change, 0.0)
+
+
+def drawdowns(equity: Tensor) -> Tensor:
+    """Return the loss since the highest value so far, as a share of it. Shape: (T + 1, N), both."""
+    return 1.0 - equity / equity.cummax(0).values
+
+
+def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dict[str, Tensor]:
+    """Compute the metrics of every episode.
+
+    With r the n simple daily returns of an episode and a risk-free rate of 0:
+
+    * ``cumulative_return``: prod(1 + r) - 1, which is last value / first value - 1.
+    * ``sharpe``: sqrt(252) mean(r) / std(r), std with n - 1 (Sharpe 1994); 0 where the returns do not vary.
+    * ``sortino``: sqrt(252) mean(r) / sqrt(mean(min(r, 0)²)) (Sortino and Price 1994, target 0); 0 where no day lost.
+    * ``max_drawdown``: largest loss from an earlier peak as a share of the peak, at the closes; at least 0.
+    * ``turnover``: value traded, purchases plus sales, over the mean of the values at which the days began,
+      times 252 / n: how often a year the account is turned over, a round trip counting twice.
+    * ``win_loss_ratio``: days with r > 0 over days with r < 0, where no losing day counts as one.
+    * ``cvar``: mean of the ceil(5% n) lowest r (Rockafellar and Uryasev 2000); a loss is negative.
+    * ``return_over_max_drawdown``: cumulative return / maximum drawdown, the Calmar ratio of the episode without
+      annualisation; 0 where there was no drawdown.
+
+    Args:
+        curves: the episodes.
+        counted: days that count, all by default; the others are cut out and the rest is joined. Shape: (T, N), bool.
+
+    Returns:
+        Metrics by name; NaN where no day counts. Shape of each: (N,), float64.
+    """
+    days = curves.lived if counted is None else curves.lived & counted
+    returns = torch.where(days, curves.returns, 0.0)
+    number = days.sum(0).double()
+    growth = torch.cat([torch.ones_like(returns[:1]), (1.0 + returns).cumprod(0)])
+    total = growth[-1] - 1.0
+    worst = drawdowns(growth).max(0).values
+    held = torch.where(days, curves.equity[:-1], 0.0).sum(0) / number
+    traded = torch.where(days, curves.traded, 0.0).sum(0)
+    losing = (returns < 0).sum(0)
+    metrics = {
+        "cumulative_return": total,
+        **_ratios(returns, days, number),
+        "max_drawdown": worst,
+        "turnover": _quotient(traded, held) * TRADING_DAYS / number,
+        "win_loss_ratio": (returns > 0).sum(0) / losing.clamp(min=1).double(),
+        "cvar": _tail_mean(returns, days, number),
+        "return_over_max_drawdown": _quotient(total, worst),
+    }
+    return {name: torch.where(number > 0, value, math.nan) for name, value in metrics.items()}
+
+
+def _quotient(value: Tensor, divisor: Tensor, smallest: float = _NO_DEVIATION) -> Tensor:
+    """Return value / divisor, 0 where the divisor vanishes."""
+    present = divisor > smallest
+    return torch.where(present, value / torch.where(present, divisor, 1.0), 0.0)
+
+
+def _ratios(returns: Tensor, days: Tensor, number: Tensor) -> dict[str, Tensor]:
+    """Return Sharpe and Sortino ratio. Shape of each: (N,)."""
+    mean = returns.sum(0) / number
+    deviation = torch.where(days, returns - mean, 0.0)
+    spread = (deviation.square().sum(0) / (number - 1.0).clamp(min=1.0)).sqrt()
+    downside = (returns.clamp(max=0.0).square().sum(0) / number).sqrt()
+    year = math.sqrt(TRADING_DAYS)
+    return {"sharpe": year * _quotient(mean, spread), "sortino": year * _quotient(mean, downside)}
+
+
+def _tail_mean(returns: Tensor, days: Tensor, number: Tensor) -> Tensor:
+    """Return the mean of each episode's lowest 5% of returns, at least of one. Shape: (N,)."""
+    lowest = torch.where(days, returns, math.inf).sort(0).values
+    # Rounded first: 0.05 * 20 must not become two days.
+    taken = torch.ceil((number * CVAR_TAIL).round(decimals=9)).clamp(min=1.0)
+    in_tail = torch.arange(len(returns), device=returns.device)[:, None] < taken
+    return torch.where(in_tail, lowest, 0.0).sum(0) / taken
+
+
+class Interval(NamedTuple):
+    """A mean with its 95% confidence interval; NaN bounds where the data cannot give any."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor:
+    """Sort the days of episodes into groups whose returns are nearly independent of one another.
+
+    Episodes are not independent: on one real path those that start within a year share most of their days, and
+    treating 250 of them as a sample of 250 makes an interval several times too narrow. What is random is the market.
+    So a group holds all that happened in one block of the calendar on one path, whichever episodes were running.
+    Generated paths are independent: where they suffice for `MIN_GROUPS` groups, each is one block. Fewer are cut into
+    blocks of equal length, of at least `MIN_BLOCK_DAYS`. Returns that hang together for longer than a block, as in a
+    lasting regime, still make the interval too narrow.
+
+    Args:
+        path: path of each episode. Shape: (N,), int64.
+        start_day: first day of each episode. Shape: (N,), int64.
+        num_days: days of the longest episode, T.
+
+    Returns:
+        Group of each day of each episode, from 0. Shape: (T, N), int64.
+    """
+    paths, rank = path.unique(return_inverse=True)
+    first = int(start_day.min())
+    span = int(start_day.max()) - first + num_days
+    width = max(MIN_BLOCK_DAYS, math.ceil(span / math.ceil(MIN_GROUPS / len(paths))))
+    day = start_day - first + torch.arange(num_days, device=path.device)[:, None]
+    groups = (rank * math.ceil(span / width) + day // width) % MAX_GROUPS
+    return groups.unique(return_inverse=True)[1]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Means over episodes, and the same means with each group of days left out.
+
+    Attributes:
+        mean: by metric.
+        without: by metric, one mean per group. Shape of each: (G,), float64.
+    """
+
+    mean: dict[str, float]
+    without: dict[str, Tensor]
+
+    def interval(self, metric: str, minus: Summary | None = None) -> Interval:
+        """Return the 95% interval of a mean, or of its difference to another agent's on the same episodes.
+
+        The variance is the delete-a-group jackknife's, (G - 1) / G Σ (θ₍g₎ - mean θ₍.₎)² (Künsch 1989; Kott 2001),
+        taken times the 97.5% quantile of Student's t with G - 1 degrees of freedom. A pair shares the market's luck,
+        so its difference is known better than either mean.
+        """
+        mean, without = self.mean[metric], self.without[metric]
+        if minus is not None:
+            mean, without = mean - minus.mean[metric], without - minus.without[metric]
+        count = len(without)
+        if count < 3:
+            return Interval(mean, math.nan, math.nan)
+        error = math.sqrt((count - 1) / count * float((without - without.mean()).square().sum()))
+        margin = student_quantile(count - 1) * error
+        return Interval(mean, mean - margin, mean + margin)
+
+
+def student_quantile(degrees: int) -> float:
+    """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% from 3 degrees on."""
+    z = NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / degrees ** (power + 1) for power, term in enumerate(terms))
+
+
+def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:
+    """Average the metrics over episodes, with and without each group.
+
+    Args:
+        curves: the episodes.
+        groups: from `independent_groups`, the same for all agents that are to be compared. Shape: (T or more, N).
+    """
+    values = episode_metrics(curves)
+    without: dict[str, list[Tensor]] = {name: [] for name in values}
+    for group in range(int(groups.max()) + 1):
+        left_out = groups[: len(curves.traded)] == group
+        touched = (left_out & curves.lived).any(0).nonzero().squeeze(-1)
+        part = EpisodeCurves(curves.equity[:, touched], curves.traded[:, touched], curves.length[touched])
+        changed = episode_metrics(part, ~left_out[:, touched])
+        for name, value in values.items():
+            # An episode of which nothing is left is NaN and drops out of the mean.
+            without[name].append(value.index_copy(0, touched, changed[name]).nanmean())
+    return Summary(
+        {name: float(value.mean()) for name, value in values.items()},
+        {name: torch.stack(means) for name, means in without.items()},
+    )

@@ -1,0 +1,112 @@
+"""Presets: YAML files with values for the fields of settings, which are dataclasses and declare everything."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import tyro
+import yaml
+
+Settings = TypeVar("Settings")
+
+_PACKAGE = Path(__file__).parent
+
+
+def preset_path(kind: str, name: str) -> Path:
+    """Return the file of a preset.
+
+    Args:
+        kind: folder of the shipped presets, such as ``train``.
+        name: of a shipped preset, or the path of a file that ends in ``.yaml`` or ``.yml``.
+
+    Raises:
+        ValueError: there is no such preset.
+    """
+    if Path(name).suffix in (".yaml", ".yml"):
+        if not Path(name).is_file():
+            raise ValueError(f"{name}: no such preset file")
+        return Path(name)
+    # A wheel holds the presets inside the package, a checkout beside it.
+    folder = next((folder for folder in (_PACKAGE / "presets", _PACKAGE.parent / "configs") if folder.is_dir()), _PACKAGE)
+    known = {path.stem: path for path in sorted((folder / kind).glob("*.yaml"))}
+    if name not in known:
+        raise ValueError(
+            f"unknown {kind} preset {name!r}; there are {', '.join(known) or 'none'}, or give the path of a YAML file"
+        )
+    return known[name]
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Read a YAML file whose top level is a mapping, or empty.
+
+    Raises:
+        ValueError: the file is not YAML, or holds something else.
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: settings by name are needed, got {type(values).__name__}")
+    return values
+
+
+def with_values(
+    settings: Settings, values: Mapping[str, Any], source: str, without: Collection[str] = ()
+) -> Settings:
+    """Return settings with some values replaced, read as they would be on the command line.
+
+    Args:
+        settings: a dataclass instance; fields that are dataclasses themselves take mappings.
+        values: by field.
+        source: file, for the message.
+        without: fields that a file may not set.
+
+    Raises:
+        ValueError: a key is not a field, or a value is not of the field's type or refused by the settings.
+    """
+    assert is_dataclass(settings) and not isinstance(settings, type)
+    hints = get_type_hints(type(settings))
+    known = [item.name for item in fields(settings) if item.name not in without]
+    unknown = [str(name) for name in values if name not in known]
+    if unknown:
+        raise ValueError(f"{source}: unknown settings {', '.join(unknown)}; known are {', '.join(known)}")
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        current, place = getattr(settings, name), f"{source}: {name}"
+        if not is_dataclass(current):
+            changed[name] = _converted(value, hints[name], place)
+        elif value is None or isinstance(value, dict):
+            changed[name] = with_values(current, value or {}, place)
+        else:
+            raise ValueError(f"{place}: settings by name are needed, got {value!r}")
+    try:
+        return replace(settings, **changed)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  # noqa: ANN401
+    """Return the values of settings, of types that YAML has: the inverse of `with_values`."""
+    values = asdict(settings)
+    return {
+        name: str(value) if isinstance(value, Path) else value for name, value in values.items() if name not in without
+    }
+
+
+def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
+    """Return a value of YAML as the type of its field."""
+    words = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            return tyro.cli(kind, args=words)
+    except SystemExit:
+        raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(kind)}") from None
