@@ -43,7 +43,6 @@ class Invocation(Generic[Settings]):
     """Settings of a command, and what every command has."""
 
     settings: Annotated[Settings, conf.arg(name="")]
-    """Of the command."""
     json: Path | None = None
     """File for the result, as JSON."""
 

@@ -225,7 +225,8 @@ class StockTrading(Scenario[StockState]):
             value = getattr(config, name)
             if isinstance(value, tuple) and len(value) != tape.num_symbols:
                 raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
-            if name == "slippage" or isinstance(value, tuple) and name == "commission":
+            single = name == "slippage" or (name == "commission" and isinstance(value, tuple))
+            if single and config.whole_shares:
                 value = _single_rounded_down(value)
             params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
         holdings = params["initial_holdings"].to(self.money.dtype)
@@ -365,7 +366,7 @@ class StockTrading(Scenario[StockState]):
         dead_zone = params["dead_zone"] if self._uses("dead_zone") else None
         if self.config.action == "shares":
             return wanted_shares(self.money, action, params["hmax"], dead_zone)
-        surcharge = 1.0 + params["commission"] + params["slippage"].double()
+        surcharge = 1.0 + params["commission"] + params["slippage"]
         return wanted_weights(
             self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone
         )
@@ -491,7 +492,7 @@ _PARAMETERS: dict[str, torch.dtype] = {
     "initial_holdings": torch.float64,
     "hmax": torch.float64,
     "commission": torch.float64,
-    "slippage": torch.float32,
+    "slippage": torch.float64,
     "dead_zone": torch.float64,
     "gate_threshold": torch.float32,
     "stop_loss": torch.float64,

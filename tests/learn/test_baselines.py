@@ -62,7 +62,7 @@ def synthetic():
 
 
 def test_buy_and_hold_equals_a_hand_computation():
-    closes = [[10.0, 40.0], [11.0, 40.0], [12.0, 30.0], [13.0, 50.0], [9.0, 60.0]]
+    closes = [[10.0, 40.0], [9.5, 40.0], [9.0, 30.0], [13.0, 50.0], [9.0, 60.0]]
     env = make(tape_of(closes), initial_cash=10_000.0, commission=0.01, hmax=200.0)
     # Half of the cash each: floor(5000 / 10.1) = 495 of A, floor(5000 / 40.4) = 123 of B, 200 a day at most.
     cash, held = 10_000.0, np.zeros(2)
@@ -134,7 +134,7 @@ def test_oracle_finds_the_obvious():
         advance(env, agent)
         held.append(env.state.holdings[0].tolist())
     assert held[0] == [0.0, 49.0]
-    assert held[1] == [89.0, 0.0]
+    assert held[1] == [109.0, 0.0]
     assert all(position[1] == 0.0 for position in held[1:])
     assert float(env.state.portfolio_value[0]) * env.market.tick_size == pytest.approx(1000 * 1.1 * 1.2, rel=0.02)
 

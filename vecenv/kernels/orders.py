@@ -52,12 +52,12 @@ def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission:
     Args:
         money: arithmetic.
         fill: fill price in ticks. Shape: (K,).
-        slippage: rate, () or (K,), float32; None for none.
+        slippage: rate, () or (K,), float64; None for none.
         commission: rate, () or (K,), float64.
     """
     surcharges = [] if slippage is None else [slippage]
     if commission.ndim == 1:
-        surcharges.append(commission.to(torch.float32))
+        surcharges.append(commission)
     buy = sell = fill
     for rate in surcharges:
         amount = money.rounded_up(fill.to(money.single) * rate.to(money.single)).to(fill.dtype)
@@ -98,6 +98,7 @@ def wanted_weights(
         steps = torch.where(total > RATIO_STEPS, torch.floor(steps.double() * RATIO_STEPS / total.double()), steps.double())
         weights = steps / RATIO_STEPS
     else:
+        weights = weights.to(precision)
         weights = weights / weights.sum(-1).clamp(min=1.0)
     price = prices.fill.to(precision) * surcharge.to(precision)
     if money.whole_shares:

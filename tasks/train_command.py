@@ -1,0 +1,187 @@
+"""Train PPO on a market and compare it with baselines on held-out days."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+import vecenv
+from tasks.comparison import TRAINED, compare, rules_of, test_environment, wide_console
+from tasks.market_settings import MarketSettings
+from tasks.options import PresetOption, early_options, with_preset
+from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
+from tasks.stock_trading import StockTradingConfig
+from vecenv.env import VecEnv
+from vecenv.learn.baselines import BASELINES
+from vecenv.learn.ppo import PPOConfig, train
+from vecenv.learn.report import write_run_folder
+from vecenv.market.tape import MarketTape
+from vecenv.preset_files import read_values, with_values
+
+
+@dataclass(frozen=True)
+class TrainOptions(PresetOption):
+    """Options that decide where the other settings start."""
+
+    task: str = "stock_trading"
+    """Installed task to train on."""
+    task_preset: str | None = None
+    """Preset of the rules alone, which wins over the other preset."""
+    resume: Path | None = None
+    """Folder of a run to go on with, under its own settings."""
+
+
+@dataclass(frozen=True)
+class TrainSettings(MarketSettings, TrainOptions):
+    """Settings of ``vecenv train``."""
+
+    num_envs: int = 2048
+    """Sub-environments that run at once."""
+    seed: int = 0
+    """Names the episodes; it is added to the seed of PPO, so that one number repeats or renews a run."""
+    compile: bool = True
+    """Compile the step and the update."""
+    episodes: int = 256
+    """Held-out episodes of the comparison."""
+    folder: Path | None = None
+    """Folder of the run, runs/TASK-TIME by default."""
+    env: StockTradingConfig = field(default_factory=StockTradingConfig)
+    """Rules of the task."""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    """Settings of the learner."""
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> TrainSettings:
+        """Return the settings that the command line starts from: those of the run to resume, or of the presets.
+
+        Raises:
+            ValueError: there is no such task, run or preset, or one does not fit the settings.
+        """
+        options = early_options(TrainOptions, args)
+        settings = cls(task=options.task, env=rules_of(options.task))
+        if options.resume is not None:
+            path = options.resume / SETTINGS
+            if not path.is_file():
+                raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}")
+            return with_values(settings, read_values(path), str(path), _NOT_IN_FILES)
+        settings = with_preset(settings, "train", options.preset, _NOT_IN_FILES)
+        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+
+
+# The task is written to the file of a run, and nothing else that only the command line may set.
+_NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
+
+
+def main(settings: TrainSettings) -> dict[str, Any]:
+    """Train PPO on a market and compare it with baselines on held-out days."""
+    console = wide_console()
+    tape = settings.tape(settings.env)
+    training, test = settings.training(tape), settings.test(tape)
+    test_env, note = test_environment(settings.task, test, settings.env, settings.episodes)
+    env = vecenv.make(
+        settings.task,
+        settings.num_envs,
+        market=training,
+        seed=settings.seed,
+        device=tape.device,
+        compile=settings.compile,
+        config=settings.env,
+    )
+    folder = _run_folder(settings)
+    console.print(f"Market    {tape.source}: {tape.num_symbols} symbols, {tape.num_paths} paths", soft_wrap=True)
+    for name, part in (("Training", training), ("Test    ", test)):
+        console.print(f"{name}  {_span(part)}")
+    if note:
+        console.print(note)
+    console.print(f"Run       {folder}", soft_wrap=True)
+    seconds = _train(settings, env, folder, console)
+    evaluation = compare(test_env, checkpoint_path(folder), tuple(BASELINES), settings.seed)
+    history = read_progress(folder)
+    metadata = {"command": "train", "seed": settings.seed, "training_seconds": seconds}
+    document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
+    console.print(evaluation.table())
+    console.print(f"Written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)
+    return {"folder": str(folder), **document}
+
+
+def _run_folder(settings: TrainSettings) -> Path:
+    """Return the folder of the run, which is made when training starts.
+
+    Raises:
+        ValueError: it holds another run, or the run to resume has no checkpoint.
+    """
+    if settings.resume is not None:
+        read_checkpoint(settings.resume)
+        return settings.resume
+    folder = settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
+    if checkpoint_path(folder).exists():
+        raise ValueError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --folder")
+    return folder
+
+
+def _span(tape: MarketTape) -> str:
+    days = tape.dates[tape.first_day :]
+    return f"{days[0]} to {days[-1]}, {len(days):,} days after the warm-up"
+
+
+def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console) -> float:
+    """Run PPO behind a progress bar and return the seconds it took.
+
+    Raises:
+        KeyboardInterrupt: after a line that says how to go on.
+    """
+    config = replace(settings.ppo, seed=settings.ppo.seed + settings.seed)
+    bar = TrainingBar(console, config.total_frames)
+
+    def on_update(metrics: dict[str, float]) -> None:
+        # Not before the first update, because the learner still refuses settings until then.
+        write_settings(folder, settings, _NOT_IN_FILES)
+        bar.show(metrics)
+
+    started = time.perf_counter()
+    try:
+        with bar:
+            train(env, config, folder, settings.resume is not None, on_update)
+    except KeyboardInterrupt:
+        if checkpoint_path(folder).exists():
+            write_settings(folder, settings, _NOT_IN_FILES)
+            console.print(f"Interrupted. Go on with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
+        raise
+    return time.perf_counter() - started
+
+
+class TrainingBar(Progress):
+    """A progress bar with samples per second, return and grade of the episodes that ended last.
+
+    Args:
+        console: where it appears.
+        total_frames: steps of the whole run.
+    """
+
+    def __init__(self, console: Console, total_frames: int) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._bar = self.add_task("Training ", total=total_frames, state="compiling …")
+        self._outcome = ""
+
+    def show(self, metrics: dict[str, float]) -> None:
+        """Move the bar to the state after an update."""
+        if not math.isnan(metrics["return_percent"]):
+            self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
+        rate = f"{metrics['samples_per_second']:,.0f} samples/s"
+        self.update(self._bar, completed=metrics["frames"], state=rate + self._outcome)
