@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -69,6 +70,9 @@ def main(args: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             _run(points[name].load(), name, words[1:])
+        except BrokenPipeError:
+            # Whoever read the output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (ValueError, OSError, ImportError) as error:
             print(f"vecenv {name}: error: {error}", file=sys.stderr)
             return BAD_INPUT

@@ -25,7 +25,7 @@ from vecenv.learn.baselines import BASELINES
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
 from vecenv.market.tape import MarketTape
-from vecenv.preset_files import read_values, with_values
+from vecenv.preset_files import as_values, read_values, with_values
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TrainSettings(MarketSettings, TrainOptions):
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
 
-# The task is written to the file of a run, and nothing else that only the command line may set.
+# What only the command line may set.
 _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
 
@@ -106,7 +106,13 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     seconds = _train(settings, env, folder, console)
     evaluation = compare(test_env, checkpoint_path(folder), tuple(BASELINES), settings.seed)
     history = read_progress(folder)
-    metadata = {"command": "train", "seed": settings.seed, "training_seconds": seconds}
+    metadata = {
+        "command": "train",
+        "seed": settings.seed,
+        "training_seconds": seconds,
+        "training_market": env.scenario.metadata()["market"],
+        "settings": as_values(settings, _NOT_IN_FILES),
+    }
     document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
     console.print(evaluation.table())
     console.print(f"Written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)

@@ -87,7 +87,7 @@ class FusedCollector:
         def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
             return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
 
-        self._row_buffers = [
+        self.row_buffers = [
             buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)
         ]
         self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
@@ -111,10 +111,10 @@ class FusedCollector:
         parameters = self.policy.parameters if self.extras or not (own_actions or self.policy is None) else []
         self._inputs, self._outputs = [], []
         for step in range(steps):
-            rows = [leaf[step] for leaf in self._row_buffers]
+            rows = [leaf[step] for leaf in self.row_buffers]
             given = [self.actions[step]] if own_actions else []
             self._inputs.append([*shared, *parameters, *rows, *given])
-            results = [leaf[step + 1] for leaf in self._row_buffers]
+            results = [leaf[step + 1] for leaf in self.row_buffers]
             results += [self.reward[step], self.terminated[step], self.truncated[step]]
             results += [block[step] for block in blocks]
             results += [] if own_actions else [self.actions[step], *(extra[step] for extra in self.extras.values())]
@@ -134,7 +134,7 @@ class FusedCollector:
         bound = env.engine.bind(take(len(env.engine.inputs)))
         given = self.policy == "given"
         parameters = take(len(self.policy.parameters)) if not given and self.policy is not None else []
-        rows = bound.restart_done(with_leaves(env.rows, take(len(self._row_buffers))), seed, start_ids)
+        rows = bound.restart_done(with_leaves(env.rows, take(len(self.row_buffers))), seed, start_ids)
         blocks = bound.observe(rows) if self.observation is not None else ()
         acted: tuple[Tensor, ...]
         if given:
@@ -173,14 +173,14 @@ class FusedCollector:
         """Advance every row by T steps and return the batch. Batch size: [N, T]."""
         if self._call is None:
             self._prepare()
-        for buffer, leaf in zip(self._row_buffers, leaves(self.env.rows), strict=True):
+        for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
         if self._graph is not None:
             self._graph.replay()
         else:
             self._replay()
         # Copies: the environment may be stepped, saved or collected by another before the next rollout.
-        self.env.rows = with_leaves(self.env.rows, [buffer[-1].clone() for buffer in self._row_buffers])
+        self.env.rows = with_leaves(self.env.rows, [buffer[-1].clone() for buffer in self.row_buffers])
         return self.batch()
 
     def batch(self) -> TensorDict:
@@ -199,10 +199,15 @@ class FusedCollector:
         )
         return batch
 
+    def buffers(self) -> list[Tensor]:
+        """Return every buffer that a step writes but the actions, time-major. Shape of each: (T or T + 1, N, ...)."""
+        kept = [*self.row_buffers, self.reward, self.terminated, self.truncated, *self.extras.values()]
+        return kept if self.observation is None else [*kept, self.observation]
+
     def rows(self, after: bool = True) -> Rows:
         """Return the rows after (or before) every step, not reset. Batch: (T, N)."""
         part = slice(1, None) if after else slice(None, -1)
-        tensors = [buffer[part] for buffer in self._row_buffers]
+        tensors = [buffer[part] for buffer in self.row_buffers]
         return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
 
     @torch.no_grad()
@@ -216,7 +221,7 @@ class FusedCollector:
         Returns:
             Shape: (M, D).
         """
-        tensors = [buffer[step + 1, env] for buffer in self._row_buffers]
+        tensors = [buffer[step + 1, env] for buffer in self.row_buffers]
         return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), env)
 
     def __iter__(self) -> Iterator[TensorDict]:

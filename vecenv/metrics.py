@@ -56,8 +56,7 @@ class EpisodeCurves:
     def returns(self) -> Tensor:
         """Simple daily returns, 0 after the end and from a worthless account. Shape: (T, N)."""
         before, after = self.equity[:-1], self.equity[1:]
-        change = (after - before) / torch.where(before > 0, before, 1.0)
-        return torch.where((before > 0) & self.lived, change, 0.0)
+        return torch.where(before > 0, (after - before) / torch.where(before > 0, before, 1.0), 0.0)
 
 
 def drawdowns(equity: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ from torchrl.objectives import ClipPPOLoss
 
 import vecenv
 from vecenv import FusedCollector, VecEnv
-from vecenv.learn.networks import ActorCritic, CategoricalHead, GaussianHead, make_head
+from vecenv.learn.heads import CategoricalHead, GaussianHead, make_head
+from vecenv.learn.networks import ActorCritic
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
 from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
@@ -116,7 +117,7 @@ class Guess(Scenario[GuessState]):
 
 def test_reaches_the_optimum_of_the_planted_signal() -> None:
     config = PPOConfig(
-        num_steps=HORIZON, total_frames=512 * HORIZON * 25, minibatches=4, hidden=(16, 16), learning_rate=3e-3
+        num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3
     )
     trained = train(planted_env(512), config)
     agent = episode_returns(planted_env(2048, market_seed=1, seed=1), trained.policy()).mean().item()
@@ -148,7 +149,7 @@ def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
 @pytest.mark.parametrize("choices", [(3, 4), (5,)])
 def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     env = guess_env(64, choices=choices)
-    config = PPOConfig(num_steps=16, total_frames=64 * 16 * 25, minibatches=4, hidden=(16,), learning_rate=1e-2)
+    config = PPOConfig(num_steps=16, total_frames=64 * 16 * 15, minibatches=4, hidden=(16,), learning_rate=1e-2)
     trained = train(env, config)
     greedy = FusedCollector(guess_env(64, 1, choices), trained.policy(), 8)
     greedy.rollout()
@@ -359,6 +360,20 @@ def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     assert not torch.equal(first.parameters[0], other.parameters[0])
 
 
+def test_minibatches_differ_by_seed_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[list[int]] = []
+    randperm = torch.randperm
+
+    def recorded(*arguments: object, **options: object) -> Tensor:
+        orders.append(randperm(*arguments, **options).tolist())
+        return torch.tensor(orders[-1])
+
+    monkeypatch.setattr(torch, "randperm", recorded)
+    for seed in (1, 2):
+        train(planted_env(), replace(SMALL, seed=seed))
+    assert len({tuple(order) for order in orders}) == len(orders) == 2 * 4 * SMALL.epochs
+
+
 def test_resume_refuses_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         train(planted_env(), SMALL, tmp_path, resume=True)
@@ -425,6 +440,8 @@ def test_config_is_checked() -> None:
         PPOConfig(learning_rate=0.0)
     with pytest.raises(ValueError, match=r"gamma must be in \[0, 1\]"):
         PPOConfig(gamma=1.5)
+    with pytest.raises(ValueError, match="seed must be in"):
+        PPOConfig(seed=-1)
     with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
         PPO(planted_env(), replace(SMALL, minibatches=7))
 

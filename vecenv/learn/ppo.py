@@ -3,6 +3,11 @@
 One update: collect T steps of N sub-environments, value the whole batch, estimate advantages, then make some epochs
 of clipped-surrogate steps over shuffled minibatches. Observations and rewards are scaled by running moments that
 stay frozen from the rollout to the end of the update, so that every first probability ratio is 1.
+
+The losses are those of `torchrl.objectives.ClipPPOLoss`, to which a test compares values and gradients. They are
+written out because one compiled function of plain tensors, from the gather of the rows to the clipped gradients, is
+faster: the gradients for 16,384 rows, D = 301, K = 30 and two 64 x 64 networks took 64 ms, with TorchRL's loss 80 ms,
+eager or under `torch.compile` (CPU time on one core of a 2.5 GHz Xeon, torch 2.13, torchrl 0.14.1, without the gather).
 """
 
 from __future__ import annotations
@@ -10,7 +15,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -24,14 +28,16 @@ from vecenv.collector import FusedCollector
 from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
 from vecenv.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.heads import make_head
 from vecenv.learn.metrics_log import MetricsLog
-from vecenv.learn.networks import ActorCritic, make_head
+from vecenv.learn.networks import ActorCritic, ActorPolicy, normalised
 from vecenv.learn.running_moments import RunningMoments
-from vecenv.random import EpisodeKey
 
 CHECKPOINT = "checkpoint.pt"
-OBSERVATION_CLIP = 10.0
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+WEYL = 0x9E3779B9
+"""2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
 
 Metrics = dict[str, float]
 
@@ -92,46 +98,11 @@ class PPOConfig:
         for name in ("learning_rate", "clip", "max_grad_norm", "initial_std"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-
-
-def normalised(observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Return observations in standard deviations from the mean, clipped. Shape: (B, D)."""
-    return ((observation - mean) / deviation).clamp(-OBSERVATION_CLIP, OBSERVATION_CLIP)
-
-
-class ActorPolicy:
-    """The actor as the collector sees it; the observations' moments are among its parameters.
-
-    Args:
-        network: architecture.
-        moments: mean and standard deviation of observations. Shape of each: (D,).
-        actor: parameters of the actor.
-        deterministic: take the likeliest action instead of a sample, and return no log-probability.
-    """
-
-    def __init__(
-        self, network: ActorCritic, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False
-    ) -> None:
-        self.network, self.deterministic = network, deterministic
-        self.parameters = [*moments, *actor]
-        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
-        if not deterministic:
-            self.extras = {"log_prob": ((), torch.float32)}
-
-    def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return actions and, of sampled ones, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
-        mean, deviation, *actor = parameters
-        head = self.network.head
-        outputs, own = self.network.outputs(actor, normalised(observation, mean, deviation))
-        if self.deterministic:
-            return (head.mode(outputs),)
-        action = head.sample(outputs, own, key, elapsed)
-        return action, head.evaluate(outputs, own, action)[0]
 
 
 class Losses(NamedTuple):
@@ -259,7 +230,7 @@ class PPO:
 
     @torch.no_grad()
     def update(self) -> Metrics:
-        """Collect one batch, learn from it and return metrics."""
+        """Collect one batch, learn from it and return metrics; the time of the first includes compilation."""
         started = time.perf_counter()
         if self.update_number == 0:
             # A rollout that only gives the moments, so that the first policy sees scaled observations too.
@@ -268,7 +239,7 @@ class PPO:
         rate = self._learning_rate()
         self.collector.rollout()
         values, advantages, targets = self._advantages()
-        metrics = self._learn(values, advantages, targets, rate)
+        metrics = self._learn(values, advantages, targets)
         metrics |= self._episode_metrics()
         self._update_moments()
         self.update_number += 1
@@ -353,7 +324,7 @@ class PPO:
         factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return [*(gradient * factor for gradient in gradients), metrics]
 
-    def _learn(self, values: Tensor, advantages: Tensor, targets: Tensor, rate: float) -> Metrics:
+    def _learn(self, values: Tensor, advantages: Tensor, targets: Tensor) -> Metrics:
         """Make all optimiser steps of one update."""
         config, collector = self.config, self.collector
         assert collector.observation is not None
@@ -362,13 +333,15 @@ class PPO:
         shared += [tensor.flatten(0, 1) for tensor in batch]
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, len(LOSS_METRICS), device=self.env.device)
-        self.generator.manual_seed((config.seed << 32) + self.update_number)
+        # Named by seed and update, so that a resumed run needs no generator's state; the CPU's reads 32 bits of it.
+        self.generator.manual_seed((config.seed + WEYL * self.update_number) % 2**32)
         for epoch in range(config.epochs):
             order = torch.randperm(self.batch_size, generator=self.generator, device=self.env.device)
             for minibatch, index in enumerate(order.view(config.minibatches, -1)):
                 self._call([*shared, index], [*gradients, steps[epoch, minibatch]])
                 self.optimiser.step()
-            if config.target_kl is not None and steps[epoch, :, 3].mean() > config.target_kl:
+            kl = steps[epoch, :, LOSS_METRICS.index("approx_kl")]
+            if config.target_kl is not None and kl.mean() > config.target_kl:
                 break
         means = steps[: epoch + 1].mean((0, 1)).tolist()
         if not all(math.isfinite(mean) for mean in means):
@@ -447,7 +420,7 @@ def train(
     if resume:
         if path is None:
             raise ValueError("resume needs the folder of the run")
-        learner.load_state_dict(_load(path, env.device))
+        learner.load_state_dict(load_checkpoint(path, env.device))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
     log = MetricsLog(path.parent, learner.update_number, learner.config.tensorboard) if path else None
@@ -462,12 +435,12 @@ def train(
                 state = learner.state_dict()
                 log.write(metrics)
                 if learner.update_number % learner.config.checkpoint_every == 0:
-                    _save(state, path)
+                    save_checkpoint(state, path)
             if on_update:
                 on_update(metrics)
     finally:
         if path and log:
-            _save(state, path)
+            save_checkpoint(state, path)
             log.close()
     return Trained(learner, history)
 
@@ -484,7 +457,7 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
         FileNotFoundError: there is no such file.
         ValueError: the checkpoint is of another task, or its observations or actions have another shape.
     """
-    state = _load(Path(path), env.device)
+    state = load_checkpoint(Path(path), env.device)
     known = {name: state["scenario"][name] for name in ("task", "task_version")}
     own = {"task": env.scenario.name, "task_version": env.scenario.version}
     if known != own:
@@ -504,16 +477,3 @@ def make_network(env: VecEnv, config: PPOConfig) -> ActorCritic:
     """Return the architecture for an environment."""
     head = make_head(env.scenario.action_spec, config.initial_std)
     return ActorCritic(sum(env.block_widths), head, config.hidden, config.bf16)
-
-
-def _load(path: Path, device: torch.device) -> dict[str, Any]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no checkpoint")
-    return torch.load(path, map_location=device, weights_only=True)
-
-
-def _save(state: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint whole or not at all."""
-    partial = path.with_suffix(".partial")
-    torch.save(dict(state), partial)
-    os.replace(partial, path)

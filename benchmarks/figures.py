@@ -1,0 +1,60 @@
+"""Pictures of the measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+COLOURS = {"environment": "#0072B2", "without_observations": "#56B4E9", "policy": "#D55E00", "training": "#009E73"}
+LABELS = {
+    "environment": "environment only",
+    "without_observations": "environment, observations not kept",
+    "policy": "with policy sampling",
+    "training": "with PPO training",
+}
+
+
+def draw_throughput(result: dict[str, Any], path: Path) -> None:
+    """Draw steps per second against the number of environments, log-log, beside the published figure and the limit."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for column, colour in COLOURS.items():
+        curve = _curve(result["figures"], column)
+        if curve:
+            counts, rates = zip(*curve, strict=True)
+            axes.plot(counts, rates, "o-", color=colour, label=LABELS[column], markersize=4)
+    kept = [figure for figure in result["figures"] if figure["column"] == "environment"]
+    if kept:
+        limit = result["copy_bandwidth_bytes_per_second"] / kept[0]["bytes_per_step"]
+        axes.axhline(limit, color="grey", linestyle="--", linewidth=1)
+        axes.annotate("copy bandwidth ÷ necessary bytes", (1, limit), (4, 4), textcoords="offset points", color="grey")
+    published = result["published"]
+    axes.plot(
+        published["num_envs"], published["samples_per_second"], "k*", markersize=12,
+        label="published, A100 (not measured here)",
+    )
+    if result["scalar_oracle_steps_per_second"]:
+        axes.axhline(result["scalar_oracle_steps_per_second"], color="black", linestyle=":", linewidth=1)
+        axes.annotate(
+            "plain-Python oracle, one account", (1, result["scalar_oracle_steps_per_second"]), (4, 4),
+            textcoords="offset points",
+        )
+    axes.set(xscale="log", yscale="log", xlabel="sub-environments N", ylabel="steps per second")
+    axes.set_title(f"{result['device']}\n{result['market']['symbols']} symbols, {result['market']['source']}", fontsize=10)
+    axes.grid(True, which="major", alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _curve(figures: list[dict[str, Any]], column: str) -> list[tuple[int, float]]:
+    """Return (N, steps per second) of a column, the fastest mode of each N."""
+    best: dict[int, float] = {}
+    for figure in figures:
+        if figure["column"] == column:
+            best[figure["num_envs"]] = max(best.get(figure["num_envs"], 0.0), figure["steps_per_second"])
+    return sorted(best.items())
