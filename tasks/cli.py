@@ -93,7 +93,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
         description=command.__doc__,
         args=args,
         default=default,
-        config=(conf.CascadeSubcommandArgs,),
+        config=(conf.CascadeSubcommandArgs, conf.DisallowNone),
     )
     target = invocation.json
     if target is not None and not target.absolute().parent.is_dir():

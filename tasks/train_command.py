@@ -83,7 +83,7 @@ _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
 def main(settings: TrainSettings) -> dict[str, Any]:
     """Train PPO on a market and compare it with baselines on held-out days."""
-    console = wide_console()
+    console, folder = wide_console(), _run_folder(settings)
     tape = settings.tape(settings.env)
     training, test = settings.training(tape), settings.test(tape)
     test_env, note = test_environment(settings.task, test, settings.env, settings.episodes)
@@ -96,7 +96,6 @@ def main(settings: TrainSettings) -> dict[str, Any]:
         compile=settings.compile,
         config=settings.env,
     )
-    folder = _run_folder(settings)
     console.print(f"Market    {tape.source}: {tape.num_symbols} symbols, {tape.num_paths} paths", soft_wrap=True)
     for name, part in (("Training", training), ("Test    ", test)):
         console.print(f"{name}  {_span(part)}")

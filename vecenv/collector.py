@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
-from vecenv.engine import Rows, leaves, random_action, with_leaves
+from vecenv.engine import BoundEngine, Rows, leaves, random_action, with_leaves
 from vecenv.env import VecEnv
 from vecenv.random import EpisodeKey, episode_key
 
@@ -18,6 +19,7 @@ ALIGNMENT = 16
 """Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
 
 
+@runtime_checkable
 class Policy(Protocol):
     """A policy as the fused step sees it: a pure function of tensors.
 
@@ -32,6 +34,16 @@ class Policy(Protocol):
     def act(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
         """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
         ...
+
+
+@dataclass
+class _Phase:
+    """One compiled call of a step, with the tensors it reads and writes at every step."""
+
+    function: Callable[..., Sequence[Tensor]]
+    inputs: list[list[Tensor]]
+    outputs: list[list[Tensor]]
+    call: InPlaceCall | None = None
 
 
 class FusedCollector:
@@ -57,7 +69,7 @@ class FusedCollector:
     def __init__(
         self,
         env: VecEnv,
-        policy: Policy | str | None = None,
+        policy: Policy | Literal["given"] | None = None,
         num_steps: int = 64,
         total_frames: int = -1,
         store_observations: bool = True,
@@ -65,9 +77,9 @@ class FusedCollector:
     ) -> None:
         if num_steps < 1:
             raise ValueError(f"num_steps must be at least 1, got {num_steps}")
-        if isinstance(policy, str) and policy != "given":
+        if not (policy is None or policy == "given" or isinstance(policy, Policy)):
             raise ValueError(f"policy must be None, 'given' or a policy, got {policy!r}")
-        if policy is not None and policy != "given" and not store_observations:
+        if isinstance(policy, Policy) and not store_observations:
             raise ValueError("a policy needs the observations")
         on_cuda = env.device.type == "cuda"
         self.mode = mode or (("cuda_graph" if on_cuda else "compiled") if env.compiled else "eager")
@@ -76,7 +88,7 @@ class FusedCollector:
         self.env, self.policy = env, policy
         self.num_steps, self.total_frames = num_steps, total_frames
         self._allocate(store_observations)
-        self._call: InPlaceCall | None = None
+        self._prepared = False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _allocate(self, store_observations: bool) -> None:
@@ -94,7 +106,7 @@ class FusedCollector:
         self.reward = buffer(dtype=env.reward_dtype)
         self.terminated, self.truncated = buffer(dtype=torch.bool), buffer(dtype=torch.bool)
         self.extras = {}
-        if self.policy is not None and self.policy != "given":
+        if isinstance(self.policy, Policy):
             self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
         self.observation: Tensor | None = None
         blocks: list[Tensor] = []
@@ -107,21 +119,40 @@ class FusedCollector:
             blocks = list(self.observation.split(widths, dim=-1))
 
         shared = [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs]
-        own_actions = self.policy == "given"
-        parameters = self.policy.parameters if self.extras or not (own_actions or self.policy is None) else []
-        self._inputs, self._outputs = [], []
-        for step in range(steps):
-            rows = [leaf[step] for leaf in self.row_buffers]
-            given = [self.actions[step]] if own_actions else []
-            self._inputs.append([*shared, *parameters, *rows, *given])
-            results = [leaf[step + 1] for leaf in self.row_buffers]
-            results += [self.reward[step], self.terminated[step], self.truncated[step]]
-            results += [block[step] for block in blocks]
-            results += [] if own_actions else [self.actions[step], *(extra[step] for extra in self.extras.values())]
-            self._outputs.append(results)
+        own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
+        results = [[self.reward[step], self.terminated[step], self.truncated[step]] for step in range(steps)]
+        shown = [[block[step] for block in blocks] for step in range(steps)]
+        self._phases = []
+        if not isinstance(self.policy, Policy):
+            given = [[self.actions[step]] for step in range(steps)]
+            drawn = self.policy is None
+            self._phases.append(
+                _Phase(
+                    self._observe_and_step,
+                    [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
+                    [
+                        [*own_rows[step + 1], *results[step], *shown[step], *(given[step] if drawn else [])]
+                        for step in range(steps)
+                    ],
+                )
+            )
+        else:
+            # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph they
+            # would be written twice.
+            assert self.observation is not None
+            parameters = self.policy.parameters
+            acted = [[self.actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
+            self._phases += [
+                _Phase(self._observe, [[*shared, *own_rows[step]] for step in range(steps)], shown),
+                _Phase(
+                    self._act_and_step,
+                    [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
+                    [[*own_rows[step + 1], *results[step], *acted[step]] for step in range(steps)],
+                ),
+            ]
 
-    def _step(self, *tensors: Tensor) -> list[Tensor]:
-        """One fused step: restart what is done, observe, act, step."""
+    def _unpacked(self, tensors: Sequence[Tensor]) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
+        """Return the engine, the rows with those restarted that are done, the key of given episodes, and what is left."""
         env = self.env
         remaining = list(tensors)
 
@@ -132,31 +163,40 @@ class FusedCollector:
 
         seed, env_ids, start_ids = take(3)
         bound = env.engine.bind(take(len(env.engine.inputs)))
-        given = self.policy == "given"
-        parameters = take(len(self.policy.parameters)) if not given and self.policy is not None else []
         rows = bound.restart_done(with_leaves(env.rows, take(len(self.row_buffers))), seed, start_ids)
+        return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
+
+    def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
+        """Observe, and step with the given or with random actions."""
+        bound, rows, key_of, remaining = self._unpacked(tensors)
         blocks = bound.observe(rows) if self.observation is not None else ()
-        acted: tuple[Tensor, ...]
-        if given:
-            action, acted = remaining[0], ()
-        elif self.policy is None:
-            action = random_action(env.scenario.action_spec, episode_key(seed, env_ids, rows.episode), rows.elapsed)
-            acted = (action,)
-        else:
-            key = episode_key(seed, env_ids, rows.episode)
-            acted = self.policy.act(parameters, torch.cat(blocks, dim=-1), key, rows.elapsed)
-            action = acted[0]
-        outcome = bound.step(rows, action)
-        return [
-            *leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *blocks, *acted,
-        ]
+        drawn = []
+        if not remaining:
+            drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
+        outcome = bound.step(rows, *remaining, *drawn)
+        return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *blocks, *drawn]
+
+    def _observe(self, *tensors: Tensor) -> list[Tensor]:
+        """Observe alone, for a policy."""
+        bound, rows, _, _ = self._unpacked(tensors)
+        return list(bound.observe(rows))
+
+    def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
+        """Act on the observation that has been written, and step."""
+        assert isinstance(self.policy, Policy)
+        bound, rows, key_of, remaining = self._unpacked(tensors)
+        *parameters, observation = remaining
+        acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
+        outcome = bound.step(rows, acted[0])
+        return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *acted]
 
     def _prepare(self) -> None:
         """Compile and, on CUDA, capture. Does not advance the environment."""
-        if self.mode == "eager":
-            self._call = eager_in_place(self._step)
-            return
-        self._call = compile_in_place(self._step, self._inputs[0], self._outputs[0])
+        for phase in self._phases:
+            if self.mode == "eager":
+                phase.call = eager_in_place(phase.function)
+            else:
+                phase.call = compile_in_place(phase.function, phase.inputs[0], phase.outputs[0])
         if self.mode == "cuda_graph":
             self._replay()
             self._graph = torch.cuda.CUDAGraph()
@@ -164,17 +204,19 @@ class FusedCollector:
                 self._replay()
 
     def _replay(self) -> None:
-        assert self._call is not None
-        for inputs, outputs in zip(self._inputs, self._outputs, strict=True):
-            self._call(inputs, outputs)
+        for step in range(self.num_steps):
+            for phase in self._phases:
+                assert phase.call is not None
+                phase.call(phase.inputs[step], phase.outputs[step])
 
     @torch.no_grad()
     def rollout(self) -> TensorDict:
         """Advance every row by T steps and return the batch. Batch size: [N, T]."""
-        if self._call is None:
-            self._prepare()
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
+        if not self._prepared:
+            self._prepare()
+            self._prepared = True
         if self._graph is not None:
             self._graph.replay()
         else:

@@ -1,0 +1,90 @@
+"""A small environment with most rules switched on, and comparison bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tasks.stock_trading import StockTrading, StockTradingConfig
+from tests.tasks.random_markets import random_tape
+from vecenv.collector import FusedCollector
+from vecenv.engine import Rows, leaves
+from vecenv.env import VecEnv
+from vecenv.market.tape import MarketTape
+
+# Short episodes of both kinds of end, orders beyond the cash, and every rule that replaces orders.
+RULES: dict[str, Any] = {
+    "episode_length": 9,
+    "min_episode_length": 3,
+    "initial_cash": 5_000.0,
+    "initial_holdings": 5.0,
+    "hmax": 40.0,
+    "slippage": 0.001,
+    "dead_zone": 0.05,
+    "stop_loss": 0.05,
+    "gate": "turbulence",
+    "gate_threshold": 190.0,
+    "ruin_fraction": 0.95,
+    "terminal_bonus": 0.5,
+}
+
+_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
+
+
+def small_tape(num_days: int = 40, num_symbols: int = 3, seed: int = 0) -> MarketTape:
+    """Return a random market with gaps and a turbulence series."""
+    return random_tape(np.random.default_rng(seed), num_days, num_symbols)
+
+
+def make_env(
+    num_envs: int,
+    compiled: bool = False,
+    seed: int = 1,
+    *,
+    tape: MarketTape | None = None,
+    params: Mapping[str, Tensor] | None = None,
+    env_ids: Tensor | None = None,
+    device: str = "cpu",
+    **rules: Any,
+) -> VecEnv:
+    """Make an environment of `RULES`, some of them replaced."""
+    tape = (tape or small_tape()).to(device)
+    config = StockTradingConfig(**(RULES | {"features": tape.feature_names} | rules))
+    return VecEnv(StockTrading(tape, config), num_envs, seed, device, compiled, params, env_ids)
+
+
+def random_actions(*shape: int, seed: int = 0) -> Tensor:
+    """Draw actions, a tenth of them beyond the bounds and a few of them no numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    actions = torch.rand(shape, generator=generator) * 2.2 - 1.1
+    return torch.where(torch.rand(shape, generator=generator) < 0.02, float("nan"), actions)
+
+
+def same_bits(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors agree in shape, type and every bit."""
+    if left.shape != right.shape or left.dtype != right.dtype:
+        return False
+    kind = _BITS.get(left.dtype, left.dtype)
+    return torch.equal(left.contiguous().view(kind), right.contiguous().view(kind))
+
+
+def snapshot(rows: Rows) -> list[Tensor]:
+    """Return copies of all tensors of rows."""
+    return [leaf.clone() for leaf in leaves(rows)]
+
+
+def assert_same_bits(left: list[Tensor], right: list[Tensor], where: str = "") -> None:
+    """Compare two lists of tensors bit for bit."""
+    different = [index for index, (a, b) in enumerate(zip(left, right, strict=True)) if not same_bits(a, b)]
+    assert not different, f"tensors {different} differ {where}"
+
+
+def collected(collector: FusedCollector) -> list[Tensor]:
+    """Return copies of everything that the last rollout left: rows, then actions, reward, flags, observation."""
+    results = [collector.actions, collector.reward, collector.terminated, collector.truncated]
+    results += [] if collector.observation is None else [collector.observation]
+    return [leaf.clone() for leaf in (*leaves(collector.rows()), *results)]

@@ -1,0 +1,263 @@
+"""The command line, called in this process; what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from tasks import cli, train_command
+from tasks.data_command import FetchSettings
+from tasks.run_folder import read_checkpoint
+from tasks.train_command import TrainSettings
+from vecenv.market import fetch
+from vecenv.preset_files import as_values
+
+DAYS = 160
+# Each rollout has 64 x 8 steps, so these are two updates.
+TINY = """
+num_envs: 64
+compile: false
+episodes: 200
+env: {episode_length: 12, features: [rsi_30], hmax: 10}
+ppo: {num_steps: 8, total_frames: 1024, epochs: 1, minibatches: 2, hidden: [8]}
+"""
+RUN_FILES = {
+    "checkpoint.pt",
+    "drawdown.png",
+    "equity.png",
+    "holdings.png",
+    "learning_curve.png",
+    "metrics.csv",
+    "metrics.json",
+    "settings.yaml",
+}
+
+
+def echo(settings: TrainSettings) -> dict:
+    """A command that returns its settings."""
+    return as_values(settings)
+
+
+def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
+    """A long table of random walks."""
+    random, tables = np.random.default_rng(5), []
+    for k in range(num_symbols):
+        close = 50 * np.exp(np.cumsum(random.normal(0, 0.01, num_days)))
+        dates = pd.bdate_range("2020-01-01", periods=num_days)
+        table = pd.DataFrame({"date": dates, "symbol": f"S{k}", "open": close, "high": close * 1.01})
+        tables.append(table.assign(low=close * 0.99, close=close, volume=1e6))
+    return pd.concat(tables)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a market, a preset and a run of two updates."""
+    folder = tmp_path_factory.mktemp("cli")
+    bars(3, DAYS).to_parquet(folder / "market.parquet")
+    bars(2, 60).to_parquet(folder / "short.parquet")
+    (folder / "tiny.yaml").write_text(TINY)
+    args = ["train", "--preset", str(folder / "tiny.yaml"), "--market", str(folder / "market.parquet")]
+    assert cli.main([*args, "--folder", str(folder / "run"), "--json", str(folder / "train.json")]) == 0
+    return folder
+
+
+def train_args(place, *more: str) -> list[str]:
+    return ["train", "--preset", str(place / "tiny.yaml"), "--market", str(place / "market.parquet"), *more]
+
+
+def settings_of(args: list[str], tmp_path, monkeypatch) -> dict:
+    """The settings that a command line gives to ``vecenv train``."""
+    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo", cli.GROUP)])
+    monkeypatch.setattr(cli, "entry_points", lambda group: [])
+    assert cli.main(["train", *args, "--json", str(tmp_path / "settings.json")]) == 0
+    return json.loads((tmp_path / "settings.json").read_text())
+
+
+def test_overview_and_data_help_do_not_import_torch():
+    code = "import sys; from tasks.cli import main; assert main(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
+    for args in (["--help"], ["data", "--help"]):
+        result = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        assert "usage: vecenv" in result.stdout
+        assert "convert" in result.stdout
+
+
+def test_other_packages_add_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cli, "entry_points", lambda group: [EntryPoint("echo", f"{__name__}:echo", group)])
+    assert cli.main(["--help"]) == 0
+    assert "The command line, called in this process" in capsys.readouterr().out
+    assert cli.main(["echo", "--seed", "7", "--json", str(tmp_path / "echo.json")]) == 0
+    assert json.loads((tmp_path / "echo.json").read_text())["seed"] == 7
+
+
+def test_train_writes_the_run_folder(place):
+    folder, result = place / "run", json.loads((place / "train.json").read_text())
+    assert {path.name for path in folder.iterdir()} == RUN_FILES
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics == {key: value for key, value in result.items() if key != "folder"}
+    assert list(metrics["evaluation"]["agents"]) == ["trained", "hold", "random", "buy_and_hold", "oracle"]
+    assert metrics["evaluation"]["num_episodes"] == 200
+    assert metrics["settings"]["ppo"]["total_frames"] == 1024
+    assert metrics["training_market"]["last_day"] < metrics["evaluation"]["market"]["first_day"]
+    assert pd.read_csv(folder / "metrics.csv")["frames"].tolist() == [512, 1024]
+
+
+def test_evaluation_of_a_checkpoint_repeats_the_table_of_its_training(place):
+    for number, checkpoint in enumerate((place / "run", place / "run" / "checkpoint.pt")):
+        target = place / f"evaluation{number}.json"
+        args = ["evaluate", "--checkpoint", str(checkpoint), "--episodes", "200", "--agents", "hold", "buy_and_hold"]
+        assert cli.main([*args, "--json", str(target)]) == 0
+        before = json.loads((place / "run" / "metrics.json").read_text())["evaluation"]["agents"]
+        after = json.loads(target.read_text())["agents"]
+        assert list(after) == ["trained", "hold", "buy_and_hold"]
+        assert after == {name: before[name] for name in after}
+
+
+def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
+    args = ["evaluate", "--market", str(place / "market.parquet"), "--env.features", "rsi_30", "--agents", "hold"]
+    options = ["--test-start", "2020-04-01", "--episodes", "3", "--folder", str(place / "baselines")]
+    assert cli.main([*args, *options]) == 0
+    out = capsys.readouterr().out
+    assert "hold" in out and "trained" not in out
+    days = DAYS - len(pd.bdate_range("2020-01-01", "2020-03-31"))
+    assert f"Test episodes have {days - 1} days instead of 250" in out
+    assert (place / "baselines" / "equity.png").exists()
+
+
+def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
+    folder, target = tmp_path / "run", tmp_path / "resumed.json"
+    assert cli.main(train_args(place, "--folder", str(folder), "--seed", "3")) == 0
+    assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "2048", "--json", str(target)]) == 0
+    assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == [1, 2, 3, 4]
+    assert json.loads(target.read_text())["seed"] == 3
+    assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
+
+
+def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_path, monkeypatch, capsys):
+    show = train_command.TrainingBar.show
+
+    def interrupted(bar, metrics):
+        show(bar, metrics)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    folder = tmp_path / "a run"
+    with monkeypatch.context() as patch:
+        patch.setattr(train_command.TrainingBar, "show", interrupted)
+        assert cli.main(train_args(place, "--folder", str(folder))) == 130
+    assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out
+    assert read_checkpoint(folder)["update"] == 1
+    assert cli.main(["train", "--resume", str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == RUN_FILES
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["train", "--market", "nofile.csv"], ["nofile.csv"]),
+        (["train", "--market", "market.parquet", "--symbols", "S0", "S9"], ["market.parquet", "S9", "S1"]),
+        (["train", "--market", "short.parquet"], ["short.parquet", "episode of 250 days"]),
+        (["train", "--market", "market.parquet", "--env.features", "nothing"], ["unknown features", "nothing"]),
+        (["train", "--market", "market.parquet", "--end", "2010-01-01"], ["2010-01-01", "2020-01-01"]),
+        (["train", "--preset", "nothing"], ["'nothing'", "quick"]),
+        (["train", "--preset", "unknown.yaml"], ["unknown.yaml", "env: unknown settings comission", "commission"]),
+        (["train", "--preset", "wrong.yaml"], ["wrong.yaml", "num_envs", "'many'", "int"]),
+        (["train", "--preset", "resuming.yaml"], ["resuming.yaml", "unknown settings resume"]),
+        (["train", "--task", "nothing"], ["unknown task 'nothing'", "stock_trading"]),
+        (["train", "--device", "abacus"], ["abacus"]),
+        (["train", "--resume", "nowhere"], ["nowhere"]),
+        (["train", "--folder", "run"], ["already holds a run", "--resume run"]),
+        (["train", "--train-end", "2021-01-01", "--test-start", "2020-01-01"], ["train_end", "2021-01-01"]),
+        (["train", "--env.commission", "2"], ["commission must be in [0, 1), got 2.0"]),
+        (["train", "--env.hmax", "much"], ["much", "--env.hmax"]),
+        (["train", "--env.comission", "0.1"], ["--env.comission", "--env.commission"]),
+        (["train", "--json", "nowhere/result.json"], ["nowhere"]),
+        (["evaluate", "--agents", "hold", "nobody"], ["nobody", "buy_and_hold"]),
+        (["evaluate", "--checkpoint", "nowhere"], ["nowhere"]),
+        (["evaluate", "--checkpoint", "market.parquet"], ["market.parquet", "not a checkpoint"]),
+        (["evaluate", "--checkpoint", "run", "--symbols", "S0", "S1"], ["3 symbols", "has 2"]),
+        (["evaluate", "--checkpoint", "run", "--env.features", "macd"], ["rsi_30", "macd"]),
+        (["evaluate", "--checkpoint", "run", "--env.action", "weights"], ["'shares'", "'weights'"]),
+        (["data", "inspect", "nofile.csv"], ["nofile.csv"]),
+        (["data", "convert", "market.parquet", "market.xls"], ["market.xls", ".parquet"]),
+        (["nothing"], ["nothing", "train"]),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, words):
+    monkeypatch.chdir(place)
+    (place / "unknown.yaml").write_text("env: {comission: 0.1}")
+    (place / "wrong.yaml").write_text("num_envs: many")
+    (place / "resuming.yaml").write_text("resume: run")
+    before = sorted(place.rglob("*"))
+    assert cli.main(args) == 2
+    captured = capsys.readouterr()
+    assert all(word in captured.err for word in words), captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert sorted(place.rglob("*")) == before
+
+
+def test_presets_win_over_defaults_and_the_command_line_over_presets(tmp_path, monkeypatch):
+    train, task = tmp_path / "train.yaml", tmp_path / "task.yaml"
+    train.write_text("seed: 4\nnum_envs: 8\nenv: {hmax: 7, commission: 1e-3, reward_scale: 1}\n")
+    task.write_text("hmax: 5\nreward_scale: 1e-2\n")
+    args = ["--preset", str(train), "--task-preset", str(task), "--num-envs", "16", "--env.reward-scale", "0.5"]
+    settings = settings_of(args, tmp_path, monkeypatch)
+    assert settings["seed"] == 4 and settings["num_envs"] == 16
+    assert settings["env"]["hmax"] == 5 and settings["env"]["commission"] == 1e-3
+    assert settings["env"]["reward_scale"] == 0.5
+    assert settings["episodes"] == TrainSettings.episodes
+
+
+def test_help_shows_docstrings_and_the_values_of_the_preset(place, capsys):
+    assert cli.main(train_args(place, "--help")) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--env.hmax FLOAT Largest order in shares per symbol and day. (default: 10.0)" in text
+
+
+def test_a_large_move_is_told_in_one_line(tmp_path, capsys):
+    table = bars(1, 30)
+    table.loc[table.index >= 20, ["open", "high", "low", "close"]] /= 2
+    table.to_csv(tmp_path / "split.csv", index=False)
+    assert cli.main(["data", "inspect", str(tmp_path / "split.csv")]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
+
+
+def test_data_inspect_and_convert(place):
+    target, summary = place / "finrl.csv", place / "summary.json"
+    assert cli.main(["data", "convert", str(place / "market.parquet"), str(target)]) == 0
+    assert cli.main(["data", "inspect", str(target), "--json", str(summary)]) == 0
+    result = json.loads(summary.read_text())
+    assert (result["days"], result["symbols"], result["rows"]) == (DAYS, 3, 3 * DAYS)
+
+
+def test_data_fetch(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def fetched(symbols, start, end):
+        asked.append((tuple(symbols), start, end))
+        return bars(2, 5)
+
+    monkeypatch.setattr(fetch, "fetch_bars", fetched)
+    span = ["--start", "2020-01-01", "--end", "2020-01-07", "--out", str(tmp_path / "bars.parquet")]
+    assert cli.main(["data", "fetch", "--symbols", "S0", "S1", *span]) == 0
+    assert cli.main(["data", "fetch", "--universe", "dow30", *span]) == 0
+    assert asked == [(names, "2020-01-01", "2020-01-07") for names in (("S0", "S1"), fetch.UNIVERSES["dow30"])]
+    assert len(pd.read_parquet(tmp_path / "bars.parquet")) == 10
+    assert cli.main(["data", "fetch", *span]) == 2
+    assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2
+    assert len(asked) == 2
+
+
+def test_every_universe_can_be_fetched():
+    (choices,) = (item.type for item in FetchSettings.__dataclass_fields__.values() if item.name == "universe")
+    assert all(repr(name) in str(choices).replace('"', "'") for name in fetch.UNIVERSES)

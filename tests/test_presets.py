@@ -1,0 +1,129 @@
+"""Presets: files found, read into dataclasses, and refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+
+from tasks.stock_trading import StockTradingConfig
+from tasks.train_command import TrainSettings
+from vecenv import preset_files
+from vecenv.market.fetch import UNIVERSES
+from vecenv.preset_files import as_values, preset_path, read_values, with_values
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float | tuple[float, ...] = 0.0
+    whole: bool = True
+
+    def __post_init__(self):
+        if self.rate == 9:
+            raise ValueError("rate must not be 9")
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str = "a"
+    count: int = 1
+    kind: Literal["x", "y"] = "x"
+    day: date | None = None
+    place: Path | None = None
+    names: tuple[str, ...] = ("a",)
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Outer()),
+        ("name: b\ncount: 1_000", Outer(name="b", count=1000)),
+        ("day: 2020-01-02\nplace: a/b", Outer(day=date(2020, 1, 2), place=Path("a/b"))),
+        ("day: null\nnames: []", Outer(names=())),
+        ("names: [b, c]\nkind: y", Outer(names=("b", "c"), kind="y")),
+        # YAML 1.1 takes 1e-4 for a text.
+        ("inner: {rate: 1e-4}", Outer(inner=Inner(rate=1e-4))),
+        ("inner: {rate: -0.5, whole: no}", Outer(inner=Inner(rate=-0.5, whole=False))),
+        ("inner: {rate: [0.1, 0.2]}", Outer(inner=Inner(rate=(0.1, 0.2)))),
+        ("inner:", Outer()),
+    ],
+)
+def test_values_become_those_of_the_fields(tmp_path, text, expected):
+    (tmp_path / "a.yaml").write_text(text)
+    assert with_values(Outer(), read_values(tmp_path / "a.yaml"), "a.yaml") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nme: b", "a.yaml: unknown settings nme; known are name, count"),
+        ("inner: {rte: 1}", "a.yaml: inner: unknown settings rte; known are rate, whole"),
+        ("count: 1.5", "a.yaml: count: 1.5 is not of the type int"),
+        ("kind: z", "a.yaml: kind: 'z' is not of the type Literal"),
+        ("inner: {whole: 3}", "a.yaml: inner: whole: 3 is not of the type bool"),
+        ("inner: {rate: 9}", "a.yaml: inner: rate must not be 9"),
+        ("inner: 3", "a.yaml: inner: settings by name are needed, got 3"),
+        ("names: [[b]]\ncount: [1, 2]", "a.yaml: count"),
+        ("- name", "a.yaml: settings by name are needed, got list"),
+        ("name: [", "a.yaml: not YAML"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(tmp_path, monkeypatch, text, words, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(text)
+    with pytest.raises(ValueError) as error:
+        with_values(Outer(), read_values(Path("a.yaml")), "a.yaml")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_written_values_read_back():
+    settings = Outer(day=date(2020, 1, 2), place=Path("p"), inner=Inner(rate=(1e-9, 0.2)))
+    text = yaml.safe_dump(as_values(settings, without=("name",)))
+    assert with_values(Outer(), yaml.safe_load(text), "text", without=("name",)) == settings
+    with pytest.raises(ValueError, match="unknown settings name"):
+        with_values(Outer(), {"name": "b"}, "text", without=("name",))
+
+
+def test_every_shipped_preset_fits_its_settings():
+    starts = {"train": TrainSettings(), "task": StockTradingConfig()}
+    paths = [path for kind in starts for path in sorted((CONFIGS / kind).glob("*.yaml"))]
+    assert len(paths) >= 6
+    for path in paths:
+        assert preset_path(path.parent.name, path.stem).samefile(path)
+        with_values(starts[path.parent.name], read_values(path), str(path))
+
+
+def test_the_default_preset_is_the_default():
+    assert with_values(TrainSettings(), read_values(preset_path("train", "default")), "default") == TrainSettings()
+
+
+def test_the_nifty_preset_names_the_universe():
+    names = read_values(preset_path("train", "nifty"))["symbols"]
+    assert [f"{name}.NS" for name in names] == list(UNIVERSES["nifty25"])
+
+
+def test_presets_of_a_wheel_lie_inside_the_package(tmp_path, monkeypatch):
+    (tmp_path / "presets" / "train").mkdir(parents=True)
+    (tmp_path / "presets" / "train" / "own.yaml").write_text("")
+    monkeypatch.setattr(preset_files, "_PACKAGE", tmp_path)
+    assert preset_path("train", "own") == tmp_path / "presets" / "train" / "own.yaml"
+    with pytest.raises(ValueError, match="unknown train preset 'quick'; there are own"):
+        preset_path("train", "quick")
+    with pytest.raises(ValueError, match="unknown task preset 'own'; there are none"):
+        preset_path("task", "own")
+
+
+def test_a_path_is_taken_as_it_is(tmp_path):
+    (tmp_path / "a.yml").write_text("")
+    assert preset_path("train", str(tmp_path / "a.yml")) == tmp_path / "a.yml"
+    with pytest.raises(ValueError, match="b.yaml: no such preset file"):
+        preset_path("train", str(tmp_path / "b.yaml"))
