@@ -34,17 +34,24 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
         axes.annotate("copy bandwidth ÷ necessary bytes", (1, limit), (4, 4), textcoords="offset points", color="grey")
     published = result["published"]
     axes.plot(
-        published["num_envs"], published["samples_per_second"], "k*", markersize=12,
+        published["num_envs"],
+        published["samples_per_second"],
+        "k*",
+        markersize=12,
         label="published, A100 (not measured here)",
     )
     if result["scalar_oracle_steps_per_second"]:
         axes.axhline(result["scalar_oracle_steps_per_second"], color="black", linestyle=":", linewidth=1)
         axes.annotate(
-            "plain-Python oracle, one account", (1, result["scalar_oracle_steps_per_second"]), (4, 4),
+            "plain-Python oracle, one account",
+            (1, result["scalar_oracle_steps_per_second"]),
+            (4, 4),
             textcoords="offset points",
         )
     axes.set(xscale="log", yscale="log", xlabel="sub-environments N", ylabel="steps per second")
-    axes.set_title(f"{result['device']}\n{result['market']['symbols']} symbols, {result['market']['source']}", fontsize=10)
+    axes.set_title(
+        f"{result['device']}\n{result['market']['symbols']} symbols, {result['market']['source']}", fontsize=10
+    )
     axes.grid(True, which="major", alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)

@@ -1,8 +1,9 @@
 """Steps per second across environment counts: ``python -m benchmarks.throughput``.
 
-Three columns: the environment alone with given actions, with a policy that samples its own, and with PPO training. Every
-step is live (rows that end start again, at different times) and everything that a learner needs is kept: observation,
-action, reward and both flags. Compilation and memory are reported apart; each figure is the median of the repeats.
+Three columns: the environment alone with given actions, with a policy that samples its own, and with PPO training.
+Every step is live (rows that end start again, at different times) and everything that a learner needs is kept:
+observation, action, reward and both flags. Compilation and memory are reported apart; each figure is the median of
+the repeats.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,7 +49,7 @@ PUBLISHED = {
 class BenchConfig:
     """Settings of the throughput benchmark."""
 
-    num_envs: tuple[int, ...] = tuple(4**k for k in range(10)) + (2048,)
+    num_envs: tuple[int, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
     columns: tuple[Column, ...] = ("environment", "policy", "training")
     """What is measured at every count."""
@@ -112,13 +113,13 @@ def main(config: BenchConfig) -> dict[str, Any]:
     """
     if config.preset == "figure3":
         counts = tuple(2**k for k in range(12))
-        config = replace(config, num_envs=counts, columns=("policy",), start="2020-01-01", end="2021-12-31", episode_length=60)
+        config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
+        config = replace(config, start="2020-01-01", end="2021-12-31")
     device = torch.device(config.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"no CUDA device for device={config.device!r}")
     torch.set_num_threads(config.threads)
-    options = {"num_paths": 1, "num_days": config.num_days, "start": None, "end": config.end}
-    tape = load_market(config.market, device=device, **options)
+    tape = load_market(config.market, end=config.end, num_paths=1, num_days=config.num_days, device=device)
     if config.start:
         # The days before serve the indicators as warm-up.
         tape = tape.between(config.start, None)
@@ -154,9 +155,7 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     return plan
 
 
-def _measure(
-    config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float
-) -> Figure:
+def _measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
     gc.collect()
     machine.reset_peak_memory(tape.device)
     rules = StockTradingConfig(
@@ -213,8 +212,8 @@ def _workload(
 def necessary_bytes(collector: FusedCollector, tape: MarketTape) -> int:
     """Bytes per step that no implementation can avoid with these buffers.
 
-    Written: observation, state, reward and flags. Read: the state before, the action, the day's closes and features and the
-    next day's closes. A chosen action is written instead of read, which is the same.
+    Written: observation, state, reward and flags. Read: the state before, the action, the day's closes and features
+    and the next day's closes. A chosen action is written instead of read, which is the same.
     """
     written = [*collector.buffers(), collector.actions]
     per_row = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in written)
@@ -235,13 +234,18 @@ def _result(
         "benchmark": "throughput",
         "version": vecenv.__version__,
         "torch": torch.__version__,
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": machine.device_name(device),
         "copy_bandwidth_bytes_per_second": copy,
         "write_bandwidth_bytes_per_second": write,
         "scalar_oracle_steps_per_second": scalar,
         "published": PUBLISHED,
-        "market": {"source": tape.source, "symbols": tape.num_symbols, "days": tape.num_days, "fingerprint": tape.fingerprint()},
+        "market": {
+            "source": Path(tape.source).name,
+            "symbols": tape.num_symbols,
+            "days": tape.num_days,
+            "fingerprint": tape.fingerprint(),
+        },
         "config": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()},
         "figures": [asdict(figure) for figure in figures],
     }

@@ -127,7 +127,7 @@ class StockTradingConfig:
         return () if self.gate == "none" else (self.gate,)
 
 
-class StockState(TensorClass, frozen=True):
+class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
     """One account; K symbols. Money is in ticks, int64 in the exact arithmetic.
 
     Attributes:
@@ -287,7 +287,9 @@ class StockTrading(Scenario[StockState]):
             day=day,
             start_day=day,
             end_day=torch.clamp(day + length, max=last_day),
-            average_price=torch.where(holdings > 0, close, 0.0).to(money.single) if self._uses("stop_loss") else holdings[:0],
+            average_price=torch.where(holdings > 0, close, 0.0).to(money.single)
+            if self._uses("stop_loss")
+            else holdings[:0],
             moments=close.new_zeros(2 if config.reward == "differential_sharpe" else 0),
             batch_size=[],
         )
@@ -351,7 +353,9 @@ class StockTrading(Scenario[StockState]):
         config = self.config
         if config.action == "weights" or config.shorting:
             return None
-        return int(self.params["initial_holdings"].max() + self.params["hmax"].max() * self.params["episode_length"].max())
+        return int(
+            self.params["initial_holdings"].max() + self.params["hmax"].max() * self.params["episode_length"].max()
+        )
 
     @cached_property
     def _max_order(self) -> int | None:
@@ -367,9 +371,7 @@ class StockTrading(Scenario[StockState]):
         if self.config.action == "shares":
             return wanted_shares(self.money, action, params["hmax"], dead_zone)
         surcharge = 1.0 + params["commission"] + params["slippage"]
-        return wanted_weights(
-            self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone
-        )
+        return wanted_weights(self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone)
 
     def _overruled(
         self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, market: Tensors
@@ -460,9 +462,9 @@ class StockTrading(Scenario[StockState]):
         return state.day >= state.end_day
 
     def grade(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
-        """Return 0.5 for an account level with costless equal-weight buy-and-hold since the start, logistic in the excess log-return.
+        """Return a logistic function of the log-return in excess of costless equal-weight buy-and-hold since the start.
 
-        An excess of ten per cent is graded 0.73, a deficit of ten per cent 0.27.
+        Level with it is graded 0.5, an excess of ten per cent 0.73, a deficit of ten per cent 0.27.
         """
         base = state.path * self.tape.num_days
         start, now = market["close"][base + state.start_day], market["close"][base + state.day]

@@ -31,7 +31,9 @@ class Policy(Protocol):
     parameters: list[Tensor]
     extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
 
-    def act(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
         ...
 
@@ -99,9 +101,7 @@ class FusedCollector:
         def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
             return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
 
-        self.row_buffers = [
-            buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)
-        ]
+        self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
         self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
         self.reward = buffer(dtype=env.reward_dtype)
         self.terminated, self.truncated = buffer(dtype=torch.bool), buffer(dtype=torch.bool)
@@ -137,8 +137,8 @@ class FusedCollector:
                 )
             )
         else:
-            # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph they
-            # would be written twice.
+            # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph
+            # they would be written twice.
             assert self.observation is not None
             parameters = self.policy.parameters
             acted = [[self.actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
@@ -151,8 +151,10 @@ class FusedCollector:
                 ),
             ]
 
-    def _unpacked(self, tensors: Sequence[Tensor]) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
-        """Return the engine, the rows with those restarted that are done, the key of given episodes, and what is left."""
+    def _unpacked(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
+        """Return the engine, the rows with the done ones restarted, the keys of episodes, and the tensors left."""
         env = self.env
         remaining = list(tensors)
 
@@ -232,7 +234,10 @@ class FusedCollector:
             entries["observation"] = self.observation
         done = self.terminated | self.truncated
         following = {
-            "reward": self.reward, "terminated": self.terminated, "truncated": self.truncated, "done": done,
+            "reward": self.reward,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "done": done,
         }
         shape = [self.env.num_envs, self.num_steps]
         batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=shape)
@@ -271,4 +276,3 @@ class FusedCollector:
         while self.total_frames < 0 or frames < self.total_frames:
             yield self.rollout()
             frames += self.num_steps * self.env.num_envs
-

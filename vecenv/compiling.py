@@ -89,7 +89,8 @@ def _is_toolchain_error(error: BaseException | None) -> bool:
     from torch._inductor import exc
 
     toolchain = tuple(
-        getattr(exc, name) for name in ("InvalidCxxCompiler", "CppCompileError", "CppWrapperCodegenError", "TritonMissing")
+        getattr(exc, name)
+        for name in ("InvalidCxxCompiler", "CppCompileError", "CppWrapperCodegenError", "TritonMissing")
         if hasattr(exc, name)
     )
     while error is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -95,7 +95,7 @@ class BoundEngine:
         # A shared tensor mapped along a dimension, or the reverse, would broadcast to N x N.
         self._param_dims = {name: 0 if name in scenario.varied else None for name in params}
 
-    def _vmap(self, function: Callable, *batched: object) -> object:
+    def _vmap(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
         """Map ``function(*batched, params, market)`` over the rows; the market is shared by closure."""
         dims = (*(0 for _ in batched), self._param_dims)
         return torch.vmap(lambda *arguments: function(*arguments, self.market), in_dims=dims)(*batched, self.params)
@@ -113,7 +113,7 @@ class BoundEngine:
 
     def observe(self, rows: Rows) -> tuple[Tensor, ...]:
         """Return the observation's blocks. Shape of each: (N, size of block)."""
-        return self._vmap(self.scenario.observation, rows.state)  # type: ignore[return-value]
+        return self._vmap(self.scenario.observation, rows.state)
 
     def step(self, rows: Rows, action: Tensor) -> Outcome:
         """Advance every row by one step, without resetting any."""
@@ -124,7 +124,7 @@ class BoundEngine:
             terminated = self.scenario.terminated(following, params, market)
             return following, reward, terminated, self.scenario.truncated(following, params, market)
 
-        state, reward, terminated, truncated = self._vmap(one, rows.state, action)  # type: ignore[misc]
+        state, reward, terminated, truncated = self._vmap(one, rows.state, action)
         following = Rows(
             state=state,
             episode=rows.episode,
@@ -136,11 +136,11 @@ class BoundEngine:
 
     def terminated(self, rows: Rows) -> Tensor:
         """Whether each row's state ends its episode by the rules. Shape: (N,)."""
-        return self._vmap(self.scenario.terminated, rows.state)  # type: ignore[return-value]
+        return self._vmap(self.scenario.terminated, rows.state)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
         """Return what a person wants to know of each episode. Shape of each: (N, ...)."""
-        return self._vmap(self.scenario.info, rows.state)  # type: ignore[return-value]
+        return self._vmap(self.scenario.info, rows.state)
 
     def of_rows(self, env: Tensor) -> BoundEngine:
         """Return the functions for a selection of rows, with their parameters. Shape: (M,)."""
@@ -150,7 +150,7 @@ class BoundEngine:
 
     def grade(self, rows: Rows) -> Tensor:
         """Return the outcome of each episode so far in [0, 1]. Shape: (N,)."""
-        return self._vmap(self.scenario.grade, rows.state)  # type: ignore[return-value]
+        return self._vmap(self.scenario.grade, rows.state)
 
 
 Tree = TypeVar("Tree", bound=TensorClass)
@@ -166,7 +166,7 @@ def leaves(tree: TensorClass) -> list[Tensor]:
 
 
 def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:
-    """Return a tensorclass like ``tree`` made of the tensors that `leaves` would list, with another batch size if given."""
+    """Return a tensorclass like ``tree`` made of the tensors that `leaves` would list, with another batch if given."""
     remaining = iter(tensors)
 
     def build(node: TensorClass) -> TensorClass:

@@ -20,8 +20,8 @@ from vecenv.scenario import Scenario
 class VecEnv(EnvBase):
     """N sub-environments of one scenario, batch size [N].
 
-    A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with reward
-    0. The fused collector is the fast door; both use the same functions.
+    A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with
+    reward 0. The fused collector is the fast door; both use the same functions.
 
     Args:
         scenario: the rules and the market.
@@ -183,7 +183,7 @@ class VecEnv(EnvBase):
             leaf[dst] = leaf[src]
         self.start_ids[dst] = self.start_ids[src]
 
-    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self) -> dict[str, Any]:
         """Return everything that the rest of a run depends on."""
         return {
             "scenario": {"name": self.scenario.name, "version": self.scenario.version},
@@ -193,7 +193,7 @@ class VecEnv(EnvBase):
             "rows": [leaf.clone() for leaf in leaves(self.rows)],
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`, bit for bit.
 
         Raises:

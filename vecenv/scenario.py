@@ -72,9 +72,7 @@ class Scenario(ABC, Generic[State]):
         """Return the first state of the episode that ``key`` names; random numbers come from ``key`` alone."""
 
     @abstractmethod
-    def step(
-        self, state: State, action: Tensor, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
-    ) -> State:
+    def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> State:
         """Return the state after ``action``."""
 
     @abstractmethod
@@ -85,7 +83,12 @@ class Scenario(ABC, Generic[State]):
 
     @abstractmethod
     def reward(
-        self, state: State, action: Tensor, next_state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+        self,
+        state: State,
+        action: Tensor,
+        next_state: State,
+        params: Mapping[str, Tensor],
+        market: Mapping[str, Tensor],
     ) -> Tensor:
         """Return the reward of the step from ``state`` to ``next_state``. Shape: (), float32."""
 

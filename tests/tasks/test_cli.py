@@ -164,7 +164,8 @@ def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_pa
     [
         (["train", "--market", "nofile.csv"], ["nofile.csv"]),
         (["train", "--market", "market.parquet", "--symbols", "S0", "S9"], ["market.parquet", "S9", "S1"]),
-        (["train", "--market", "short.parquet"], ["short.parquet", "episode of 250 days"]),
+        (["train", "--market", "short.parquet"], ["short.parquet", "warm-up of 59 days", "market of 60"]),
+        (["train", "--market", "market.parquet"], ["market.parquet", "warm-up", "episode of 250 days"]),
         (["train", "--market", "market.parquet", "--env.features", "nothing"], ["unknown features", "nothing"]),
         (["train", "--market", "market.parquet", "--end", "2010-01-01"], ["2010-01-01", "2020-01-01"]),
         (["train", "--preset", "nothing"], ["'nothing'", "quick"]),

@@ -72,8 +72,16 @@ def actions_for(rng, symbols):
 
 def engine_for(rules, gate, tape, dtype):
     config = StockTradingConfig(
-        **rules, dtype=dtype, gate="turbulence" if gate else "none", episode_length=LONGEST, min_episode_length=2,
-        features=tape.feature_names, cash_scale=1e-3, price_scale=1e-2, holdings_scale=1e-3, feature_scale=1e-2,
+        **rules,
+        dtype=dtype,
+        gate="turbulence" if gate else "none",
+        episode_length=LONGEST,
+        min_episode_length=2,
+        features=tape.feature_names,
+        cash_scale=1e-3,
+        price_scale=1e-2,
+        holdings_scale=1e-3,
+        feature_scale=1e-2,
     )
     engine = Engine(StockTrading(tape, config), NUM_ENVS)
     ids = torch.arange(NUM_ENVS)
@@ -107,7 +115,12 @@ EXACT = ("cash", "holdings", "portfolio_value", "costs", "traded", "invalid_acti
 
 def account_numbers(account):
     return (
-        account.cash, account.holdings, account.value, account.costs, account.traded, account.invalid_actions,
+        account.cash,
+        account.holdings,
+        account.value,
+        account.costs,
+        account.traded,
+        account.invalid_actions,
     )
 
 

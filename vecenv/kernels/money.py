@@ -3,7 +3,8 @@
 With whole shares a rounding error becomes a different trade, so sums must not depend on their order. Shares are
 integers, prices whole ticks below 2²⁴; float32 adds integers exactly up to 2²⁴. Prices, and shares
 where they are many, are therefore cut into limbs so narrow that no sum of products passes 2²⁴; the limbs are summed in
-float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols would cost 2-3 times as much.
+float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols would cost 2-3 times as
+much.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class Money:
     def ratio(self, available: Tensor, need: Tensor) -> Tensor:
         """Return the share of ``need`` that ``available`` covers, at most 1.
 
-        With whole shares it is rounded down to 1/65536; exactly, as long as the need is below 2³⁸ ticks: the product with
-        2¹⁶ is exact, and a quotient below an integer is too far from it to be rounded up to it.
+        With whole shares it is rounded down to 1/65536; exactly, as long as the need is below 2³⁷ ticks: the product
+        with 2¹⁶ is exact, and a quotient below an integer is too far from it to be rounded up to it.
         """
         if not self.whole_shares:
             ratio = torch.where(need > available, available / torch.where(need > 0, need, 1.0), 1.0)

@@ -76,7 +76,13 @@ def wanted_shares(money: Money, action: Tensor, hmax: Tensor, dead_zone: Tensor 
 
 
 def wanted_weights(
-    money: Money, action: Tensor, value: Tensor, holdings: Tensor, prices: Prices, surcharge: Tensor, dead_zone: Tensor | None
+    money: Money,
+    action: Tensor,
+    value: Tensor,
+    holdings: Tensor,
+    prices: Prices,
+    surcharge: Tensor,
+    dead_zone: Tensor | None,
 ) -> Tensor:
     """Turn target portfolio weights into signed share orders.
 
@@ -95,7 +101,9 @@ def wanted_weights(
         # Integers in float32 sum exactly in any order.
         steps = torch.floor(weights.to(torch.float32) * RATIO_STEPS)
         total = steps.sum(-1)
-        steps = torch.where(total > RATIO_STEPS, torch.floor(steps.double() * RATIO_STEPS / total.double()), steps.double())
+        steps = torch.where(
+            total > RATIO_STEPS, torch.floor(steps.double() * RATIO_STEPS / total.double()), steps.double()
+        )
         weights = steps / RATIO_STEPS
     else:
         weights = weights.to(precision)

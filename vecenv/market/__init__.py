@@ -1,0 +1,1 @@
+"""Markets: sources, indicators, generators, and the tape that the engine reads."""

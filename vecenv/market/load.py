@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 import torch
@@ -16,7 +17,7 @@ from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 
-Market = str | Path | pd.DataFrame | MarketTape
+Market: TypeAlias = str | Path | pd.DataFrame | MarketTape
 
 GENERATORS: dict[str, Callable[..., Bars]] = {
     "synthetic": synthetic_bars,

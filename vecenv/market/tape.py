@@ -165,7 +165,8 @@ class MarketTape:
         high = len(self.dates) if end is None else int(np.searchsorted(self.dates, np.datetime64(end, "D"), "right"))
         if low >= high:
             raise MarketDataError(
-                f"{self.source}: no day between {start} and {end}; its days run from {self.dates[0]} to {self.dates[-1]}"
+                f"{self.source}: no day between {start} and {end}; "
+                f"its days run from {self.dates[0]} to {self.dates[-1]}"
             )
         return self.days(low, high)
 
