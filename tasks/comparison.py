@@ -100,7 +100,9 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: StockTradingCo
             f"choose as many with --symbols"
         )
     if list(features) != list(rules.features):
-        raise ValueError(f"the checkpoint was trained on features {', '.join(features)}, not {', '.join(rules.features)}")
+        raise ValueError(
+            f"the checkpoint was trained on features {', '.join(features)}, not {', '.join(rules.features)}"
+        )
     if trained["config"]["action"] != rules.action:
         raise ValueError(f"the checkpoint was trained on actions {trained['config']['action']!r}, not {rules.action!r}")
 

@@ -71,7 +71,9 @@ class MarketSettings:
         except RuntimeError as error:
             raise ValueError(f"unknown device {self.device!r}; use cpu, cuda or auto") from error
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ValueError(f"there is no device {self.device} here; PyTorch sees {torch.cuda.device_count()} CUDA devices")
+            raise ValueError(
+                f"there is no device {self.device} here; PyTorch sees {torch.cuda.device_count()} CUDA devices"
+            )
         return device
 
     def tape(self, rules: StockTradingConfig) -> MarketTape:

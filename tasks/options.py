@@ -28,9 +28,7 @@ def early_options(options: type[Options], args: Sequence[str]) -> Options:
     return tyro.cli(options, args=own, return_unknown_args=True)[0]
 
 
-def with_preset(
-    settings: Settings, kind: str, name: str | None, without: Sequence[str] = ("preset",)
-) -> Settings:
+def with_preset(settings: Settings, kind: str, name: str | None, without: Sequence[str] = ("preset",)) -> Settings:
     """Return settings with the values of a preset.
 
     Args:

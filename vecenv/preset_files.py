@@ -7,6 +7,7 @@ import inspect
 import io
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -33,7 +34,8 @@ def preset_path(kind: str, name: str) -> Path:
             raise ValueError(f"{name}: no such preset file")
         return Path(name)
     # A wheel holds the presets inside the package, a checkout beside it.
-    folder = next((folder for folder in (_PACKAGE / "presets", _PACKAGE.parent / "configs") if folder.is_dir()), _PACKAGE)
+    inside, beside = _PACKAGE / "presets", _PACKAGE.parent / "configs"
+    folder = inside if inside.is_dir() else beside
     known = {path.stem: path for path in sorted((folder / kind).glob("*.yaml"))}
     if name not in known:
         raise ValueError(
@@ -59,9 +61,7 @@ def read_values(path: Path) -> dict[str, Any]:
     return values
 
 
-def with_values(
-    settings: Settings, values: Mapping[str, Any], source: str, without: Collection[str] = ()
-) -> Settings:
+def with_values(settings: Settings, values: Mapping[str, Any], source: str, without: Collection[str] = ()) -> Settings:
     """Return settings with some values replaced, read as they would be on the command line.
 
     Args:
@@ -95,11 +95,12 @@ def with_values(
 
 
 def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-    """Return the values of settings, of types that YAML has: the inverse of `with_values`."""
-    values = asdict(settings)
-    return {
-        name: str(value) if isinstance(value, Path) else value for name, value in values.items() if name not in without
-    }
+    """Return the values of settings, of types that YAML and JSON have: the inverse of `with_values`."""
+
+    def plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: str(value) if isinstance(value, Path | date) else value for name, value in items}
+
+    return {name: value for name, value in asdict(settings, dict_factory=plain).items() if name not in without}
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401

@@ -24,6 +24,7 @@ from vecenv.preset_files import as_values
 DAYS = 160
 # Each rollout has 64 x 8 steps, so these are two updates.
 TINY = """
+end: 2021-12-31
 num_envs: 64
 compile: false
 episodes: 200

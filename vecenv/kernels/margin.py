@@ -71,7 +71,7 @@ def execute_with_shorts(
     held_short = short_value(money, covered - shorts, prices.fill)
     free = _free_cash(money, cash, held_short, margin)
     if by_size:
-        bought, ratio = ration_by_size(money, wanted, prices.buy, prices.commission, free)
+        bought, ratio = ration_by_size(money, wanted, prices.buy, prices.commission, free, None)
     else:
         bought, ratio = ration_pro_rata(money, wanted, prices.buy, prices.commission, free, None)
     cash, bought_value, fee_bought = buy(money, cash, bought, prices, None)

@@ -1,0 +1,32 @@
+"""The README's Python runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_python_block(number, tmp_path):
+    # Fewer rows compute the same things sooner.
+    script = tmp_path / f"readme_block_{number}.py"
+    script.write_text(BLOCKS[number].replace("2048", "64"))
+    subprocess.run([sys.executable, script], check=True, cwd=tmp_path)
+
+
+def test_a_new_task_takes_under_forty_lines():
+    task = next(block for block in BLOCKS if "Scenario[" in block)
+    body = task[task.index("class") :].strip().splitlines()
+    assert len([line for line in body if line.strip()]) < 40
+
+
+def test_pictures_exist():
+    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
+        assert (Path(__file__).parent.parent / path).exists(), path
