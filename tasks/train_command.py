@@ -145,7 +145,7 @@ def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console)
         KeyboardInterrupt: after a line that says how to go on.
     """
     config = replace(settings.ppo, seed=settings.ppo.seed + settings.seed)
-    bar = TrainingBar(console, config.total_frames)
+    bar = TrainingBar(console, config.total_frames, "compiling …" if env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update, because the learner still refuses settings until then.
@@ -170,18 +170,19 @@ class TrainingBar(Progress):
     Args:
         console: where it appears.
         total_frames: steps of the whole run.
+        state: what is said until the first update.
     """
 
-    def __init__(self, console: Console, total_frames: int) -> None:
+    def __init__(self, console: Console, total_frames: int, state: str) -> None:
         super().__init__(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
             console=console,
         )
-        self._bar = self.add_task("Training ", total=total_frames, state="compiling …")
+        self._bar = self.add_task("Training ", total=total_frames, state=state)
         self._outcome = ""
 
     def show(self, metrics: dict[str, float]) -> None:

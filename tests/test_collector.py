@@ -37,19 +37,13 @@ def eager_rollouts() -> list[list[torch.Tensor]]:
 
 @pytest.fixture(scope="module")
 def compiled_random() -> FusedCollector:
-    """Compiled once: random actions."""
+    """Compiled once for all tests."""
     return FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, mode="compiled")
 
 
 @pytest.fixture(scope="module")
 def compiled_rollouts(compiled_random) -> list[list[torch.Tensor]]:
     return two_rollouts(compiled_random)
-
-
-@pytest.fixture(scope="module")
-def compiled_given() -> FusedCollector:
-    """Compiled once: given actions."""
-    return FusedCollector(make_env(NUM_ENVS), "given", num_steps=NUM_STEPS, mode="compiled")
 
 
 def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts, compiled_rollouts):
@@ -123,12 +117,15 @@ def stepped_by_torchrl(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
 
 
 @pytest.mark.parametrize("door", [stepped_by_hand, stepped_by_torchrl], ids=["explicit resets", "step_and_maybe_reset"])
-def test_both_doors_give_the_same_numbers(compiled_given, door):
-    """The compiled collector against eager TorchRL steps; afterwards both environments are in the same state."""
-    compiled_given.env.load_state_dict(make_env(NUM_ENVS).state_dict())
-    actions = random_actions(NUM_STEPS, NUM_ENVS, NUM_SYMBOLS)
-    compiled_given.actions.copy_(actions)
-    batch = compiled_given.rollout()
+def test_both_doors_give_the_same_numbers(compiled_rollouts, door):
+    """Two compiled rollouts, one eager rollout of the same actions given, and eager TorchRL steps."""
+    actions = torch.cat([rollout[-5] for rollout in compiled_rollouts])
+    given = FusedCollector(make_env(NUM_ENVS), "given", num_steps=2 * NUM_STEPS)
+    given.actions.copy_(actions)
+    batch = given.rollout()
+    assert same_bits(given.actions, actions)
+    for whole, first, second in zip(collected(given), *compiled_rollouts, strict=True):
+        assert same_bits(whole, torch.cat([first, second]))
     env = make_env(NUM_ENVS)
     for step, result in enumerate(door(env, actions)):
         for name in ("observation", "action"):
@@ -136,29 +133,37 @@ def test_both_doors_give_the_same_numbers(compiled_given, door):
         for name in ("reward", "done", "terminated", "truncated"):
             assert same_bits(batch["next", name][:, step], result["next", name]), f"{name} at step {step}"
         ended = result["next", "done"][:, 0].nonzero()[:, 0]
-        final = compiled_given.final_observations(torch.full_like(ended, step), ended)
+        final = given.final_observations(torch.full_like(ended, step), ended)
         assert same_bits(final, result["next", "observation"][ended]), f"final observations at step {step}"
     # TorchRL has reset the rows that ended in the last step, the collector will at its next.
-    ended = compiled_given.env.rows.done
-    for left, right in zip(snapshot(compiled_given.env.rows), snapshot(env.rows), strict=True):
+    ended = given.env.rows.done
+    for left, right in zip(snapshot(given.env.rows), snapshot(env.rows), strict=True):
         assert same_bits(left[~ended], right[~ended])
 
 
-def test_final_observations_are_those_before_the_reset(compiled_given):
-    compiled_given.env.load_state_dict(make_env(NUM_ENVS).state_dict())
-    compiled_given.actions.copy_(random_actions(NUM_STEPS, NUM_ENVS, NUM_SYMBOLS))
-    compiled_given.rollout()
+def test_final_observations_are_those_before_the_reset():
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS)
+    collector.rollout()
     steps, envs = torch.meshgrid(torch.arange(NUM_STEPS - 1), torch.arange(NUM_ENVS), indexing="ij")
-    final = compiled_given.final_observations(steps.flatten(), envs.flatten())
-    final = final.view(NUM_STEPS - 1, NUM_ENVS, -1)
-    done = (compiled_given.terminated | compiled_given.truncated)[:-1]
+    final = collector.final_observations(steps.flatten(), envs.flatten()).view(NUM_STEPS - 1, NUM_ENVS, -1)
+    done = (collector.terminated | collector.truncated)[:-1]
     assert done.any()
-    following = compiled_given.observation[1:]
+    following = collector.observation[1:]
     assert same_bits(final[~done], following[~done])
     assert (final[done] != following[done]).any(-1).all()
 
 
-def test_an_end_is_marked_once_and_the_next_episode_follows(eager_rollouts):
+def test_final_observations_use_the_rows_own_parameters():
+    """Rows that start with different cash, and whose observation shows it, are told apart by their number."""
+    cash = torch.linspace(1_000, 9_000, 8, dtype=torch.float64)
+    collector = FusedCollector(make_env(8, params={"initial_cash": cash}), num_steps=3)
+    batch = collector.rollout()
+    envs = torch.tensor([6, 1])
+    final = collector.final_observations(torch.zeros(2, dtype=torch.int64), envs)
+    assert same_bits(final, batch["observation"][envs, 1])
+
+
+def test_an_end_is_marked_once_and_the_next_episode_follows():
     collector = FusedCollector(make_env(NUM_ENVS), num_steps=40)
     batch = collector.rollout()
     rows, before = collector.rows(), collector.rows(after=False)
@@ -210,7 +215,7 @@ class NoisyPolicy:
 
 def test_a_policy_sees_the_observation_and_its_parameters_may_change():
     policy = NoisyPolicy()
-    collector = FusedCollector(make_env(NUM_ENVS), policy, num_steps=4, mode="compiled")
+    collector = FusedCollector(make_env(NUM_ENVS), policy, num_steps=4)
     noises = []
     for weight in (0.5, -2.0):
         policy.parameters[0].fill_(weight)

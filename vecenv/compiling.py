@@ -38,7 +38,7 @@ def compile_in_place(
 
     Args:
         function: pure function of tensors.
-        inputs: tensors with the shapes, strides, dtypes and device of every later call.
+        inputs: valid arguments with the shapes, strides, dtypes and device of every later call.
         outputs: buffers, likewise; no two of them may overlap, nor may one overlap an input.
         **options: Inductor settings.
 
@@ -58,17 +58,13 @@ def compile_in_place(
             buffer.copy_(result)
         return ()
 
-    arguments = [*inputs, *outputs]
     settings = {"assert_indirect_indexing": False, "size_asserts": False, "alignment_asserts": False, **options}
-    # Zeros, because tracing runs the function once on them: every index must be valid.
-    placeholders = [
-        torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).zero_()
-        for tensor in arguments
-    ]
+    # Tracing runs the function once on the inputs, but must not touch the buffers.
+    arguments = [*inputs, *(_like(buffer) for buffer in outputs)]
     try:
         with torch.no_grad(), config.patch(settings):
-            graph = make_fx(in_place, decomposition_table=select_decomp_table())(*placeholders)
-            compiled = compile_fx_inner(graph, placeholders)
+            graph = make_fx(in_place, decomposition_table=select_decomp_table())(*arguments)
+            compiled = compile_fx_inner(graph, arguments)
     except Exception as error:
         if not _is_toolchain_error(error):
             raise
@@ -82,6 +78,11 @@ def compile_in_place(
         compiled([*inputs, *outputs])
 
     return call
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """Return an uninitialised tensor of the same shape, strides, type and device."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 def _is_toolchain_error(error: BaseException | None) -> bool:

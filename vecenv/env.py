@@ -28,7 +28,7 @@ class VecEnv(EnvBase):
         num_envs: number of sub-environments, N.
         seed: names all episodes together with the ids; in [0, 2^63).
         device: where all tensors live.
-        compile: compile steps.
+        compiled: compile steps. (``compile`` is a keyword that TorchRL takes for itself.)
         params: parameters that differ per sub-environment, each with a leading dimension of N.
         env_ids: identity of each row in random draws; row numbers by default. Shape: (N,).
     """
@@ -39,7 +39,7 @@ class VecEnv(EnvBase):
         num_envs: int,
         seed: int = 0,
         device: torch.device | str = "cpu",
-        compile: bool = True,
+        compiled: bool = True,
         params: Mapping[str, Tensor] | None = None,
         env_ids: Tensor | None = None,
     ) -> None:
@@ -47,7 +47,7 @@ class VecEnv(EnvBase):
         scenario.to(device)
         if params:
             scenario.randomise(params, num_envs)
-        self.scenario, self.compiled = scenario, compile
+        self.scenario, self.compiled = scenario, compiled
         self.engine = Engine(scenario, num_envs)
         self.num_envs = num_envs
         ids = torch.arange(num_envs) if env_ids is None else env_ids

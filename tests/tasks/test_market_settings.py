@@ -1,0 +1,82 @@
+"""Markets of the command line: spans, splits and devices."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+
+from tasks.market_settings import MarketSettings
+from tasks.stock_trading import StockTradingConfig
+
+RULES = StockTradingConfig(features=("rsi_30",))
+DAYS = 300
+
+
+def settings(**values) -> MarketSettings:
+    return MarketSettings(**{"symbols": ("A", "B"), "num_paths": 2, "num_days": DAYS, "device": "cpu"} | values)
+
+
+@pytest.fixture(scope="module")
+def dates():
+    """The days of the market."""
+    return settings().tape(RULES).dates
+
+
+def day(dates, index: int) -> date:
+    return dates[index].astype(date)
+
+
+def spans(chosen: MarketSettings) -> list:
+    """First and last day of training and of the test."""
+    tape = chosen.tape(RULES)
+    parts = (chosen.training(tape), chosen.test(tape))
+    return [edge for part in parts for edge in (part.dates[0], part.dates[-1])]
+
+
+def test_the_last_days_are_the_test_after_an_embargo(dates):
+    tape = settings().tape(RULES)
+    boundary = DAYS - round(0.25 * (DAYS - tape.first_day))
+    expected = [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
+    assert spans(settings(test_fraction=0.25, embargo=7)) == expected
+
+
+def test_dates_override_the_fraction(dates):
+    both = settings(train_end=day(dates, 149), test_start=day(dates, 200), end=day(dates, 250))
+    assert spans(both) == [dates[0], dates[149], dates[200], dates[250]]
+    assert spans(settings(train_end=day(dates, 149), embargo=7)) == [dates[0], dates[149], dates[157], dates[-1]]
+    assert spans(settings(test_start=day(dates, 200), embargo=7)) == [dates[0], dates[192], dates[200], dates[-1]]
+
+
+def test_a_later_start_keeps_the_features_of_the_days_before(dates):
+    whole, late = settings().tape(RULES), settings(start=day(dates, 100)).tape(RULES)
+    assert late.dates[0] == dates[100] and late.first_day == 0
+    assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
+
+
+def test_symbols_name_a_synthetic_market_and_select_from_others():
+    assert settings().tape(RULES).symbols == ("A", "B")
+    assert settings(market="planted", symbols=("SYN00",)).tape(RULES).num_symbols == 1
+    with pytest.raises(ValueError, match="unknown symbols"):
+        settings(market="planted").tape(RULES)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"test_fraction": 1.0}, "test_fraction"),
+        ({"embargo": -1}, "embargo"),
+        ({"start": date(2020, 1, 1), "end": date(2019, 1, 1)}, "start 2020-01-01 must be before end 2019-01-01"),
+        ({"train_end": date(2020, 1, 1), "test_start": date(2020, 1, 1)}, "train_end 2020-01-01 must be before"),
+    ],
+)
+def test_what_cannot_be_is_refused(values, words):
+    with pytest.raises(ValueError, match=words):
+        settings(**values)
+
+
+@pytest.mark.parametrize(("name", "words"), [("abacus", "unknown device 'abacus'"), ("cuda:99", "no device cuda:99")])
+def test_devices_that_are_not_there_are_refused(name, words):
+    with pytest.raises(ValueError, match=words):
+        settings(device=name).torch_device()
