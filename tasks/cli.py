@@ -8,6 +8,7 @@ a class method ``defaults(args)``, it returns the settings that the command line
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import sys
@@ -90,7 +91,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     invocation = tyro.cli(
         Invocation[kind],  # type: ignore[valid-type]
         prog=f"vecenv {name}",
-        description=command.__doc__,
+        description=(inspect.getdoc(command) or "").partition("\n\n")[0],
         args=args,
         default=default,
         config=(conf.CascadeSubcommandArgs, conf.DisallowNone),

@@ -83,7 +83,7 @@ def compare(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str], seed
     if checkpoint is not None:
         agents[TRAINED] = PolicyAgent(load_policy(checkpoint, env))
     agents |= {name: BASELINES[name]() for name in baselines}
-    return evaluate(env, agents, seed + 1 - (checkpoint is not None and len(baselines) > 2))
+    return evaluate(env, agents, seed)
 
 
 def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: StockTradingConfig) -> None:

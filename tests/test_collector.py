@@ -153,16 +153,6 @@ def test_final_observations_are_those_before_the_reset():
     assert (final[done] != following[done]).any(-1).all()
 
 
-def test_final_observations_use_the_rows_own_parameters():
-    """Rows that start with different cash, and whose observation shows it, are told apart by their number."""
-    cash = torch.linspace(1_000, 9_000, 8, dtype=torch.float64)
-    collector = FusedCollector(make_env(8, params={"initial_cash": cash}), num_steps=3)
-    batch = collector.rollout()
-    envs = torch.tensor([6, 1])
-    final = collector.final_observations(torch.zeros(2, dtype=torch.int64), envs)
-    assert same_bits(final, batch["observation"][envs, 1])
-
-
 def test_an_end_is_marked_once_and_the_next_episode_follows():
     collector = FusedCollector(make_env(NUM_ENVS), num_steps=40)
     batch = collector.rollout()

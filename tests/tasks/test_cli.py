@@ -137,8 +137,11 @@ def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
 def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     folder, target = tmp_path / "run", tmp_path / "resumed.json"
     assert cli.main(train_args(place, "--folder", str(folder), "--seed", "3")) == 0
+    before = pd.read_csv(folder / "metrics.csv")
     assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "2048", "--json", str(target)]) == 0
-    assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == [1, 2, 3, 4]
+    after = pd.read_csv(folder / "metrics.csv")
+    assert after["update"].tolist() == [1, 2, 3, 4]
+    assert after[:2].equals(before)
     assert json.loads(target.read_text())["seed"] == 3
     assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
 

@@ -80,5 +80,5 @@ def _with_context(bars: Bars, source: str | Path, context: Sequence[str]) -> Bar
     lacking = [name for name in context if name not in bars.context and name != "turbulence"]
     closes = pd.Series(series.ohlcv[0, :, 0, 3].numpy(), index=series.dates).reindex(bars.dates)
     # The last known value is carried, never a later one.
-    values = torch.from_numpy(closes.ffill().to_numpy()).expand(bars.ohlcv.shape[0], -1)
+    values = torch.from_numpy(closes.ffill().to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
     return replace(bars, context=bars.context | dict.fromkeys(lacking, values))
