@@ -37,7 +37,7 @@ class MarketSettings:
     """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
     tick_size: float | None = None
     """Smallest step of prices in their currency; by default the finest that the prices allow."""
-    num_paths: int = 8
+    num_paths: int = 32
     """Independent histories of a generator."""
     num_days: int = 1500
     """Days of a generator."""

@@ -10,7 +10,6 @@ from tests.small_env import (
     assert_same_bits,
     collected,
     make_env,
-    random_actions,
     same_bits,
     small_tape,
     snapshot,
@@ -185,7 +184,7 @@ def test_the_batch_is_made_of_views_of_the_buffers(compiled_random):
 def test_without_observations_nothing_else_changes(eager_rollouts):
     collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, store_observations=False)
     batch = collector.rollout()
-    assert "observation" not in batch.keys()
+    assert "observation" not in batch
     assert_same_bits(collected(collector), eager_rollouts[0][:-1])
 
 

@@ -75,13 +75,15 @@ import warnings
 import torch
 from tests.small_env import collected, make_env
 from vecenv.collector import FusedCollector
+from vecenv.compiling import compile_in_place
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     left = FusedCollector(make_env(5, True), num_steps=6)
     left.rollout()
-    env = make_env(5, True)
-    env.step(env.reset().set("action", env.action_spec.zero()))
+    doubled = torch.zeros(3)
+    compile_in_place(lambda numbers: [numbers * 2], [torch.ones(3)], [doubled])([torch.ones(3)], [doubled])
+assert doubled.tolist() == [2.0, 2.0, 2.0]
 own = [str(warning.message) for warning in caught if "running eagerly" in str(warning.message)]
 right = FusedCollector(make_env(5), num_steps=6)
 right.rollout()

@@ -34,7 +34,7 @@ def play(bound: BoundEngine, ids: torch.Tensor, actions: torch.Tensor, seed: tor
         observation = torch.cat(bound.observe(rows), dim=-1)
         outcome = bound.step(rows, action)
         rows = outcome.rows
-        played.append([observation, *outcome[1:], *snapshot(rows)])
+        played.append([observation, outcome.reward, outcome.terminated, outcome.truncated, *snapshot(rows)])
     return played
 
 
@@ -88,7 +88,7 @@ def test_only_done_rows_restart_and_they_begin_the_next_episode(bound):
     ids = torch.arange(6)
     rows = bound.start(SEED, ids, torch.full_like(ids, 3))
     rows = bound.step(rows, random_actions(6, NUM_SYMBOLS)).rows
-    rows.done = torch.tensor([True, False, False, True, False, False])
+    rows.ended = torch.tensor([1, 0, 0, 2, 0, 0], dtype=torch.int32)
     restarted = bound.restart_done(rows, SEED, ids)
     expected = select_rows(rows.done, bound.start(SEED, ids, torch.full_like(ids, 4)), rows)
     assert_same_bits(snapshot(restarted), snapshot(expected))
@@ -206,4 +206,3 @@ def test_random_actions_change_with_step_episode_and_seed_alone():
 def test_no_random_action_for_an_unbounded_spec():
     with pytest.raises(TypeError, match="Unbounded"):
         random_action(Unbounded((2,)), ONE_KEY_PER_ROW, AT_STEP_5)
-

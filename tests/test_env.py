@@ -126,8 +126,9 @@ def test_done_rows_stay_bit_for_bit_with_reward_zero():
         result = step(env, action)
         assert_same_bits(snapshot(env.rows), before)
         observation, _, *flags = ended
-        assert_same_bits([result["observation"], result["done"], result["terminated"], result["truncated"]],
-                         [observation, *flags])
+        assert_same_bits(
+            [result["observation"], result["done"], result["terminated"], result["truncated"]], [observation, *flags]
+        )
         assert not result["reward"].any()
 
 
@@ -386,7 +387,9 @@ def test_a_varied_rate_of_a_round_price_is_not_a_tick_too_much(name, rates):
     tape = replace(tape, ohlcv=ohlcv, tradable=torch.ones_like(tape.tradable))
     off = (0.0,) * 3 if isinstance(rates, tuple) else 0.0
     rules = {"slippage": 0.0, "commission": 0.0, "gate": "none", "initial_holdings": 0.0, "stop_loss": 0.0}
-    together = make_env(1, tape=tape, params={name: torch.tensor([rates], dtype=torch.float64)}, **(rules | {name: off}))
+    together = make_env(
+        1, tape=tape, params={name: torch.tensor([rates], dtype=torch.float64)}, **(rules | {name: off})
+    )
     alone = make_env(1, tape=tape, **(rules | {name: rates}))
     for env in (together, alone):
         env.reset()

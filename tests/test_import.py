@@ -35,7 +35,7 @@ def test_importing_adds_under_half_a_second_and_does_not_start_cuda():
     assert all(cuda == "False" for *_, cuda in runs)
     assert min(bare for _, bare, _, _ in runs) < 0.5
     # Pandas and the rest load with the first use of a public name.
-    assert min(used for _, _, used, _ in runs) < 3.0
+    assert min(used for _, _, used, _ in runs) < 1.5
 
 
 def test_importing_alone_does_not_even_load_torch():

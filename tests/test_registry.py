@@ -69,8 +69,12 @@ def test_arguments_reach_the_environment(compiled):
 
 
 def test_the_gate_brings_its_series_to_the_market():
-    gated = vecenv.make("stock_trading", gate="turbulence", compile=False, **(SMALL | {"market_options": {
-        "num_paths": 1, "num_days": 400}}))
+    gated = vecenv.make(
+        "stock_trading",
+        gate="turbulence",
+        compile=False,
+        **(SMALL | {"market_options": {"num_paths": 1, "num_days": 400}}),
+    )
     assert gated.market.context_names == ("turbulence",)
     with pytest.raises(MarketDataError, match="unknown market series 'vix'"):
         vecenv.make("stock_trading", gate="vix", **SMALL)

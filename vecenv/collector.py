@@ -104,7 +104,6 @@ class FusedCollector:
         self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
         self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
         self.reward = buffer(dtype=env.reward_dtype)
-        self.terminated, self.truncated = buffer(dtype=torch.bool), buffer(dtype=torch.bool)
         self.extras = {}
         if isinstance(self.policy, Policy):
             self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
@@ -120,7 +119,6 @@ class FusedCollector:
 
         shared = [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs]
         own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
-        results = [[self.reward[step], self.terminated[step], self.truncated[step]] for step in range(steps)]
         shown = [[block[step] for block in blocks] for step in range(steps)]
         self._phases = []
         if not isinstance(self.policy, Policy):
@@ -131,7 +129,7 @@ class FusedCollector:
                     self._observe_and_step,
                     [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
                     [
-                        [*own_rows[step + 1], *results[step], *shown[step], *(given[step] if drawn else [])]
+                        [*own_rows[step + 1], self.reward[step], *shown[step], *(given[step] if drawn else [])]
                         for step in range(steps)
                     ],
                 )
@@ -147,7 +145,7 @@ class FusedCollector:
                 _Phase(
                     self._act_and_step,
                     [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
-                    [[*own_rows[step + 1], *results[step], *acted[step]] for step in range(steps)],
+                    [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
                 ),
             ]
 
@@ -176,7 +174,7 @@ class FusedCollector:
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
         outcome = bound.step(rows, *remaining, *drawn)
-        return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *blocks, *drawn]
+        return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
         """Observe alone, for a policy."""
@@ -190,7 +188,7 @@ class FusedCollector:
         *parameters, observation = remaining
         acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
         outcome = bound.step(rows, acted[0])
-        return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated, *acted]
+        return [*leaves(outcome.rows), outcome.reward, *acted]
 
     def _prepare(self) -> None:
         """Compile and, on CUDA, capture. Does not advance the environment."""
@@ -232,12 +230,12 @@ class FusedCollector:
         entries = {"action": self.actions, **self.extras}
         if self.observation is not None:
             entries["observation"] = self.observation
-        done = self.terminated | self.truncated
+        after = self.rows()
         following = {
             "reward": self.reward,
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-            "done": done,
+            "terminated": after.terminated,
+            "truncated": after.truncated,
+            "done": after.done,
         }
         shape = [self.env.num_envs, self.num_steps]
         batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=shape)
@@ -246,9 +244,19 @@ class FusedCollector:
         )
         return batch
 
+    @property
+    def terminated(self) -> Tensor:
+        """Whether each step ended its episode by the rules. Shape: (T, N), bool."""
+        return self.rows().terminated
+
+    @property
+    def truncated(self) -> Tensor:
+        """Whether each step was the last before a cut. Shape: (T, N), bool."""
+        return self.rows().truncated
+
     def buffers(self) -> list[Tensor]:
         """Return every buffer that a step writes but the actions, time-major. Shape of each: (T or T + 1, N, ...)."""
-        kept = [*self.row_buffers, self.reward, self.terminated, self.truncated, *self.extras.values()]
+        kept = [*self.row_buffers, self.reward, *self.extras.values()]
         return kept if self.observation is None else [*kept, self.observation]
 
     def rows(self, after: bool = True) -> Rows:

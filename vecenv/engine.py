@@ -13,6 +13,8 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.random import EpisodeKey, episode_key, random_bits
 from vecenv.scenario import Scenario
 
+TERMINATED, TRUNCATED = 1, 2
+
 ACTION_STREAM = 1 << 16
 """Random stream of actions; scenarios use lower ones."""
 
@@ -24,13 +26,30 @@ class Rows(TensorClass):
         state: the scenario's state, a tensorclass. Batch: (N,).
         episode: number of the episode. Shape: (N,), int64.
         elapsed: steps taken in the episode. Shape: (N,), int64.
-        done: whether the episode has ended, so that the next fused step starts another. Shape: (N,), bool.
+        ended: `TERMINATED` or `TRUNCATED` or both once the episode has ended, so that the next fused step starts
+            another; 0 before. One integer, because vector units read and write it eight times as fast as booleans.
+            Shape: (N,), int32.
     """
 
     state: TensorClass
     episode: Tensor
     elapsed: Tensor
-    done: Tensor
+    ended: Tensor
+
+    @property
+    def terminated(self) -> Tensor:
+        """Whether the rules have ended the episode. Shape: (N,), bool."""
+        return (self.ended & TERMINATED) != 0
+
+    @property
+    def truncated(self) -> Tensor:
+        """Whether the episode has been cut off. Shape: (N,), bool."""
+        return (self.ended & TRUNCATED) != 0
+
+    @property
+    def done(self) -> Tensor:
+        """Whether the episode has ended. Shape: (N,), bool."""
+        return self.ended != 0
 
 
 class Outcome(NamedTuple):
@@ -39,14 +58,20 @@ class Outcome(NamedTuple):
     Attributes:
         rows: rows after the step, not reset.
         reward: Shape: (N,), float32.
-        terminated: Shape: (N,), bool.
-        truncated: Shape: (N,), bool.
     """
 
     rows: Rows
     reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
+
+    @property
+    def terminated(self) -> Tensor:
+        """Whether the rules have ended each episode. Shape: (N,), bool."""
+        return self.rows.terminated
+
+    @property
+    def truncated(self) -> Tensor:
+        """Whether each episode has been cut off. Shape: (N,), bool."""
+        return self.rows.truncated
 
 
 class Engine:
@@ -105,7 +130,7 @@ class BoundEngine:
         key = episode_key(seed, start_ids, episode)
         state = self._vmap(self.scenario.reset, key)
         zero = torch.zeros_like(episode)
-        return Rows(state=state, episode=episode, elapsed=zero, done=zero.bool(), batch_size=episode.shape)
+        return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
 
     def restart_done(self, rows: Rows, seed: Tensor, start_ids: Tensor) -> Rows:
         """Return the rows with every row that is done at the start of its next episode."""
@@ -122,21 +147,18 @@ class BoundEngine:
             following = self.scenario.step(state, action, params, market)
             reward = self.scenario.reward(state, action, following, params, market)
             terminated = self.scenario.terminated(following, params, market)
-            return following, reward, terminated, self.scenario.truncated(following, params, market)
+            truncated = self.scenario.truncated(following, params, market)
+            return following, reward, torch.where(terminated, TERMINATED, 0) + torch.where(truncated, TRUNCATED, 0)
 
-        state, reward, terminated, truncated = self._vmap(one, rows.state, action)
+        state, reward, ended = self._vmap(one, rows.state, action)
         following = Rows(
             state=state,
             episode=rows.episode,
             elapsed=rows.elapsed + 1,
-            done=terminated | truncated,
+            ended=ended.to(torch.int32),
             batch_size=rows.batch_size,
         )
-        return Outcome(following, reward, terminated, truncated)
-
-    def terminated(self, rows: Rows) -> Tensor:
-        """Whether each row's state ends its episode by the rules. Shape: (N,)."""
-        return self._vmap(self.scenario.terminated, rows.state)
+        return Outcome(following, reward)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
         """Return what a person wants to know of each episode. Shape of each: (N, ...)."""

@@ -119,14 +119,15 @@ class VecEnv(EnvBase):
         episode = self.rows.episode + (self.rows.elapsed > 0)
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
         self.rows = select_rows(chosen, start, self.rows)
-        return self._observation().update(self._flags(self.rows.done, torch.zeros_like(self.rows.done)))
+        return self._observation().update(self._flags())
 
     def _observation(self) -> TensorDict:
         observation = torch.cat(self._bound.observe(self.rows), dim=-1)
         return TensorDict({"observation": observation}, batch_size=self.batch_size, device=self.device)
 
-    def _flags(self, terminated: Tensor, truncated: Tensor) -> dict[str, Tensor]:
-        flags = {"done": terminated | truncated, "terminated": terminated, "truncated": truncated}
+    def _flags(self) -> dict[str, Tensor]:
+        rows = self.rows
+        flags = {"done": rows.done, "terminated": rows.terminated, "truncated": rows.truncated}
         return {name: flag.unsqueeze(-1) for name, flag in flags.items()}
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
@@ -136,34 +137,28 @@ class VecEnv(EnvBase):
         if mask is not None:
             stepped = stepped & mask.reshape(self.num_envs)
         outcome = self._advance(tensordict.get("action"))
-        before = self.rows
-        self.rows = select_rows(stepped, outcome.rows, before)
-        bound = self._bound
-        terminated = torch.where(stepped, outcome.terminated, bound.terminated(before) & before.done)
-        truncated = torch.where(stepped, outcome.truncated, before.done & ~terminated)
+        self.rows = select_rows(stepped, outcome.rows, self.rows)
         reward = torch.where(stepped, outcome.reward, 0.0).unsqueeze(-1)
-        return self._observation().update({"reward": reward, **self._flags(terminated, truncated)})
+        return self._observation().update({"reward": reward, **self._flags()})
 
     def _advance(self, action: Tensor) -> Outcome:
         """Return the outcome of stepping every row, compiled if asked for."""
         if not self.compiled:
             return self._bound.step(self.rows, action)
         inputs = [*self.engine.inputs, *leaves(self.rows), action]
-        flag = self.rows.done
         outputs = [torch.empty_like(leaf) for leaf in leaves(self.rows)]
-        outputs += [torch.empty_like(flag, dtype=self.reward_dtype), torch.empty_like(flag), torch.empty_like(flag)]
+        outputs.append(torch.empty_like(self.rows.ended, dtype=self.reward_dtype))
         if self._call is None:
 
             def function(*tensors: Tensor) -> list[Tensor]:
                 count = len(self.engine.inputs)
                 rows = with_leaves(self.rows, tensors[count:-1])
                 outcome = self.engine.bind(list(tensors[:count])).step(rows, tensors[-1])
-                return [*leaves(outcome.rows), outcome.reward, outcome.terminated, outcome.truncated]
+                return [*leaves(outcome.rows), outcome.reward]
 
             self._call = compile_in_place(function, inputs, outputs)
         self._call(inputs, outputs)
-        *new_rows, reward, terminated, truncated = outputs
-        return Outcome(with_leaves(self.rows, new_rows), reward, terminated, truncated)
+        return Outcome(with_leaves(self.rows, outputs[:-1]), outputs[-1])
 
     def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:
         """Start episodes in which each group of ``group_size`` rows shares path, start and length.

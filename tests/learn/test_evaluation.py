@@ -77,9 +77,7 @@ def test_equity_is_what_the_account_says(evaluation):
 
 
 def test_oracle_is_best_and_below_the_bound(evaluation):
-    returns = {
-        name: episode_metrics(record.curves)["cumulative_return"] for name, record in evaluation.records.items()
-    }
+    returns = {name: episode_metrics(record.curves)["cumulative_return"] for name, record in evaluation.records.items()}
     for name in ("hold", "random", "buy_and_hold"):
         assert bool((returns["oracle"] > returns[name]).all()), name
     assert bool((returns["oracle"] < evaluation.return_bound).all())

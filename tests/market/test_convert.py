@@ -96,9 +96,7 @@ def test_any_source_converts(long_frame: pd.DataFrame, tmp_path: Path) -> None:
 
 
 def test_a_fault_or_a_bad_target_writes_nothing(long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(
-        MarketDataError, match=r"bars.xlsx: unknown extension .xlsx; known are .csv, .parquet"
-    ):
+    with pytest.raises(MarketDataError, match=r"bars.xlsx: unknown extension .xlsx; known are .csv, .parquet"):
         convert(long_frame, tmp_path / "bars.xlsx")
     with pytest.raises(MarketDataError, match="there is no folder"):
         convert(long_frame, tmp_path / "none" / "bars.csv")

@@ -82,9 +82,7 @@ def test_no_data_at_all_names_every_symbol() -> None:
 def test_a_fault_in_the_bars_is_refused() -> None:
     wide = _wide({"AAPL": 4})
     wide.iloc[2, wide.columns.get_loc(("Open", "AAPL"))] = np.nan
-    with pytest.raises(
-        MarketDataError, match="Yahoo Finance: symbol AAPL, date 2024-01-04, column open: NaN"
-    ):
+    with pytest.raises(MarketDataError, match="Yahoo Finance: symbol AAPL, date 2024-01-04, column open: NaN"):
         long_from_yahoo(wide, ["AAPL"])
 
 

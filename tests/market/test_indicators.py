@@ -159,9 +159,7 @@ def test_recursion_converges_to_talib(name: str) -> None:
         np.testing.assert_allclose(values[path, converged:, symbol], expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "name", ["doji", "hammer", "shooting_star", "bullish_engulfing", "bearish_engulfing"]
-)
+@pytest.mark.parametrize("name", ["doji", "hammer", "shooting_star", "bullish_engulfing", "bearish_engulfing"])
 def test_candlesticks_occur(name: str) -> None:
     values = compute(random_bars(seed=3), name)[:, 11:]
     assert set(np.unique(values)) == {0.0, 1.0}
@@ -309,6 +307,4 @@ def test_equals_columns_of_finrl_file(name: str) -> None:
     # The file is from 2021, when stockstats smoothed the directional movement by EMA(30).
     values = directional_index(ohlcv, window=15.5).numpy() if name == "dx_30" else compute(ohlcv, name)
     settled, tolerance = FINRL_FILE[name]
-    np.testing.assert_allclose(
-        values[0, settled:], pivot[name].to_numpy()[settled:], rtol=tolerance, atol=tolerance
-    )
+    np.testing.assert_allclose(values[0, settled:], pivot[name].to_numpy()[settled:], rtol=tolerance, atol=tolerance)

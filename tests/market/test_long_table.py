@@ -67,9 +67,7 @@ def test_column_names_have_no_case_and_text_is_left_out(long_frame: pd.DataFrame
     np.testing.assert_array_equal(bars.ohlcv, read_bars(long_frame).ohlcv)
 
 
-def test_symbols_that_look_like_numbers_or_nothing_stay_text(
-    long_frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_symbols_that_look_like_numbers_or_nothing_stay_text(long_frame: pd.DataFrame, tmp_path: Path) -> None:
     for names in (("000001", "000002", "600000"), ("000001", "NA", "TRUE")):
         renamed = long_frame["symbol"].map(dict(zip(("AAA", "BBB", "CCC"), names, strict=True)))
         long_frame.assign(symbol=renamed).to_csv(tmp_path / "bars.csv", index=False)

@@ -122,15 +122,11 @@ def test_finrls_dividend_adjusted_close_brings_the_other_prices_to_its_scale(
     # A dividend of 4% of AAA after its fifth day: the closes before it are adjusted, nothing else is.
     paid = (long_frame["symbol"] == "AAA") & (long_frame["date"] < "2024-01-08")
     frame = _finrl(long_frame.assign(close=long_frame["close"].where(~paid, long_frame["close"] * 0.96)))
-    with pytest.warns(
-        MarketDataWarning, match=r"close is adjusted and .*5 closes .*symbol AAA, date 2024-01-01"
-    ):
+    with pytest.warns(MarketDataWarning, match=r"close is adjusted and .*5 closes .*symbol AAA, date 2024-01-01"):
         bars = read_bars(frame)
     expected = read_bars(long_frame).ohlcv
     ohlcv = bars.ohlcv
-    np.testing.assert_array_equal(
-        ohlcv[0, :, :, CLOSE], _pivot(frame.rename(columns={"tic": "symbol"}), "close")
-    )
+    np.testing.assert_array_equal(ohlcv[0, :, :, CLOSE], _pivot(frame.rename(columns={"tic": "symbol"}), "close"))
     np.testing.assert_array_equal(ohlcv[:, :, 1:], expected[:, :, 1:])
     days = slice(0, 10)
     assert (ohlcv[0, days, 0, LOW] <= ohlcv[0, days, 0, CLOSE]).all()

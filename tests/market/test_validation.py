@@ -154,25 +154,19 @@ def test_a_missing_date_and_a_missing_symbol_are_refused(long_frame: pd.DataFram
 def test_numbers_since_an_epoch_are_no_dates(unit: str, long_frame: pd.DataFrame) -> None:
     numbers = long_frame["date"].to_numpy("datetime64[D]").astype(f"datetime64[{unit}]").astype(int)
     numbers += 1970 if unit == "Y" else 0
-    with pytest.raises(
-        MarketDataError, match=rf"date {numbers[0]}, column date: '{numbers[0]}' is not a date"
-    ):
+    with pytest.raises(MarketDataError, match=rf"date {numbers[0]}, column date: '{numbers[0]}' is not a date"):
         read_bars(long_frame.assign(date=numbers))
 
 
 def test_missing_columns_are_named_beside_those_there_are(long_frame: pd.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "bars.csv"
     long_frame.drop(columns=["high", "volume"]).to_csv(path, index=False)
-    with pytest.raises(
-        MarketDataError, match=re.escape(f"{path}: missing columns high, volume; there are 5")
-    ):
+    with pytest.raises(MarketDataError, match=re.escape(f"{path}: missing columns high, volume; there are 5")):
         read_bars(path)
 
 
 @pytest.mark.parametrize("twin", ["close", "Close", " CLOSE "])
-def test_duplicate_columns_are_refused_whatever_their_case(
-    twin: str, long_frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_duplicate_columns_are_refused_whatever_their_case(twin: str, long_frame: pd.DataFrame, tmp_path: Path) -> None:
     frame = pd.concat([long_frame, long_frame["close"].rename(twin)], axis=1)
     path = tmp_path / "bars.csv"
     frame.to_csv(path, index=False)
@@ -217,9 +211,7 @@ def test_an_empty_parquet_and_frame_are_refused(long_frame: pd.DataFrame, tmp_pa
 
 
 def test_unknown_symbols_come_with_near_matches_and_what_exists(long_frame: pd.DataFrame) -> None:
-    with pytest.raises(
-        MarketDataError, match=r"unknown symbols aab \(did you mean AAA.*there are 3: AAA, BBB, CCC"
-    ):
+    with pytest.raises(MarketDataError, match=r"unknown symbols aab \(did you mean AAA.*there are 3: AAA, BBB, CCC"):
         read_bars(long_frame, symbols=["BBB", "aab"])
     with pytest.raises(MarketDataError, match="unknown symbols RELIANCE; there are 3: AAA, BBB, CCC"):
         read_bars(long_frame, symbols=["RELIANCE"])

@@ -127,7 +127,7 @@ def account_numbers(account):
 @given(rules_and_market())
 @settings(max_examples=50, **QUICK)
 def test_whole_shares_equal_the_oracle_exactly(case):
-    """50 examples of 200 episodes: the account and the flags are equal in both precisions, bit for bit, at every step."""
+    """50 examples of 200 episodes: account and flags are equal in both precisions, bit for bit, at every step."""
     rules, gate, tape, rng = case
     actions = actions_for(rng, tape.num_symbols)
     engines = {dtype: engine_for(rules, gate, tape, dtype) for dtype in ("float32", "float64")}
@@ -199,7 +199,7 @@ def test_one_fractional_step_in_float32_from_an_equal_state(case):
 
 
 def test_plain_float32_would_fail():
-    """The check that the exact arithmetic is needed: float32 sums of the same trades differ from the oracle's integers."""
+    """The exact arithmetic is needed: float32 sums of the same trades differ from the oracle's integers."""
     shares, prices = torch.full((30,), 100.0), torch.full((30,), 2.0**23 - 1)
     assert int((shares * prices).sum()) != 30 * 100 * (2**23 - 1)
     with pytest.raises(AssertionError):

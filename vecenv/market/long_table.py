@@ -52,9 +52,7 @@ def source_name(source: MarketSource) -> str:
     return "DataFrame" if isinstance(source, pd.DataFrame) else str(source)
 
 
-def load_table(
-    source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None
-) -> pd.DataFrame:
+def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None) -> pd.DataFrame:
     """Load daily bars as a long table, with every value checked and none changed.
 
     The layouts are those of ``vecenv.market.sources.read_bars``. Column names are compared without
@@ -184,9 +182,7 @@ def _load_npz(path: Path) -> pd.DataFrame:
             raise MarketDataError(f"{path}: missing arrays {', '.join(missing)}; it has {arrays.files}")
         closes, tech = arrays[key].astype(np.float64), arrays["tech_ary"].astype(np.float64)
     if closes.ndim != 2 or tech.ndim != 2 or len(tech) != len(closes) or tech.shape[1] % closes.shape[1]:
-        raise MarketDataError(
-            f"{path}: {key} {closes.shape} and tech_ary {tech.shape} are not (T, K) and (T, I·K)"
-        )
+        raise MarketDataError(f"{path}: {key} {closes.shape} and tech_ary {tech.shape} are not (T, K) and (T, I·K)")
     days, stocks = closes.shape
     dates = pd.bdate_range(_ORIGIN, periods=days).to_numpy().astype("datetime64[s]")
     symbols = pd.Categorical.from_codes(
@@ -195,9 +191,7 @@ def _load_npz(path: Path) -> pd.DataFrame:
     prices = dict.fromkeys(OHLCV[:4], closes.ravel())
     indicators = tech.reshape(days, -1, stocks)
     columns = {f"tech_{i}": indicators[:, i].ravel() for i in range(indicators.shape[1])}
-    return pd.DataFrame(
-        {"date": np.repeat(dates, stocks), "symbol": symbols, **prices, "volume": 0.0, **columns}
-    )
+    return pd.DataFrame({"date": np.repeat(dates, stocks), "symbol": symbols, **prices, "volume": 0.0, **columns})
 
 
 def _canonical_names(names: Sequence[object]) -> list[str]:
@@ -227,8 +221,7 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
     raw = raw.assign(symbol=_symbols(raw["symbol"], source))
     if symbol is not None and any(raw["symbol"].cat.categories != symbol):
         raise MarketDataError(
-            f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says "
-            f"{symbol}"
+            f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says {symbol}"
         )
     dates, zone = local_dates(raw, source) if len(raw) else (raw["date"].to_numpy("datetime64[D]"), None)
     others = [name for name in raw.columns if name not in ("date", "symbol", *OHLCV, *CONTEXT)]
@@ -236,9 +229,7 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
     columns = {name: numeric_values(raw, name, source) for name in [*OHLCV, *others, *contexts]}
     texts = [name for name, values in columns.items() if values is None]
     if texts and len(raw):
-        warnings.warn(
-            f"{source}: columns of text are left out: {', '.join(texts)}", MarketDataWarning, stacklevel=4
-        )
+        warnings.warn(f"{source}: columns of text are left out: {', '.join(texts)}", MarketDataWarning, stacklevel=4)
     numbers = {name: values for name, values in columns.items() if values is not None}
     keys = {"date": dates.astype("datetime64[s]"), "symbol": raw["symbol"].array}
     table = pd.DataFrame({**keys, **numbers})

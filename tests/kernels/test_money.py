@@ -1,0 +1,165 @@
+"""Exact sums, ratios and roundings against Python's integers and fractions, up to the bounds."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from vecenv.kernels.money import MAX_PRODUCTS, PRICE_BITS, Money, _limb_widths
+
+EXACT, DOUBLE = Money(), Money(dtype=torch.float64)
+FRACTIONAL = Money(whole_shares=False)
+HIGHEST_PRICE = 2**PRICE_BITS - 1
+QUICK = settings(deadline=None, max_examples=300, derandomize=True)
+SYMBOLS = st.sampled_from([1, 2, 3, 5, 8, 30, 31, 109, 128, 500])
+BOUNDS = st.sampled_from([1, 2, 7, 99, 100, 127, 128, 255, 256, 1_000, 4_095, 25_000, 250_000, 2**24 - 1, None])
+
+
+def near(highest: int) -> st.SearchStrategy[int]:
+    """Integers up to a bound, often the bound itself, its half, or the edges of halves of 24 bits."""
+    edges = [0, 1, highest, highest // 2, min(highest, 4_095), min(highest, 4_096), max(highest - 1, 0)]
+    return st.one_of(st.sampled_from(edges), st.integers(0, highest))
+
+
+@st.composite
+def positions(draw):
+    """Shares and prices of all symbols, with the bound of the shares."""
+    symbols, bound = draw(SYMBOLS), draw(BOUNDS)
+    most = bound if bound is not None else min(2**24 - 1, 2**52 // (symbols * HIGHEST_PRICE))
+    kind = draw(st.sampled_from(["extreme", "equal", "mixed"]))
+    if kind == "extreme":
+        return bound, [most] * symbols, [HIGHEST_PRICE] * symbols
+    if kind == "equal":
+        return bound, [draw(near(most))] * symbols, [draw(near(HIGHEST_PRICE))] * symbols
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    shares = torch.randint(0, most + 1, (symbols,), generator=generator).tolist()
+    prices = torch.randint(0, HIGHEST_PRICE + 1, (symbols,), generator=generator).tolist()
+    return bound, shares, prices
+
+
+@given(positions())
+@QUICK
+def test_totals_are_exact(position):
+    bound, shares, prices = position
+    expected = sum(a * b for a, b in zip(shares, prices, strict=True))
+    # Where no limbs are narrow enough, float64 sums what money there can be: 2^53 ticks.
+    assume(_limb_widths(len(shares), bound) is not None or expected < 2**53)
+    total = EXACT.total(torch.tensor(shares).float(), torch.tensor(prices).float(), bound)
+    assert total.dtype == torch.int64 and total.shape == () and int(total) == expected
+    if expected < 2**53:
+        double = DOUBLE.total(torch.tensor(shares).double(), torch.tensor(prices).double(), bound)
+        assert double.dtype == torch.float64 and int(double) == expected
+
+
+def test_totals_do_not_depend_on_the_order():
+    generator = torch.Generator().manual_seed(0)
+    shares = torch.randint(0, 101, (109,), generator=generator).float()
+    prices = torch.randint(0, 2**24, (109,), generator=generator).float()
+    totals = set()
+    for _ in range(50):
+        order = torch.randperm(109, generator=generator)
+        totals.add(int(EXACT.total(shares[order], prices[order], 100)))
+    assert len(totals) == 1
+
+
+def test_shorts_have_no_bound_and_keep_their_sign():
+    shares, prices = torch.tensor([-30_000.0, 7.0]), torch.tensor([HIGHEST_PRICE, 3.0])
+    assert int(EXACT.total(shares, prices)) == -30_000 * HIGHEST_PRICE + 21
+
+
+@pytest.mark.parametrize("symbols", [1, 2, 3, 4, 5, 16, 17, 30, 64, 65, 109, 500, 503, 2048, 2049])
+def test_limbs_never_sum_beyond_24_bits(symbols):
+    """The largest limbs of all symbols together, for every bound up to 2^24."""
+    for bound in [*range(1, 300), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]:
+        widths = _limb_widths(symbols, bound)
+        if widths is None:
+            continue
+        share_bits, share_width, price_width = widths
+        assert 2**share_bits > bound
+        assert symbols * (2**share_width - 1) * (2**price_width - 1) <= 2**24
+        assert -(-share_bits // share_width) * -(-PRICE_BITS // price_width) <= MAX_PRODUCTS
+
+
+def test_the_default_order_takes_two_products():
+    """Thirty symbols and 100 shares: prices in two halves of 12 bits."""
+    assert _limb_widths(30, 100) == (7, 7, 12)
+
+
+@given(st.integers(0, 2**38 - 1), st.integers(1, 2**38 - 1))
+@example(2**38 - 2, 2**38 - 1)
+@example(3 * 2**20 - 1, 3 * 2**20)
+@QUICK
+def test_ratios_are_rounded_down_exactly(available, need):
+    expected = 1 if need <= available else Fraction(2**16 * available // need, 2**16)
+    for money in (EXACT, DOUBLE):
+        ratio = money.ratio(*(torch.tensor(number, dtype=money.money_dtype) for number in (available, need)))
+        assert ratio.dtype == money.dtype and Fraction(float(ratio)) == expected
+
+
+@given(st.integers(1, 2**16), st.integers(1, 2**38 // 2**16), st.integers(-1, 1))
+@QUICK
+def test_ratios_beside_a_whole_step(step, unit, off):
+    """Quotients an integer below and above a step of 2^-16, where a rounded division would slip."""
+    need, available = unit * 2**16, max(step * unit + off, 0)
+    ratio = EXACT.ratio(torch.tensor(available), torch.tensor(need))
+    assert Fraction(float(ratio)) == min(Fraction(2**16 * available // need, 2**16), 1)
+
+
+@given(st.integers(0, 2**24 - 1), st.integers(0, 2**16), BOUNDS)
+@example(255, 65_535, 255)
+@example(2**24 - 1, 65_535, None)
+@example(100, 2**16, 100)
+@QUICK
+def test_shares_times_a_ratio_are_rounded_down_exactly(shares, steps, bound):
+    shares = min(shares, bound) if bound is not None else shares
+    ratio = torch.tensor(steps / 2**16, dtype=torch.float32)
+    for money in (EXACT, DOUBLE):
+        scaled = money.scaled(torch.tensor([shares], dtype=money.dtype), ratio.to(money.dtype), bound)
+        assert scaled.dtype == money.dtype and scaled.tolist() == [shares * steps // 2**16]
+
+
+@given(st.integers(0, 2**45), st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.5, 0.999]))
+@example(1, 0.001)
+@example(1_000, 0.001)
+@example(0, 0.5)
+@QUICK
+def test_commissions_are_rounded_up_and_at_most_the_value(value, rate):
+    expected = min(math.ceil(value * rate), value)
+    for money in (EXACT, DOUBLE):
+        fee = money.commission(torch.tensor(value, dtype=money.money_dtype), torch.tensor(rate, dtype=torch.float64))
+        assert fee.dtype == money.money_dtype and int(fee) == expected
+
+
+def test_roundings_of_whole_shares_and_none_of_fractions():
+    amounts = torch.tensor([-1.5, -0.2, 0.0, 0.2, 1.0, 1.5])
+    assert EXACT.rounded_up(amounts).tolist() == [-1.0, 0.0, 0.0, 1.0, 1.0, 2.0]
+    assert EXACT.rounded_down(amounts).tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
+    assert FRACTIONAL.rounded_up(amounts) is amounts and FRACTIONAL.rounded_down(amounts) is amounts
+
+
+def test_fractions_are_not_rounded():
+    shares, prices = torch.tensor([0.25, 1.5]), torch.tensor([4.0, 10.0])
+    assert FRACTIONAL.total(shares, prices).item() == 16.0
+    assert FRACTIONAL.ratio(torch.tensor(1.0), torch.tensor(3.0)).item() == pytest.approx(1 / 3)
+    assert FRACTIONAL.ratio(torch.tensor(3.0), torch.tensor(1.0)).item() == 1.0
+    assert FRACTIONAL.ratio(torch.tensor(0.0), torch.tensor(0.0)).item() == 1.0
+    assert FRACTIONAL.scaled(torch.tensor([3.0]), torch.tensor(0.5), None).tolist() == [1.5]
+    assert FRACTIONAL.commission(torch.tensor(8.0), torch.tensor(0.125, dtype=torch.float64)).item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("money", "money_dtype", "single"),
+    [
+        (EXACT, torch.int64, torch.float32),
+        (DOUBLE, torch.float64, torch.float32),
+        (FRACTIONAL, torch.float32, torch.float32),
+        (Money(False, torch.float64), torch.float64, torch.float64),
+    ],
+)
+def test_types(money, money_dtype, single):
+    assert (money.money_dtype, money.single) == (money_dtype, single)
