@@ -55,6 +55,8 @@ class BenchConfig:
     """What is measured at every count."""
     modes: tuple[Mode, ...] = ("eager", "compiled", "cuda_graph")
     """Ways to run 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
+    largest_training: int = 262_144
+    """Environment count above which training is left out: an update of a million samples takes a CPU half a minute."""
     num_steps: int = 64
     """Steps per rollout; shortened where the rollout would exceed max_buffer_gb."""
     repeats: int = 7
@@ -148,7 +150,12 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     """List what to measure: all modes at 2,048, the fastest mode elsewhere."""
     modes = [mode for mode in config.modes if mode != "cuda_graph" or device.type == "cuda"]
     best = modes[-1]
-    plan = [(column, best, count) for column in config.columns for count in sorted(config.num_envs)]
+    plan = [
+        (column, best, count)
+        for column in config.columns
+        for count in sorted(config.num_envs)
+        if column != "training" or count <= config.largest_training
+    ]
     if 2048 in config.num_envs and config.preset == "none":
         # Training collects in the mode of its environment.
         plan += [(column, mode, 2048) for column in config.columns if column != "training" for mode in modes[:-1]]

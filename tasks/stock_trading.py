@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from tensordict import TensorClass
 from torch import Tensor
@@ -202,6 +201,14 @@ class StockTrading(Scenario[StockState]):
         low = 0.0 if config.action == "weights" else -1.0
         self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
 
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        """Replace parameters as `Scenario.randomise` does; rates are rounded like those of the settings."""
+        super().randomise(params, num_envs)
+        if self.config.whole_shares:
+            for name in self.varied & {"slippage", "commission"}:
+                if name == "slippage" or self.params[name].ndim == 2:
+                    self.params[name] = _single_rounded_down(self.params[name])
+
     def _market_tensors(self) -> dict[str, Tensor]:
         """Flatten (path, day) to one row index and scale the features once."""
         tape, config = self.tape, self.config
@@ -225,10 +232,10 @@ class StockTrading(Scenario[StockState]):
             value = getattr(config, name)
             if isinstance(value, tuple) and len(value) != tape.num_symbols:
                 raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
+            params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
             single = name == "slippage" or (name == "commission" and isinstance(value, tuple))
             if single and config.whole_shares:
-                value = _single_rounded_down(value)
-            params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
+                params[name] = _single_rounded_down(params[name])
         holdings = params["initial_holdings"].to(self.money.dtype)
         params["initial_holdings"] = holdings.expand(tape.num_symbols).contiguous()
         if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
@@ -259,6 +266,7 @@ class StockTrading(Scenario[StockState]):
         length = params["episode_length"]
         if self._uses("min_episode_length"):
             shortest = params["min_episode_length"]
+            shortest = torch.where(shortest > 0, shortest, length)
             length = shortest + ((length_bits * (length - shortest + 1)) >> 32)
         if config.random_start:
             path = (path_bits * tape.num_paths) >> 32
@@ -380,7 +388,7 @@ class StockTrading(Scenario[StockState]):
         config, money = self.config, self.money
         if self._uses("stop_loss"):
             floor = (1.0 - params["stop_loss"]).to(money.single) * state.average_price
-            stopped = (state.holdings > 0) & (close.to(money.single) <= floor)
+            stopped = (params["stop_loss"] > 0) & (state.holdings > 0) & (close.to(money.single) <= floor)
             order = torch.where(stopped, -state.holdings, order)
         if config.gate != "none":
             order = torch.where(market["gate"][row] >= params["gate_threshold"], -state.holdings, order)
@@ -482,11 +490,11 @@ class StockTrading(Scenario[StockState]):
         return amounts | {"invalid_actions": state.invalid_actions}
 
 
-def _single_rounded_down(rates: Rate) -> Rate:
-    """Return rates as float32 numbers not above them, so that 0.1% of 1,000 ticks is one tick and not two."""
-    single = np.atleast_1d(np.asarray(rates)).astype(np.float32)
-    single = np.where(single > np.atleast_1d(rates), np.nextafter(single, np.float32(0)), single)
-    return tuple(single.tolist()) if isinstance(rates, tuple) else float(single[0])
+def _single_rounded_down(rates: Tensor) -> Tensor:
+    """Return float64 rates as float32 numbers not above them, so that 0.1% of 1,000 ticks is one tick and not two."""
+    single = rates.to(torch.float32)
+    below = torch.nextafter(single, torch.zeros_like(single))
+    return torch.where(single.double() > rates, below, single).double()
 
 
 _PARAMETERS: dict[str, torch.dtype] = {

@@ -96,7 +96,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
         compile=settings.compile,
         config=settings.env,
     )
-    console.print(f"Market    {tape.source}: {tape.num_symbols} symbols, {tape.num_paths} paths", soft_wrap=True)
+    paths = "" if tape.num_paths == 1 else f", {tape.num_paths} paths"
+    console.print(f"Market    {tape.source}: {tape.num_symbols} symbols{paths}", soft_wrap=True)
     for name, part in (("Training", training), ("Test    ", test)):
         console.print(f"{name}  {_span(part)}")
     if note:

@@ -201,6 +201,11 @@ def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | No
     return build(tree)
 
 
+def owned(tree: Tree) -> Tree:
+    """Return a tensorclass whose tensors are contiguous and share memory with no other."""
+    return with_leaves(tree, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(tree)])
+
+
 def select_rows(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
     """Return row by row ``chosen`` where ``mask`` holds and ``other`` elsewhere. Shape of the mask: (N,)."""
     pairs = zip(leaves(chosen), leaves(other), strict=True)

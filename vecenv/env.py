@@ -12,7 +12,7 @@ from torchrl.data import Binary, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from vecenv.compiling import InPlaceCall, compile_in_place
-from vecenv.engine import BoundEngine, Engine, Outcome, Rows, leaves, select_rows, with_leaves
+from vecenv.engine import BoundEngine, Engine, Outcome, Rows, leaves, owned, select_rows, with_leaves
 from vecenv.market.tape import MarketTape
 from vecenv.scenario import Scenario
 
@@ -108,7 +108,7 @@ class VecEnv(EnvBase):
         if seed is None or not 0 <= seed < 1 << 63:
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
-        self.rows = self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids))
+        self.rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
         """Start the next episode of all rows, or of those that ``"_reset"`` marks."""
@@ -145,6 +145,8 @@ class VecEnv(EnvBase):
         """Return the outcome of stepping every row, compiled if asked for."""
         if not self.compiled:
             return self._bound.step(self.rows, action)
+        # The compiled call takes one layout; vmap leaves what all rows share expanded.
+        action = action.to(self.scenario.action_spec.dtype).contiguous()
         inputs = [*self.engine.inputs, *leaves(self.rows), action]
         outputs = [torch.empty_like(leaf) for leaf in leaves(self.rows)]
         outputs.append(torch.empty_like(self.rows.ended, dtype=self.reward_dtype))
@@ -202,4 +204,4 @@ class VecEnv(EnvBase):
         self.seed_tensor.copy_(state_dict["seed"])
         self.env_ids.copy_(state_dict["env_ids"])
         self.start_ids.copy_(state_dict["start_ids"])
-        self.rows = with_leaves(self.rows, [leaf.to(self.device) for leaf in state_dict["rows"]])
+        self.rows = with_leaves(self.rows, [leaf.to(self.device, copy=True) for leaf in state_dict["rows"]])

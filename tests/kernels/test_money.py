@@ -123,6 +123,15 @@ def test_shares_times_a_ratio_are_rounded_down_exactly(shares, steps, bound):
         assert scaled.dtype == money.dtype and scaled.tolist() == [shares * steps // 2**16]
 
 
+@pytest.mark.parametrize("shares", [257, 511, 1_001, 4_095, 25_001])
+def test_a_product_just_below_a_whole_share_is_not_rounded_up_to_it(shares):
+    """From 256 shares on, n - 2^-16 needs more than the 24 bits of float32."""
+    steps = -pow(shares, -1, 2**16) % 2**16
+    assert shares * steps % 2**16 == 2**16 - 1
+    scaled = EXACT.scaled(torch.tensor([float(shares)]), torch.tensor(steps / 2**16), shares)
+    assert scaled.tolist() == [shares * steps // 2**16]
+
+
 @given(st.integers(0, 2**45), st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.5, 0.999]))
 @example(1, 0.001)
 @example(1_000, 0.001)

@@ -118,6 +118,13 @@ def test_series_of_the_market_are_carried_and_zero_before_their_first_value():
     assert MarketTape.from_bars(bars, ()).context.shape == (1, 4, 0)
 
 
+def test_no_feature_is_shown_before_all_of_a_symbol_are_ready(tape):
+    """The column has values from the first day on, the indicator from the eleventh."""
+    assert not tape.features[0, :10].any()
+    assert torch.equal(tape.features[0, 10:, :, 1], torch.arange(360.0).view(120, 3)[10:])
+    assert not tape.tradable[0, :10].any() and tape.tradable[0, 10:].all()
+
+
 def test_features_are_in_the_order_asked_for():
     bars = walk_bars()
     bars.columns["score"] = torch.ones(1, 120, 3)

@@ -11,7 +11,7 @@ import torch
 from tasks.stock_trading import StockTrading, StockTradingConfig
 from tests.small_env import random_actions, same_bits
 from vecenv.engine import Engine
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, Bars
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.indicators import INDICATORS
 from vecenv.market.tape import MarketTape
 
@@ -57,9 +57,11 @@ def tape_of(source: Bars) -> MarketTape:
 
 @pytest.fixture(scope="module")
 def worlds() -> tuple[Bars, Bars]:
-    """Bars, and the same with another future."""
-    past = bars(np.random.default_rng(1))
-    return past, with_future(past, bars(np.random.default_rng(2)), CUT)
+    """Bars, and the same with another future, which begins with a shock that every gate would see."""
+    past, future = (bars(np.random.default_rng(seed)) for seed in (1, 2))
+    future.ohlcv[:, CUT + 1, :, :VOLUME] = past.ohlcv[:, CUT, :, :VOLUME] * torch.tensor([[1.5], [0.7], [1.6]])
+    past.context["vix"][:, CUT + 1], future.context["vix"][:, CUT + 1] = 10.0, 90.0
+    return past, with_future(past, future, CUT)
 
 
 @pytest.fixture(scope="module")

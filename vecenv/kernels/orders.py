@@ -145,6 +145,8 @@ def ration_by_size(
         most = torch.floor(most) if money.whole_shares else most
         shares = torch.minimum(sorted_wanted[place], most)
         budget = budget - shares * sorted_price[place]
+        if not money.whole_shares:
+            budget = budget.clamp(min=0.0)
         served.append(shares.to(wanted.dtype))
     bought = torch.stack(served, dim=-1).gather(-1, rank)
     return bought, bought.sum(-1) / wanted.sum(-1).clamp(min=1e-9)

@@ -10,12 +10,13 @@ from typing import TypeAlias
 import pandas as pd
 import torch
 
-from vecenv.market.bars import Bars
+from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.market.validation import MarketDataError
 
 Market: TypeAlias = str | Path | pd.DataFrame | MarketTape
 
@@ -75,10 +76,14 @@ def load_market(
 
 
 def _with_context(bars: Bars, source: str | Path, context: Sequence[str]) -> Bars:
-    """Add the closes of another file as a series, aligned by date; days it lacks are NaN."""
+    """Add the closes of another file's only symbol as a series, aligned by date; NaN before its first."""
     series = read_bars(source)
+    if len(series.symbols) != 1:
+        raise MarketDataError(
+            f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"
+        )
     lacking = [name for name in context if name not in bars.context and name != "turbulence"]
-    closes = pd.Series(series.ohlcv[0, :, 0, 3].numpy(), index=series.dates).reindex(bars.dates)
     # The last known value is carried, never a later one.
-    values = torch.from_numpy(closes.ffill().to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
+    closes = pd.Series(series.ohlcv[0, :, 0, CLOSE].numpy(), index=series.dates).reindex(bars.dates, method="ffill")
+    values = torch.from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
     return replace(bars, context=bars.context | dict.fromkeys(lacking, values))

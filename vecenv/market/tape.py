@@ -77,6 +77,7 @@ class MarketTape:
             MarketDataError: a feature or series is unknown or never has a value, or a price does not fit the tick.
         """
         listed = bars.listed
+        _refuse_partial_bars(bars, listed)
         first = _first_true(listed)
         ohlcv = _carry(bars.ohlcv.double(), listed)
         tick = tick_size or _finest_tick(float(ohlcv[..., OPEN:VOLUME].max()))
@@ -199,11 +200,24 @@ class MarketTape:
     def fingerprint(self) -> str:
         """Hash of everything an agent can see or trade, to name a market in results. SHA-256, 16 hex digits."""
         digest = hashlib.sha256()
-        digest.update(repr((self.symbols, self.feature_names, self.context_names, self.first_day)).encode())
+        names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
+        digest.update(repr(names).encode())
         digest.update(np.ascontiguousarray(self.dates.astype("datetime64[D]").astype(np.int64)).tobytes())
         for tensor in (self.ohlcv, self.tradable, self.features, self.context):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def _refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
+    """Raise if a bar has a close but another number is missing or infinite."""
+    broken = (listed[..., None] & ~bars.ohlcv.isfinite()).nonzero()
+    if len(broken):
+        path, day, symbol, column = broken[0].tolist()
+        name = ("open", "high", "low", "close", "volume")[column]
+        raise MarketDataError(
+            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no finite {name} (path {path}; "
+            f"{len(broken)} such numbers)"
+        )
 
 
 def _first_true(flags: Tensor) -> Tensor:
