@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from tasks.stock_trading import StockTrading, StockTradingConfig
@@ -81,6 +82,19 @@ def assert_same_bits(left: list[Tensor], right: list[Tensor], where: str = "") -
     """Compare two lists of tensors bit for bit."""
     different = [index for index, (a, b) in enumerate(zip(left, right, strict=True)) if not same_bits(a, b)]
     assert not different, f"tensors {different} differ {where}"
+
+
+def step(env: VecEnv, action: Tensor, mask: Tensor | None = None) -> TensorDict:
+    """Step through TorchRL's door and return what it put under "next"."""
+    given = TensorDict({"action": action}, batch_size=env.batch_size)
+    if mask is not None:
+        given["_step"] = mask
+    return env.step(given)["next"]
+
+
+def numbers(result: TensorDict) -> list[Tensor]:
+    """Return copies of what a step gives: observation, reward and flags."""
+    return [result[name].clone() for name in ("observation", "reward", "done", "terminated", "truncated")]
 
 
 def collected(collector: FusedCollector) -> list[Tensor]:
