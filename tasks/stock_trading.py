@@ -114,6 +114,8 @@ class StockTradingConfig:
             rates = getattr(self, name)
             if not all(0 <= rate < 1 for rate in (rates if isinstance(rates, tuple) else (rates,))):
                 raise ValueError(f"{name} must be in [0, 1), got {rates}")
+        if _largest(self.commission) + _largest(self.slippage) >= 1:
+            raise ValueError(f"commission {self.commission} and slippage {self.slippage} together must be below 1")
         if not 0 <= self.min_episode_length <= self.episode_length:
             raise ValueError(
                 f"min_episode_length must be between 0 and episode_length ({self.episode_length}), "
@@ -205,9 +207,9 @@ class StockTrading(Scenario[StockState]):
         """Replace parameters as `Scenario.randomise` does; rates are rounded like those of the settings."""
         super().randomise(params, num_envs)
         if self.config.whole_shares:
-            for name in self.varied & {"slippage", "commission"}:
-                if name == "slippage" or self.params[name].ndim == 2:
-                    self.params[name] = _single_rounded_down(self.params[name])
+            rates = {name: self.params[name] for name in self.varied & {"slippage", "commission"}}
+            single = {name: rate for name, rate in rates.items() if name == "slippage" or rate.ndim == 2}
+            self.params = {**self.params, **{name: _single_rounded_down(rate) for name, rate in single.items()}}
 
     def _market_tensors(self) -> dict[str, Tensor]:
         """Flatten (path, day) to one row index and scale the features once."""
@@ -488,6 +490,10 @@ class StockTrading(Scenario[StockState]):
         money = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}
         return amounts | {"invalid_actions": state.invalid_actions}
+
+
+def _largest(rates: Rate) -> float:
+    return max(rates) if isinstance(rates, tuple) else rates
 
 
 def _single_rounded_down(rates: Tensor) -> Tensor:
