@@ -25,7 +25,7 @@ import vecenv
 from benchmarks import device as machine
 from benchmarks.figures import draw_throughput
 from benchmarks.scalar import scalar_steps_per_second
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 import vecenv
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from vecenv.env import VecEnv
 from vecenv.learn.baselines import BASELINES, Agent, PolicyAgent
 from vecenv.learn.evaluation import Evaluation, evaluate

@@ -19,7 +19,7 @@ from tasks.comparison import (
 from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from vecenv.learn.baselines import BASELINES
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values

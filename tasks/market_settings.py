@@ -8,7 +8,7 @@ from datetime import date
 import numpy as np
 import torch
 
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from vecenv.market.load import GENERATORS, load_market
 from vecenv.market.tape import MarketTape
 

@@ -19,7 +19,7 @@ from tasks.comparison import TRAINED, compare, rules_of, test_environment, wide_
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from vecenv.env import VecEnv
 from vecenv.learn.baselines import BASELINES
 from vecenv.learn.ppo import PPOConfig, train

@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 from tasks.train_command import TrainSettings
 from vecenv import preset_files
 from vecenv.market.fetch import UNIVERSES

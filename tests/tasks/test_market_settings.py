@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tasks.market_settings import MarketSettings
-from tasks.stock_trading import StockTradingConfig
+from tasks.stock_trading_config import StockTradingConfig
 
 RULES = StockTradingConfig(features=("rsi_30",))
 DAYS = 300
