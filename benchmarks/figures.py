@@ -21,7 +21,7 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(8, 6), layout="constrained")
     for column, colour in COLOURS.items():
         curve = _curve(result["figures"], column)
         if curve:
@@ -53,7 +53,7 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
         f"{result['device']}\n{result['market']['symbols']} symbols, {result['market']['source']}", fontsize=10
     )
     axes.grid(True, which="major", alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
