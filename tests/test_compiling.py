@@ -92,6 +92,7 @@ print(len(own), *own)
 """
 
 
+@pytest.mark.slow
 def test_without_a_compiler_it_warns_once_and_runs_eagerly(tmp_path):
     """In a fresh process with an empty cache, since a compiled step would be found there."""
     environment = os.environ | {
