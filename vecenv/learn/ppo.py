@@ -48,7 +48,7 @@ class PPOConfig:
 
     num_steps: int = 64
     """Steps per rollout and sub-environment."""
-    total_frames: int = 2_500_000
+    total_frames: int = 1_250_000
     """Steps of all sub-environments together; rounded up to whole rollouts."""
     epochs: int = 4
     """Passes over each batch."""
