@@ -1,8 +1,9 @@
 """Compile one tensor function into a call that writes its results into given buffers.
 
 `torch.compile` costs about 100 µs of host time for a call with twenty tensors (guards, alias analysis,
-runtime wrappers), as much as the whole step of 1,000 sub-environments on one core. The shapes here never change
-and the buffers never overlap, so the graph is traced once and handed to Inductor directly: about 10 µs.
+runtime wrappers), as much as the whole step of 200 sub-environments on one core. The shapes here never change
+and the buffers never overlap, so the graph is traced once and handed to Inductor directly: about 10 µs for such a
+call, 50 for the sixty tensors of a stock-trading step.
 """
 
 from __future__ import annotations

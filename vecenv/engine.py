@@ -27,8 +27,8 @@ class Rows(TensorClass):
         episode: number of the episode. Shape: (N,), int64.
         elapsed: steps taken in the episode. Shape: (N,), int64.
         ended: `TERMINATED` or `TRUNCATED` or both once the episode has ended, so that the next fused step starts
-            another; 0 before. One integer, because vector units read and write it eight times as fast as booleans.
-            Shape: (N,), int32.
+            another; 0 before. One integer, because compiled booleans are handled one by one on a CPU and cost an eighth
+            of the step. Shape: (N,), int32.
     """
 
     state: TensorClass
