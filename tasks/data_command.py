@@ -33,9 +33,9 @@ class FetchSettings:
     out: Path
     """Parquet file to write."""
     universe: Literal["dow30", "nifty25", "nifty50"] | None = None
-    """Symbols by the name of their index."""
+    """Symbols by the name of their index; the file carries the exchange's own, RELIANCE and not RELIANCE.NS."""
     symbols: tuple[str, ...] = ()
-    """Symbols by Yahoo's names, instead of a universe."""
+    """Symbols by Yahoo's names, which the file carries too, instead of a universe."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,15 @@ def _ragged(summary: dict[str, Any]) -> list[str]:
 
 
 def _fetch(settings: FetchSettings) -> dict[str, Any]:
-    from vecenv.market.fetch import UNIVERSES, fetch_bars
+    from vecenv.market.fetch import UNIVERSES, Universe, fetch_bars
 
     if bool(settings.universe) == bool(settings.symbols):
         raise ValueError("give either --universe or --symbols")
     if settings.out.suffix != ".parquet" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .parquet, in a folder that exists, is needed")
-    symbols = UNIVERSES[settings.universe] if settings.universe else settings.symbols
-    table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat())
+    universe = UNIVERSES[settings.universe] if settings.universe else Universe(settings.symbols)
+    symbols = universe.symbols
+    table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat(), suffix=universe.suffix)
     table.to_parquet(settings.out, index=False)
     first, last = (str(day.date()) for day in (table["date"].min(), table["date"].max()))
     Console().print(f"{settings.out}: {len(table):,} bars of {len(symbols)} symbols, {first} to {last}", soft_wrap=True)

@@ -110,7 +110,7 @@ def test_the_default_preset_is_the_default():
 
 def test_the_nifty_preset_names_the_universe():
     names = read_values(preset_path("train", "nifty"))["symbols"]
-    assert [f"{name}.NS" for name in names] == list(UNIVERSES["nifty25"])
+    assert tuple(names) == UNIVERSES["nifty25"].symbols
 
 
 def test_presets_of_a_wheel_lie_inside_the_package(tmp_path, monkeypatch):

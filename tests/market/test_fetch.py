@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from datetime import date
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from tasks.data_command import FetchSettings, main
 from vecenv.market.fetch import UNIVERSES, fetch_bars, long_from_yahoo
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError
+from vecenv.preset_files import preset_path, read_values
 
 COLUMNS = ["date", "symbol", "open", "high", "low", "close", "volume"]
 
@@ -59,6 +63,13 @@ def test_several_symbols_keep_the_order_asked_for_and_have_no_rows_where_there_i
     assert bars.listed[0, :, bars.symbols.index("MSFT")].tolist() == [False, False, True, True]
 
 
+def test_the_suffix_of_the_tickers_is_left_out_of_the_table() -> None:
+    wide = _wide({"M&M.NS": 4, "BAJAJ-AUTO.NS": 3})
+    table = long_from_yahoo(wide, ["M&M", "BAJAJ-AUTO"], suffix=".NS")
+    assert table["symbol"].tolist() == ["M&M"] * 4 + ["BAJAJ-AUTO"] * 3
+    assert table["close"].tolist() == [100.0, 101.0, 102.0, 103.0, 200.0, 201.0, 202.0]
+
+
 def test_either_order_of_the_column_levels_and_any_case_of_the_symbol() -> None:
     wide = _wide({"AAPL": 4, "V": 3})
     by_ticker = wide.swaplevel(0, 1, axis=1).sort_index(axis=1)
@@ -71,6 +82,11 @@ def test_either_order_of_the_column_levels_and_any_case_of_the_symbol() -> None:
 def test_a_symbol_without_data_is_named(failed: tuple[str, ...]) -> None:
     with pytest.raises(MarketDataError, match=r"Yahoo Finance: no data for GONE$"):
         long_from_yahoo(_wide({"AAPL": 4}, failed), ["AAPL", "GONE"])
+
+
+def test_a_symbol_without_data_is_named_by_its_ticker() -> None:
+    with pytest.raises(MarketDataError, match=r"no data for GONE\.NS$"):
+        long_from_yahoo(_wide({"INFY.NS": 4}), ["INFY", "GONE"], suffix=".NS")
 
 
 def test_no_data_at_all_names_every_symbol() -> None:
@@ -101,6 +117,21 @@ def test_fetch_asks_for_adjusted_prices_and_an_inclusive_end(monkeypatch: pytest
     assert asked["auto_adjust"] is True
 
 
+def test_a_fetched_universe_carries_the_symbols_of_the_exchange(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def download(tickers: list[str], **options: object) -> pd.DataFrame:
+        assert tickers[:2] == ["RELIANCE.NS", "INFY.NS"]
+        return _wide(dict.fromkeys(tickers, 4))
+
+    monkeypatch.setitem(sys.modules, "yfinance", SimpleNamespace(download=download))
+    settings = FetchSettings(date(2024, 1, 2), date(2024, 1, 5), tmp_path / "nifty.parquet", universe="nifty25")
+    result = main(settings)
+    assert result["symbols"] == list(UNIVERSES["nifty25"].symbols)
+    preset = read_values(preset_path("train", "nifty"))["symbols"]
+    assert read_bars(tmp_path / "nifty.parquet", symbols=preset).symbols == tuple(preset)
+
+
 def test_fetch_without_yfinance_tells_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yfinance", None)
     with pytest.raises(ImportError, match=r"pip install 'vecenv\[data\]'"):
@@ -124,11 +155,15 @@ def test_fetch_refuses_bad_arguments(
 
 
 def test_universes() -> None:
-    assert {name: len(set(symbols)) for name, symbols in UNIVERSES.items()} == {
+    assert {name: len(set(universe.symbols)) for name, universe in UNIVERSES.items()} == {
         "dow30": 30,
         "nifty25": 25,
         "nifty50": 50,
     }
-    assert UNIVERSES["nifty50"][:25] == UNIVERSES["nifty25"]
-    assert UNIVERSES["nifty25"][0] == "RELIANCE.NS"
-    assert all(symbol.endswith(".NS") for symbol in UNIVERSES["nifty50"])
+    assert UNIVERSES["nifty50"].symbols[:25] == UNIVERSES["nifty25"].symbols
+    assert {name: universe.suffix for name, universe in UNIVERSES.items()} == {
+        "dow30": "",
+        "nifty25": ".NS",
+        "nifty50": ".NS",
+    }
+    assert not any("." in symbol for universe in UNIVERSES.values() for symbol in universe.symbols)

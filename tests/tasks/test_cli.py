@@ -248,15 +248,18 @@ def test_data_inspect_and_convert(place):
 def test_data_fetch(tmp_path, monkeypatch, capsys):
     asked = []
 
-    def fetched(symbols, start, end):
-        asked.append((tuple(symbols), start, end))
+    def fetched(symbols, start, end, suffix):
+        asked.append((tuple(symbols), start, end, suffix))
         return bars(2, 5)
 
     monkeypatch.setattr(fetch, "fetch_bars", fetched)
     span = ["--start", "2020-01-01", "--end", "2020-01-07", "--out", str(tmp_path / "bars.parquet")]
     assert cli.main(["data", "fetch", "--symbols", "S0", "S1", *span]) == 0
-    assert cli.main(["data", "fetch", "--universe", "dow30", *span]) == 0
-    assert asked == [(names, "2020-01-01", "2020-01-07") for names in (("S0", "S1"), fetch.UNIVERSES["dow30"])]
+    assert cli.main(["data", "fetch", "--universe", "nifty25", *span]) == 0
+    assert asked == [
+        (("S0", "S1"), "2020-01-01", "2020-01-07", ""),
+        (fetch.UNIVERSES["nifty25"].symbols, "2020-01-01", "2020-01-07", ".NS"),
+    ]
     assert len(pd.read_parquet(tmp_path / "bars.parquet")) == 10
     assert cli.main(["data", "fetch", *span]) == 2
     assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -25,29 +26,44 @@ _NIFTY50_ONLY = """
     ULTRACEMCO
 """
 
-# Yahoo's names. dow30: the index since 2024-11-08; nifty25: the symbols of the trading tiers, in their
-# order; nifty50: the index since 2025-09-30, the tiers' symbols first.
-UNIVERSES: dict[str, tuple[str, ...]] = {
-    "dow30": tuple(_DOW30.split()),
-    "nifty25": tuple(f"{symbol}.NS" for symbol in _NIFTY25.split()),
-    "nifty50": tuple(f"{symbol}.NS" for symbol in (_NIFTY25 + _NIFTY50_ONLY).split()),
+
+@dataclass(frozen=True)
+class Universe:
+    """The symbols of an index.
+
+    Attributes:
+        symbols: the exchange's own symbols, which a fetched file carries.
+        suffix: what Yahoo appends to them for the exchange.
+    """
+
+    symbols: tuple[str, ...]
+    suffix: str = ""
+
+
+# dow30: the index since 2024-11-08; nifty25: the symbols of the trading tiers, in their order; nifty50:
+# the index since 2025-09-30, the tiers' symbols first.
+UNIVERSES: dict[str, Universe] = {
+    "dow30": Universe(tuple(_DOW30.split())),
+    "nifty25": Universe(tuple(_NIFTY25.split()), suffix=".NS"),
+    "nifty50": Universe(tuple((_NIFTY25 + _NIFTY50_ONLY).split()), suffix=".NS"),
 }
 
 _SOURCE = "Yahoo Finance"
 
 
-def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d") -> pd.DataFrame:
+def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d", *, suffix: str = "") -> pd.DataFrame:
     """Download bars adjusted for splits and dividends.
 
     Args:
-        symbols: Yahoo's names of the symbols, as in ``UNIVERSES``.
+        symbols: symbols to download, which with the suffix are Yahoo's tickers.
         start: first day, YYYY-MM-DD, inclusive.
         end: last day, YYYY-MM-DD, inclusive.
         interval: ``1d``, ``1wk`` or ``1mo``.
+        suffix: ending of the tickers that the symbols lack, as in ``Universe``.
 
     Returns:
         Long table with the columns ``date, symbol, open, high, low, close, volume``, checked, sorted by
-        symbol (in the order given) and date.
+        symbol (as given, and in the order given) and date.
 
     Raises:
         ImportError: where yfinance is not installed.
@@ -63,7 +79,7 @@ def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d
     if days.isna().any() or days[0] > days[1]:
         raise MarketDataError(f"no span from {start} to {end}: two dates YYYY-MM-DD in order are needed")
     frame = yfinance.download(
-        list(symbols),
+        [symbol + suffix for symbol in symbols],
         start=str(days[0].date()),
         # Yahoo leaves the last day out.
         end=str((days[1] + pd.Timedelta(days=1)).date()),
@@ -71,30 +87,31 @@ def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d
         auto_adjust=True,
         progress=False,
     )
-    return long_from_yahoo(frame, symbols)
+    return long_from_yahoo(frame, symbols, suffix)
 
 
-def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str]) -> pd.DataFrame:
+def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str], suffix: str = "") -> pd.DataFrame:
     """Bring yfinance's wide frame into the long form of ``fetch_bars``.
 
     Args:
         frame: result of ``yfinance.download``: dates as the index, columns of two levels named ``Price``
             and ``Ticker`` in either order; a symbol without data is absent or all NaN.
-        symbols: the symbols asked for.
+        symbols: the symbols asked for, without the suffix.
+        suffix: ending of the frame's tickers that the symbols lack.
 
     Returns:
         Long table, as described in ``fetch_bars``.
 
     Raises:
-        MarketDataError: naming the symbols without data, or the first fault of the bars.
+        MarketDataError: naming the tickers without data, or the first fault of the bars.
     """
     # yfinance asks in capitals and answers so.
-    given = {symbol.upper(): symbol for symbol in symbols}
+    given = {f"{symbol}{suffix}".upper(): symbol for symbol in symbols}
     prices = pd.DataFrame({"ticker": []})
     if frame is not None and len(frame):
         rows = frame.rename_axis(index="date").stack("Ticker", future_stack=True).reset_index()
         prices = rows.rename(columns=str.lower).dropna(subset=PRICES, how="all")
-    absent = [symbol for ticker, symbol in given.items() if ticker not in set(prices["ticker"])]
+    absent = [f"{symbol}{suffix}" for ticker, symbol in given.items() if ticker not in set(prices["ticker"])]
     if absent:
         raise MarketDataError(f"{_SOURCE}: no data for {', '.join(absent)}")
     table = prices.assign(symbol=prices["ticker"].map(given))[["date", "symbol", *OHLCV]]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import pandas as pd
 import torch
 
-from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.bars import Bars
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.planted import planted_bars, random_walk_bars
-from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.market.validation import MarketDataError
 
-Market: TypeAlias = str | Path | pd.DataFrame | MarketTape
+if TYPE_CHECKING:
+    import pandas as pd
+
+Market: TypeAlias = "str | Path | pd.DataFrame | MarketTape"
 
 GENERATORS: dict[str, Callable[..., Bars]] = {
     "synthetic": synthetic_bars,
@@ -76,21 +75,10 @@ def load_market(
         named = {"symbols": list(symbols)} if symbols and market == "synthetic" else {}
         bars = GENERATORS[market](num_paths=num_paths, num_days=num_days, seed=seed, device=device, **named)
     else:
+        # The readers bring pandas, which a generator and a tape do without.
+        from vecenv.market.sources import read_bars, with_context
+
         bars = read_bars(market, symbols, start, end)
         if context_market is not None:
-            bars = _with_context(bars, context_market, context)
+            bars = with_context(bars, context_market, context)
     return MarketTape.from_bars(bars, features, context, tick_size).to(device)
-
-
-def _with_context(bars: Bars, source: str | Path, context: Sequence[str]) -> Bars:
-    """Add the closes of another file's only symbol as a series, aligned by date; NaN before its first."""
-    series = read_bars(source)
-    if len(series.symbols) != 1:
-        raise MarketDataError(
-            f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"
-        )
-    lacking = [name for name in context if name not in bars.context and name != "turbulence"]
-    # The last known value is carried, never a later one.
-    closes = pd.Series(series.ohlcv[0, :, 0, CLOSE].numpy(), index=series.dates).reindex(bars.dates, method="ffill")
-    values = torch.from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
-    return replace(bars, context=bars.context | dict.fromkeys(lacking, values))

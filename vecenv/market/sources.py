@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import Bars
+from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, MarketSource, load_table, source_name
 from vecenv.market.validation import (
     CONTEXT,
@@ -83,6 +85,34 @@ def read_bars(
             f"the data runs from {days.min()} to {days.max()}"
         )
     return _align(table[inside], name)
+
+
+def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
+    """Add the closes of another file's only symbol as series of the whole market, aligned by date.
+
+    A date without a bar carries the last close before it; dates before the first are NaN.
+
+    Args:
+        bars: T dates of P paths.
+        source: path of a file that ``read_bars`` reads.
+        names: names of the series; those that the bars have, and turbulence, are left as they are.
+
+    Returns:
+        The bars with further entries of ``Bars.context``. Shape of each: (P, T).
+
+    Raises:
+        MarketDataError: for a fault in the file, or more than one symbol in it.
+    """
+    series = read_bars(source)
+    if len(series.symbols) != 1:
+        raise MarketDataError(
+            f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"
+        )
+    lacking = [name for name in names if name not in bars.context and name != "turbulence"]
+    # The last known value is carried, never a later one.
+    closes = pd.Series(series.ohlcv[0, :, 0, CLOSE].numpy(), index=series.dates).reindex(bars.dates, method="ffill")
+    values = torch.from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
+    return replace(bars, context=bars.context | dict.fromkeys(lacking, values))
 
 
 def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
+
+if TYPE_CHECKING:
+    # The errors are needed everywhere, pandas only where there is a table to check.
+    import pandas as pd
 
 PRICES = ["open", "high", "low", "close"]
 OHLCV = [*PRICES, "volume"]
@@ -101,6 +105,8 @@ def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, so
     """
     if not bad.any():
         return
+    import pandas as pd
+
     row, count = table.iloc[int(np.argmax(bad))], int(bad.sum())
     date = row["date"]
     day = str(date.date()) if isinstance(date, pd.Timestamp) else str(date)
@@ -126,6 +132,8 @@ def local_dates(table: pd.DataFrame, source: str) -> tuple[np.ndarray, str | Non
     Raises:
         MarketDataError: for missing or unparsable dates, and for more than one UTC offset.
     """
+    import pandas as pd
+
     codes, unique = pd.factorize(table["date"])
     refuse_rows(table, codes < 0, "date", "the date is missing", source)
     if isinstance(unique, pd.DatetimeIndex):
@@ -161,6 +169,8 @@ def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray 
     Raises:
         MarketDataError: for text in a column of numbers or in a column of ``OHLCV``.
     """
+    import pandas as pd
+
     values = table[column]
     if pd.api.types.is_numeric_dtype(values.dtype):
         return values.to_numpy(dtype=np.float64, na_value=np.nan)
