@@ -147,19 +147,8 @@ class StockTrading(Scenario[StockState]):
 
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules and market, JSON-able."""
-        tape = self.tape
-        return super().metadata() | {
-            "config": {item.name: getattr(self.config, item.name) for item in fields(self.config)},
-            "market": {
-                "source": tape.source,
-                "fingerprint": tape.fingerprint(),
-                "symbols": list(tape.symbols),
-                "paths": tape.num_paths,
-                "first_day": str(tape.dates[tape.first_day]),
-                "last_day": str(tape.dates[-1]),
-                "tick_size": tape.tick_size,
-            },
-        }
+        config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
+        return super().metadata() | {"config": config, "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> StockState:
         """Draw path, start day and length, and open the account."""

@@ -236,7 +236,7 @@ def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
         low, high = spec.space.low.flatten(), spec.space.high.flatten()
         return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
     if isinstance(spec, MultiCategorical):
-        choices = spec.nvec
+        choices = spec.nvec.flatten()
     elif isinstance(spec, Categorical):
         choices = torch.tensor(spec.n, device=elapsed.device)
     else:

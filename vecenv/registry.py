@@ -67,5 +67,7 @@ def make(
         raise ValueError(f"unknown settings {unknown} of task {task!r}; it has {', '.join(known)}")
     settings = replace(settings, **overrides)
     options = {"features": settings.features, "context": settings.context} | dict(market_options or {})
+    if named := getattr(settings, "market_symbols", ()):
+        options.setdefault("symbols", named)
     tape = load_market(market, device=device, **options)
     return VecEnv(scenario_type(tape, settings), num_envs, seed, device, compile, params)

@@ -13,62 +13,24 @@ import pytest
 import stockstats
 import talib
 import torch
-from torch import Tensor
 
+from tests.market.random_bars import COLUMNS, DAYS, PATHS, SYMBOLS, compute, frames, listed_from_start, random_bars
 from vecenv.market.finrl_indicators import directional_index
 from vecenv.market.indicators import (
     FINRL_INDICATORS,
     INDICATORS,
-    TIER_INDICATORS,
     compute_indicators,
     warmup_of,
 )
+from vecenv.market.state_indicators import TIER_FEATURES
 
-PATHS, DAYS, SYMBOLS = 2, 700, 3
-COLUMNS = ["open", "high", "low", "close", "volume"]
 ALL = tuple(INDICATORS)
 SPANS = {
     "macd": 26, "macd_signal": 26 + 9 - 1, "macd_hist": 26 + 9 - 1, "rsi_30": 1 + 59, "dx_30": 1 + 59,
     "rsi_14": 1 + 27, "trend_10_30": 30, "regime_50_200": 200,
+    "macd_state": 1 + 26 + 9 - 1, "trend_state": 30, "regime_state": 200,
 }  # fmt: skip
-"""Bars that the exponential means span; a mean of changes needs one bar more."""
-
-
-def random_bars(seed: int, paths: int = PATHS, days: int = DAYS, symbols: int = SYMBOLS) -> Tensor:
-    """Random walks with opening gaps, bars without body and carried days, on a grid of exact fractions."""
-    generator = np.random.default_rng(seed)
-    shape = (paths, days, symbols)
-    close = 100.0 * np.exp(np.cumsum(generator.normal(0.0, 0.02, shape), axis=1))
-    close_before = np.concatenate([close[:, :1], close[:, :-1]], axis=1)
-    open_ = np.where(generator.random(shape) < 0.1, close, close_before * generator.normal(1.0, 0.008, shape))
-    shadow = generator.exponential(0.004, (2, *shape)) * (generator.random((2, *shape)) < 0.7)
-    high = np.maximum(open_, close) * (1.0 + shadow[0])
-    low = np.minimum(open_, close) * (1.0 - shadow[1])
-    prices = np.round(np.stack([open_, high, low, close], -1) * 64.0) / 64.0
-    volume = generator.integers(0, 10**6, shape).astype(float)
-    for path, day, symbol in np.argwhere(generator.random(shape) < 0.02):
-        if day > 0:
-            prices[path, day, symbol] = prices[path, day - 1, symbol, 3]
-            volume[path, day, symbol] = 0.0
-    return torch.from_numpy(np.concatenate([prices, volume[..., None]], -1))
-
-
-def listed_from_start(ohlcv: Tensor) -> Tensor:
-    return torch.zeros(ohlcv.shape[0], ohlcv.shape[2], dtype=torch.int64)
-
-
-def compute(ohlcv: Tensor, name: str) -> np.ndarray:
-    """One indicator of symbols that are listed from day 0. Shape: (P, T, K)."""
-    return compute_indicators(ohlcv, listed_from_start(ohlcv), [name])[..., 0].numpy()
-
-
-def frames(ohlcv: Tensor) -> list[tuple[int, int, pd.DataFrame]]:
-    """(path, symbol, bars) of each symbol of each path."""
-    return [
-        (path, symbol, pd.DataFrame(ohlcv[path, :, symbol].numpy(), columns=COLUMNS))
-        for path in range(ohlcv.shape[0])
-        for symbol in range(ohlcv.shape[2])
-    ]
+"""Bars that the exponential means span; a mean of changes or a change of the mean needs one bar more."""
 
 
 @pytest.mark.parametrize("name", FINRL_INDICATORS)
@@ -113,6 +75,7 @@ REFERENCES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
     "trend_10_30": lambda bars: ema_ratio(bars, 10, 30),
     "volatility_20": log_return_volatility,
     "momentum_10": lambda bars: talib.ROCP(bars.close, 10),
+    "daily_change": lambda bars: bars.close.pct_change(),
     "doji": lambda bars: talib.CDLDOJI(*prices(bars)) != 0,
     "hammer": lambda bars: talib.CDLHAMMER(*prices(bars)) != 0,
     "shooting_star": lambda bars: talib.CDLSHOOTINGSTAR(*prices(bars)) != 0,
@@ -227,6 +190,8 @@ FLAT_VALUES = {
     "bollinger_position": 0.5, "volume_ratio_20": 1.0, "trend_10_30": 0.0, "volatility_20": 0.0,
     "momentum_10": 0.0, "doji": 1.0, "hammer": 0.0, "shooting_star": 0.0, "bullish_engulfing": 0.0,
     "bearish_engulfing": 0.0, "gap": 0.0, "range_expansion_20": 1.0, "regime_50_200": 0.0,
+    "daily_change": 0.0, "macd_state": -1.0, "trend_state": 0.0, "bollinger_zone": 1.0, "volatility_level": 0.0,
+    "regime_state": 0.0, "candle": 1.0, "gap_state": 0.0, "range_state": 0.0,
 }  # fmt: skip
 
 
@@ -255,9 +220,11 @@ def test_history_shorter_than_every_window() -> None:
 
 
 def test_sets() -> None:
-    assert set(FINRL_INDICATORS) | set(TIER_INDICATORS) == set(ALL)
+    assert set(FINRL_INDICATORS) | set(TIER_FEATURES) <= set(ALL)
+    assert len(set(FINRL_INDICATORS)) == 8
+    assert len(set(TIER_FEATURES)) == 12
     assert warmup_of(FINRL_INDICATORS) == 59
-    assert warmup_of(TIER_INDICATORS) == 199
+    assert warmup_of(TIER_FEATURES) == 199
     assert warmup_of(()) == 0
 
 

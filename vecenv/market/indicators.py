@@ -11,7 +11,6 @@ average over N): the bars that a longer history would add weigh less than e⁻²
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
 from vecenv.market.candlesticks import bearish_engulfing, bullish_engulfing, doji, hammer, shooting_star
 from vecenv.market.finrl_indicators import (
     bollinger_band,
@@ -29,9 +27,27 @@ from vecenv.market.finrl_indicators import (
     macd,
     relative_strength_index,
 )
-from vecenv.market.rolling import lagged, ratio, rolling_mean, rolling_mean_std, span_mean
-
-TRADING_DAYS_PER_YEAR = 252
+from vecenv.market.number_indicators import (
+    bollinger_position,
+    exponential_trend,
+    macd_histogram,
+    macd_signal,
+    momentum,
+    opening_gap,
+    range_expansion,
+    volatility,
+    volume_ratio,
+)
+from vecenv.market.state_indicators import (
+    bollinger_zone,
+    candle,
+    gap_state,
+    macd_state,
+    range_state,
+    regime_state,
+    trend_state,
+    volatility_level,
+)
 
 
 @dataclass(frozen=True)
@@ -47,64 +63,6 @@ class Indicator:
     warmup: int
 
 
-def macd_signal(ohlcv: Tensor) -> Tensor:
-    """Signal line of the MACD, in price units: EMA(9) of the MACD line (Appel, 1979)."""
-    return span_mean(macd(ohlcv), 9)
-
-
-def macd_histogram(ohlcv: Tensor) -> Tensor:
-    """MACD line minus its signal line, in price units (Aspray, 1986)."""
-    line = macd(ohlcv)
-    return line - span_mean(line, 9)
-
-
-def bollinger_position(ohlcv: Tensor, window: int) -> Tensor:
-    """Bollinger's %b: 0 at the lower band, 1 at the upper (Bollinger, 2001).
-
-    The bands lie two population standard deviations from the mean. A flat window gives 0.5.
-    """
-    close = ohlcv[..., CLOSE]
-    mean, std = rolling_mean_std(close, window, correction=0)
-    return 0.5 + ratio(close - mean, 4.0 * std, 0.0)
-
-
-def volume_ratio(ohlcv: Tensor, window: int) -> Tensor:
-    """Volume over its mean of the last ``window`` days, today included; 1 where nothing was traded."""
-    volume = ohlcv[..., VOLUME]
-    return ratio(volume, rolling_mean(volume, window), 1.0)
-
-
-def range_expansion(ohlcv: Tensor, window: int) -> Tensor:
-    """High minus low over its mean of the last ``window`` days, today included; 1 where nothing moved."""
-    day_range = ohlcv[..., HIGH] - ohlcv[..., LOW]
-    return ratio(day_range, rolling_mean(day_range, window), 1.0)
-
-
-def exponential_trend(ohlcv: Tensor, fast: int, slow: int) -> Tensor:
-    """EMA(fast) / EMA(slow) - 1 of the close: positive in a rising market, 0 in a flat one."""
-    close = ohlcv[..., CLOSE]
-    return span_mean(close, fast) / span_mean(close, slow) - 1.0
-
-
-def volatility(ohlcv: Tensor, window: int) -> Tensor:
-    """Annualised sample standard deviation of the last ``window`` daily log returns (252 days a year)."""
-    log_close = ohlcv[..., CLOSE].log()
-    log_returns = log_close - lagged(log_close, 1)
-    _, std = rolling_mean_std(log_returns, window)
-    return std * math.sqrt(TRADING_DAYS_PER_YEAR)
-
-
-def momentum(ohlcv: Tensor, window: int) -> Tensor:
-    """Return of the close over ``window`` days (TA-Lib's ``ROCP``)."""
-    close = ohlcv[..., CLOSE]
-    return close / lagged(close, window) - 1.0
-
-
-def opening_gap(ohlcv: Tensor) -> Tensor:
-    """Return from the close before to the open."""
-    return ohlcv[..., OPEN] / lagged(ohlcv[..., CLOSE], 1) - 1.0
-
-
 INDICATORS: dict[str, Indicator] = {
     "macd": Indicator(macd, 25),
     "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19),
@@ -114,6 +72,7 @@ INDICATORS: dict[str, Indicator] = {
     "dx_30": Indicator(partial(directional_index, window=30), 59),
     "close_30_sma": Indicator(partial(close_mean, window=30), 29),
     "close_60_sma": Indicator(partial(close_mean, window=60), 59),
+    "daily_change": Indicator(partial(momentum, window=1), 1),
     "rsi_14": Indicator(partial(relative_strength_index, window=14), 27),
     "macd_signal": Indicator(macd_signal, 33),
     "macd_hist": Indicator(macd_histogram, 33),
@@ -130,6 +89,14 @@ INDICATORS: dict[str, Indicator] = {
     "gap": Indicator(opening_gap, 1),
     "range_expansion_20": Indicator(partial(range_expansion, window=20), 19),
     "regime_50_200": Indicator(partial(exponential_trend, fast=50, slow=200), 199),
+    "macd_state": Indicator(macd_state, 34),
+    "trend_state": Indicator(trend_state, 29),
+    "bollinger_zone": Indicator(bollinger_zone, 19),
+    "volatility_level": Indicator(volatility_level, 20),
+    "regime_state": Indicator(regime_state, 199),
+    "candle": Indicator(candle, 10),
+    "gap_state": Indicator(gap_state, 1),
+    "range_state": Indicator(range_state, 19),
 }
 """All indicators by feature name."""
 
@@ -144,31 +111,6 @@ FINRL_INDICATORS = (
     "close_60_sma",
 )
 """FinRL's eight, in its order."""
-
-TIER_INDICATORS = (
-    "rsi_14",
-    "macd",
-    "macd_signal",
-    "macd_hist",
-    "bollinger_position",
-    "volume_ratio_20",
-    "trend_10_30",
-    "volatility_20",
-    "momentum_10",
-    "doji",
-    "hammer",
-    "shooting_star",
-    "bullish_engulfing",
-    "bearish_engulfing",
-    "gap",
-    "range_expansion_20",
-    "regime_50_200",
-)
-"""Features of the eleven indicators of the trading tiers.
-
-RSI, MACD (three), Bollinger, volume ratio, trend, volatility, momentum, candlesticks (five), gap, range
-expansion, regime.
-"""
 
 
 def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Tensor:

@@ -67,12 +67,10 @@ def load_market(
         return market.to(device)
     if isinstance(market, str) and market in GENERATORS:
         fixed: dict[str, object] = {"start": start, "end": end, "context_market": context_market}
-        if market != "synthetic":
-            fixed["symbols"] = symbols
         unused = [name for name, value in fixed.items() if value is not None]
         if unused:
             raise ValueError(f"the generator {market!r} takes no {', '.join(unused)}")
-        named = {"symbols": list(symbols)} if symbols and market == "synthetic" else {}
+        named = {"symbols": list(symbols)} if symbols else {}
         bars = GENERATORS[market](num_paths=num_paths, num_days=num_days, seed=seed, device=device, **named)
     else:
         # The readers bring pandas, which a generator and a tape do without.

@@ -24,6 +24,7 @@ most c. The bars open at the close before, so filling at the next open pays the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -50,7 +51,7 @@ class _Stream(IntEnum):
 def planted_bars(
     num_paths: int = 64,
     num_days: int = 500,
-    num_symbols: int = 1,
+    symbols: int | Sequence[str] = 1,
     seed: int = 0,
     device: torch.device | str = "cpu",
     strength: float = 0.01,
@@ -62,7 +63,7 @@ def planted_bars(
     Args:
         num_paths: independent histories P; path p is the same whatever their number.
         num_days: business days T.
-        num_symbols: symbols K, with independent signals.
+        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); they are independent, signals and all.
         seed: integer in [0, 2^64).
         device: where the tensors are made.
         strength: mean of the next simple return where the signal is +1; 0 makes the signal worthless.
@@ -82,13 +83,13 @@ def planted_bars(
             f"and strength + {LARGEST_NORMAL:g} volatility below 1"
         )
     _check_probability(flip)
-    names, dates = symbol_names(num_symbols), business_days(num_days)
+    names, dates = symbol_names(symbols), business_days(num_days)
     prices, signals = [], []
-    for paths in path_blocks(num_paths, num_days * num_symbols, device):
-        draw = open_uniform(_words(_Stream.SIGNAL, seed, paths, num_days, num_symbols)[0])
+    for paths in path_blocks(num_paths, num_days * len(names), device):
+        draw = open_uniform(_words(_Stream.SIGNAL, seed, paths, num_days, len(names))[0])
         changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
         signal = (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
-        words = _words(_Stream.BAR, seed, paths, num_days, num_symbols)
+        words = _words(_Stream.BAR, seed, paths, num_days, len(names))
         change = volatility * _noise(words)
         change[:, 1:] += strength * signal[:, :-1]
         prices.append(_ohlcv(torch.log1p(change), volatility, words))
@@ -150,7 +151,7 @@ def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, fl
 def random_walk_bars(
     num_paths: int = 64,
     num_days: int = 500,
-    num_symbols: int = 1,
+    symbols: int | Sequence[str] = 1,
     seed: int = 0,
     device: torch.device | str = "cpu",
     volatility: float = 0.01,
@@ -160,7 +161,7 @@ def random_walk_bars(
     Args:
         num_paths: independent histories P; path p is the same whatever their number.
         num_days: business days T.
-        num_symbols: independent symbols K.
+        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); they are independent.
         seed: integer in [0, 2^64).
         device: where the tensors are made.
         volatility: standard deviation of the log-return per day.
@@ -173,10 +174,10 @@ def random_walk_bars(
     """
     if not volatility >= 0:
         raise ValueError(f"volatility must be at least 0, got {volatility}")
-    names, dates = symbol_names(num_symbols), business_days(num_days)
+    names, dates = symbol_names(symbols), business_days(num_days)
     prices = []
-    for paths in path_blocks(num_paths, num_days * num_symbols, device):
-        words = _words(_Stream.BAR, seed, paths, num_days, num_symbols)
+    for paths in path_blocks(num_paths, num_days * len(names), device):
+        words = _words(_Stream.BAR, seed, paths, num_days, len(names))
         prices.append(_ohlcv(volatility * _noise(words) - volatility**2 / 2, volatility, words))
     return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -196,6 +197,37 @@ class MarketTape:
         tensors = ("ohlcv", "tradable", "features")
         parts = {name: getattr(self, name).index_select(2, index) for name in tensors}
         return replace(self, symbols=tuple(symbols), **parts)
+
+    def symbols_as_paths(self) -> MarketTape:
+        """Return a tape of one symbol on which every symbol of every path is a path of its own.
+
+        Path p of the result is symbol p % K of path p // K.
+        """
+
+        def moved(tensor: Tensor) -> Tensor:
+            """(P, T, K, ...) to (P K, T, 1, ...)."""
+            return tensor.movedim(2, 1).flatten(0, 1).unsqueeze(2).contiguous()
+
+        return replace(
+            self,
+            symbols=("*",),
+            ohlcv=moved(self.ohlcv),
+            tradable=moved(self.tradable),
+            features=moved(self.features),
+            context=self.context.repeat_interleave(self.num_symbols, 0),
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what names the market in results, JSON-able."""
+        return {
+            "source": self.source,
+            "fingerprint": self.fingerprint(),
+            "symbols": list(self.symbols),
+            "paths": self.num_paths,
+            "first_day": str(self.dates[self.first_day]),
+            "last_day": str(self.dates[-1]),
+            "tick_size": self.tick_size,
+        }
 
     def fingerprint(self) -> str:
         """Hash of everything an agent can see or trade, to name a market in results. SHA-256, 16 hex digits."""

@@ -1,0 +1,584 @@
+"""Five trading tiers for agents that read numbers or text.
+
+`tiers.md` beside this file is the specification of the account, the reward and the observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+from torchrl.data import Bounded, MultiCategorical, TensorSpec
+
+from tasks.tier_grading import episode_record, holding_share, purchases_a_day, references
+from tasks.tiers_config import TierConfig, tier_config
+from vecenv.kernels.graders import GRADERS, grade_function
+from vecenv.kernels.money import Money
+from vecenv.kernels.order_list import (
+    CAPACITY_STEPS,
+    MAX_SHARES,
+    Execution,
+    Limits,
+    OrderList,
+    Positions,
+    Quotes,
+    capacity,
+    decode_orders,
+    execute_orders,
+)
+from vecenv.kernels.order_spaces import FRACTION_BINS, choice_mask, choices_to_orders, weights_to_orders
+from vecenv.kernels.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked
+from vecenv.market.bars import CLOSE
+from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.tape import MarketTape
+from vecenv.random import EpisodeKey, random_bits
+from vecenv.scenario import Scenario
+
+Tensors = Mapping[str, Tensor]
+
+ACCOUNT = (
+    *("day", "days", "start_value", "total_return", "cash", "exposure", "drawdown", "losing_sells"),
+    *("gate_closed", "declining", "mean_change"),
+    *("max_position", "max_exposure", "max_trades", "commission", "slippage"),
+)
+"""Numbers of the account in the observation, in their order."""
+
+PRICE_SCALE, VALUE_SCALE, TRADES_SCALE = 2.0**-10, 2.0**-20, 0.01
+RSI = TIER_FEATURES.index("rsi_14")
+GATE_SHARE, GATE_CHANGE = 0.7, -0.005
+"""Share of declining symbols above which, and mean change below which, the gate closes."""
+
+LOSS = 0.05
+RSI_BUY, RSI_SELL = 25.0, 75.0
+"""Relative strength below which not buying, and above which not selling, is a missed opportunity."""
+
+
+class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]
+    """One account; K symbols, M orders a day, C components of the reward. Money is in whole ticks, float64.
+
+    Attributes:
+        cash: Shape: ().
+        holdings: whole shares. Shape: (K,), float32.
+        average_price: of the positions. Shape: (K,).
+        days_held: nights since each position was opened. Shape: (K,), float32.
+        losing_sells: losing sells in a row. Shape: (), float32.
+        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
+        peak_value: highest portfolio value so far. Shape: ().
+        start_value: portfolio value at the start. Shape: ().
+        path: path of the market. Shape: (), int64.
+        day: day whose close the agent has seen. Shape: (), int64.
+        start_day: first day of the episode. Shape: (), int64.
+        end_day: day on which the episode is truncated. Shape: (), int64.
+        rule: row of the rules' table. Shape: (), int64.
+        traded: value bought and sold in the last step. Shape: ().
+        costs: commissions and slippage of the last step. Shape: ().
+        fills: shares bought in the last step, negative where sold, by order. Shape: (M,), float32.
+        components: of the last step's reward. Shape: (C,).
+        totals: components summed over the episode. Shape: (C,).
+        num_trades: executed orders of the episode. Shape: (), float32.
+        traded_total: value bought and sold in the episode. Shape: ().
+        max_drawdown: largest loss from an earlier peak, at the closes. Shape: (), float64.
+        return_sums: sums of the daily returns and of their squares. Shape: (2,), float64.
+        exposure_sum: sum over the days of the positions' share of the portfolio value. Shape: (), float64.
+        gate_days: closed days, and those of them without a BUY. Shape: (2,), float32.
+    """
+
+    cash: Tensor
+    holdings: Tensor
+    average_price: Tensor
+    days_held: Tensor
+    losing_sells: Tensor
+    portfolio_value: Tensor
+    peak_value: Tensor
+    start_value: Tensor
+    path: Tensor
+    day: Tensor
+    start_day: Tensor
+    end_day: Tensor
+    rule: Tensor
+    traded: Tensor
+    costs: Tensor
+    fills: Tensor
+    components: Tensor
+    totals: Tensor
+    num_trades: Tensor
+    traded_total: Tensor
+    max_drawdown: Tensor
+    return_sums: Tensor
+    exposure_sum: Tensor
+    gate_days: Tensor
+
+
+class TierTrading(Scenario[TierState]):
+    """Scenario of the trading tiers on a `MarketTape`.
+
+    Args:
+        tape: a market with `TIER_FEATURES` that holds the tier's symbols.
+        config: the rules, and what all tiers of a mixed batch share: spaces, reward and grader.
+        tiers: rules of the tiers of a mixed batch, whose symbols are among those of ``config``; parameter ``rule``
+            says which of them the next episode of a sub-environment follows.
+
+    Raises:
+        ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
+    """
+
+    name = "tiers"
+    version = "1"
+    config_type: Callable[[], TierConfig] = TierConfig
+
+    def __init__(
+        self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
+    ) -> None:
+        config = config or type(self).config_type()
+        self.config, self.tiers = config, tuple(tiers or (config,))
+        self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)
+        if self.tape.feature_names != config.features:
+            raise ValueError(f"{tape.source}: the tiers need the features {', '.join(config.features)}")
+        lacking = [name for name in config.context if name not in self.tape.context_names]
+        if lacking:
+            raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
+        self.money = Money(whole_shares=True, dtype=torch.float64)
+        self.precision = torch.float32 if config.dtype == "float32" else torch.float64
+        self.longest = max(tier.days for tier in self.tiers)
+        self.market = self._market_tensors()
+        self.params = self._parameter_tensors()
+        self.action_spec = self._action_spec()
+        if float(component_weights(config.reward, config.reward_weights)[-1]) != 0.0:
+            self.market |= self.references
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a batch may hold several tiers."""
+        return len(self.tiers) > 1
+
+    def _market_tensors(self) -> dict[str, Tensor]:
+        """Flatten (path, day) to one row index; what an agent sees of a day is one contiguous row."""
+        tape = self.tape
+        flat = tape.num_paths * tape.num_days
+        close = tape.price_ticks(CLOSE)
+        price = close * (tape.tick_size * PRICE_SCALE)
+        shown = torch.cat([torch.stack([price, tape.tradable.float()], dim=-1), tape.features], dim=-1)
+        columns = [tape.context_names.index(name) for name in self.config.context]
+        first = self._first_days()
+        return {
+            "close": close.reshape(flat, -1).contiguous(),
+            "shown": shown.reshape(flat, -1).contiguous(),
+            "breadth": market_breadth(close).reshape(flat, 3).float(),
+            "context": tape.context[..., columns].reshape(flat, -1).contiguous(),
+            "first_day": first,
+            # With a random symbol, those that are listed too short are never drawn.
+            "long_paths": (first + self.longest < tape.num_days).nonzero().squeeze(-1),
+        }
+
+    def _first_days(self) -> Tensor:
+        """Return the first day of each path on which every symbol has been tradable. Shape: (P,), int64."""
+        tradable, tape = self.tape.tradable, self.tape
+        first = torch.where(tradable.any(1), tradable.to(torch.int8).argmax(1), tape.num_days).max(-1).values
+        short = first + self.longest >= tape.num_days
+        if bool(short.all() if self.config.random_symbol else short.any()):
+            raise ValueError(
+                f"{tape.source}: {tape.num_days} days are fewer than the {int(first.max())} days until every symbol "
+                f"trades plus an episode of {self.longest} days and the day after it"
+            )
+        return first
+
+    def _parameter_tensors(self) -> dict[str, Tensor]:
+        """Return the table of rules, one row per tier, and the weights of the reward."""
+        device, tiers = self.tape.device, self.tiers
+        params = {
+            name: torch.tensor([float(getattr(tier, name)) for tier in tiers], dtype=torch.float64, device=device)
+            for name in _RULES
+        }
+        own = [1 if tier.random_symbol else len(tier.symbols) for tier in tiers]
+        shares = [holding_share(tier, count) for tier, count in zip(tiers, own, strict=True)]
+        params["holding_share"] = torch.tensor(shares, dtype=torch.float64, device=device)
+        params["purchases"] = torch.tensor([purchases_a_day(tier) for tier in tiers], device=device)
+        single = params["slippage"].to(torch.float32)
+        below = torch.nextafter(single, torch.zeros_like(single))
+        params["slippage"] = torch.where(single.double() > params["slippage"], below, single).double()
+        if self.mixed:
+            owned = [[symbol in tier.symbols for symbol in self.tape.symbols] for tier in tiers]
+            params["owned"] = torch.tensor(owned, device=device)
+        weights = component_weights(self.config.reward, self.config.reward_weights)
+        return params | {
+            "weights": weights.to(device),
+            "rule": torch.zeros((), dtype=torch.int64, device=device),
+        }
+
+    def _action_spec(self) -> TensorSpec:
+        config, num_symbols, device = self.config, self.tape.num_symbols, self.tape.device
+        if config.action == "weights":
+            return Bounded(0.0, 1.0, (num_symbols,), dtype=torch.float32, device=device)
+        if config.action == "discrete":
+            choices = [[1 + 2 * num_symbols, FRACTION_BINS]] * config.max_orders
+            return MultiCategorical(torch.tensor(choices, device=device), dtype=torch.int64, device=device)
+        # Random kinds and symbols are whole numbers only by chance: see the random agents for valid ones.
+        high = torch.tensor([2.0, max(1.0, num_symbols - 1.0), 1.0], device=device).expand(config.max_orders, 3)
+        return Bounded(torch.zeros_like(high), high, dtype=torch.float32, device=device)
+
+    def metadata(self) -> dict[str, Any]:
+        """Task, version, rules and market, JSON-able."""
+        return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata()}
+
+    def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
+        """Return a number of the rules that the episode follows. Shape: ()."""
+        return params[name][state.rule] if self.mixed else params[name][0]
+
+    def owned(self, state: TierState, params: Tensors) -> Tensor | None:
+        """Return which symbols are the tier's, None where all are. Shape: (K,), bool."""
+        return params["owned"][state.rule] if self.mixed else None
+
+    def row(self, state: TierState) -> Tensor:
+        """Return the row of the market's tensors. Shape: (), int64."""
+        # A row that has ended is stepped like the others and not used; it must not run off the tape.
+        return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+
+    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
+        """Draw path and start day, and open the account."""
+        tape, num_symbols = self.tape, self.tape.num_symbols
+        day_bits, path_bits, _, _ = random_bits(key, 0)
+        rule = params["rule"]
+        table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
+        days = table("days").to(torch.int64)
+        if self.config.random_symbol:
+            path = market["long_paths"][(path_bits * len(market["long_paths"])) >> 32]
+        else:
+            path = (path_bits * tape.num_paths) >> 32
+        first = market["first_day"][path]
+        starts = tape.num_days - 1 - days - first + 1
+        day = first + ((day_bits * starts) >> 32)
+        cash = torch.floor(table("initial_cash") / tape.tick_size)
+        zero, zeros = torch.zeros_like(cash), torch.zeros_like(cash).expand(num_symbols)
+        none = zero.to(torch.float32)
+        components = none.to(self.precision).expand(len(COMPONENTS))
+        return TierState(
+            cash=cash,
+            holdings=zeros.to(torch.float32),
+            average_price=zeros.to(self.precision),
+            days_held=zeros.to(torch.float32),
+            losing_sells=none,
+            portfolio_value=cash,
+            peak_value=cash,
+            start_value=cash,
+            path=path,
+            day=day,
+            start_day=day,
+            end_day=day + days,
+            rule=rule,
+            traded=zero,
+            costs=zero,
+            fills=none.expand(self.config.max_orders),
+            components=components,
+            totals=components,
+            num_trades=none,
+            traded_total=zero,
+            max_drawdown=zero,
+            return_sums=zero.expand(2),
+            exposure_sum=zero,
+            gate_days=none.expand(2),
+            batch_size=[],
+        )
+
+    def orders(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> Tensor:
+        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32."""
+        if self.config.action == "orders":
+            return action
+        if self.config.action == "discrete":
+            return choices_to_orders(action, self.tape.num_symbols)
+        weight, cash_share = self._weights(state, market["close"][self.row(state)])
+        return weights_to_orders(action, weight, cash_share, self.config.max_orders)
+
+    def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share of the portfolio value in each symbol and in cash. Shapes: (K,), (), float32."""
+        value = state.portfolio_value.to(torch.float32)
+        return state.holdings * close / value, (state.cash / state.portfolio_value).to(torch.float32)
+
+    def step(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> TierState:
+        """Serve the orders of one day and value the account at the next close."""
+        row = self.row(state)
+        owned = self.owned(state, params)
+        orders = decode_orders(self.orders(state, action, params, market), self.tape.num_symbols, owned)
+        limits = self._limits(state, row, params, market)
+        width = 2 + len(self.config.features)
+        quotes = Quotes(
+            close=lambda symbol: market["close"][row, symbol],
+            rsi=lambda symbol: market["shown"][row, symbol * width + 2 + RSI],
+            tradable=lambda symbol: market["shown"][row, symbol * width + 1],
+        )
+        before = Positions(
+            state.cash, state.holdings, state.average_price, state.days_held, state.losing_sells
+        )
+        value = state.portfolio_value
+        done = execute_orders(self.money, orders, before, value - state.cash, quotes, limits)
+        after = done.positions
+        days_held = torch.where(after.holdings > 0, after.days_held + 1.0, 0.0)
+        next_value = after.cash + self.money.total(after.holdings.double(), market["close"][row + 1].double())
+        peak = torch.maximum(state.peak_value, next_value)
+        profit = (next_value - value) / value
+        components = stacked(
+            {
+                "profit": profit,
+                **self._hold_components(state, orders, done, limits, row, market, owned),
+                **done.counts,
+                "long_holding": (days_held > LONG_HOLDING_DAYS).to(torch.float32).sum(-1),
+                "within_limits": (done.exposure > 0) & (done.exposure <= limits.exposure_value),
+                "invalid": ~orders.valid,
+                "valid": orders.valid,
+                "counterfactual": self._counterfactual(done, orders, row, market),
+            },
+            self.precision,
+        )
+        closed = limits.closed.to(torch.float32)
+        respected = torch.where((orders.buys & (orders.steps > 0)).any(-1), 0.0, closed)
+        return TierState(
+            cash=after.cash,
+            holdings=after.holdings,
+            average_price=after.average_price,
+            days_held=days_held,
+            losing_sells=after.losing_sells,
+            portfolio_value=next_value,
+            peak_value=peak,
+            start_value=state.start_value,
+            path=state.path,
+            day=state.day + 1,
+            start_day=state.start_day,
+            end_day=state.end_day,
+            rule=state.rule,
+            traded=done.traded,
+            costs=done.costs,
+            fills=done.fills,
+            components=components,
+            totals=state.totals + components,
+            num_trades=state.num_trades + done.num_trades,
+            traded_total=state.traded_total + done.traded,
+            max_drawdown=torch.maximum(state.max_drawdown, 1.0 - next_value / peak),
+            return_sums=state.return_sums + torch.stack([profit, profit * profit]),
+            exposure_sum=state.exposure_sum + done.exposure / value,
+            gate_days=state.gate_days + torch.stack([closed, respected]),
+            batch_size=[],
+        )
+
+    def _limits(self, state: TierState, row: Tensor, params: Tensors, market: Tensors) -> Limits:
+        number = partial(self.rule, state=state, params=params)
+        value = state.portfolio_value
+        return Limits(
+            commission=number("commission"),
+            slippage=number("slippage"),
+            closed=(number("gate") > 0) & (market["breadth"][row, 0] > 0),
+            capacity=capacity(value, state.peak_value),
+            max_trades=number("max_trades"),
+            position_value=torch.floor(number("max_position") * value),
+            exposure_value=torch.floor(number("max_exposure") * value),
+        )
+
+    def _hold_components(
+        self,
+        state: TierState,
+        orders: OrderList,
+        done: Execution,
+        limits: Limits,
+        row: Tensor,
+        market: Tensors,
+        owned: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """Return what a day without an executed order is counted for."""
+        close = market["close"][row]
+        shown = market["shown"][row].reshape(self.tape.num_symbols, -1)
+        tradable, rsi = shown[:, 1] > 0, shown[:, 2 + RSI]
+        if owned is not None:
+            tradable = tradable & owned
+        held = state.holdings > 0
+        idle = done.num_trades == 0
+        floor = (1.0 - LOSS) * state.average_price
+        losing = (held & (close.to(self.precision) < floor)).any(-1)
+        price = close.double()
+        slip = torch.ceil(close * limits.slippage.to(torch.float32)).double()
+        payable = (price + slip) * (1.0 + limits.commission) <= state.cash * limits.capacity / CAPACITY_STEPS
+        room = (state.holdings.double() + 1.0) * price <= limits.position_value
+        fits = state.portfolio_value - state.cash + price <= limits.exposure_value
+        buyable = tradable & payable & room & fits & ~limits.closed & (state.holdings < MAX_SHARES)
+        missed = ((buyable & (rsi < RSI_BUY)) | (held & (rsi > RSI_SELL))).any(-1)
+        loss, missed = idle & losing, idle & missed & ~losing
+        passive = orders.valid & ~(orders.buys | orders.sells).any(-1)
+        return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
+
+    def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, market: Tensors) -> Tensor:
+        """Return the sum of the next changes of what was bought less those of what was sold. Shape: ()."""
+        now = market["close"][row, orders.symbols].to(self.precision)
+        later = market["close"][row + 1, orders.symbols].to(self.precision)
+        return (torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0)).sum(-1)
+
+    def observation(self, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+        """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
+        number = partial(self.rule, state=state, params=params)
+        row = state.path * self.tape.num_days + state.day
+        value = state.portfolio_value
+        breadth = market["breadth"][row]
+        currency = self.tape.tick_size
+        account = torch.stack(
+            [
+                (state.day - state.start_day).double(),
+                number("days"),
+                state.start_value * (currency * VALUE_SCALE),
+                value / state.start_value - 1.0,
+                state.cash / value,
+                (value - state.cash) / value,
+                1.0 - value / state.peak_value,
+                state.losing_sells.double(),
+                *breadth.double().unbind(-1),
+                number("max_position"),
+                number("max_exposure"),
+                number("max_trades") * TRADES_SCALE,
+                number("commission"),
+                number("slippage"),
+            ],
+            dim=-1,
+        ).to(torch.float32)
+        close = market["close"][row]
+        weight = state.holdings * close / value.to(torch.float32)
+        average = state.average_price.to(torch.float32)
+        gain = torch.where(state.holdings > 0, close / average.clamp(min=1e-9) - 1.0, 0.0)
+        shown = market["shown"][row]
+        owned = self.owned(state, params)
+        if owned is not None:
+            mask = owned.to(torch.float32).repeat_interleave(2 + len(self.config.features))
+            shown = shown * mask
+        series = (market["context"][row],) if self.config.context else ()
+        return account, *series, shown, weight, gain, state.days_held
+
+    def action_mask(self, observation: Tensor) -> Tensor | None:
+        """Return which choices of a discrete action can do anything, from what the agent sees.
+
+        Args:
+            observation: Shape: (B, D).
+
+        Returns:
+            Laid out as the components' logits, shape (B, sum of the choices), bool; None for other spaces.
+        """
+        if self.config.action != "discrete":
+            return None
+        num_symbols = self.tape.num_symbols
+        start = len(ACCOUNT) + len(self.config.context)
+        width = 2 + len(self.config.features)
+        shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))
+        weight = observation[:, start + num_symbols * width :][:, :num_symbols]
+        number = {name: observation[:, index : index + 1] for index, name in enumerate(ACCOUNT)}
+        value = number["start_value"] * (1.0 + number["total_return"])
+        cash = number["cash"] * value * (PRICE_SCALE / VALUE_SCALE)
+        unit_cost = 1.0 + number["commission"] + number["slippage"]
+        return choice_mask(shown[..., 1], shown[..., 0], weight, cash, unit_cost, self.config.max_orders)
+
+    def reward(
+        self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, market: Tensors
+    ) -> Tensor:
+        """Return the weighted sum of the components, the grade on the last day among them."""
+        weights = params["weights"].to(self.precision)
+        reward = (next_state.components * weights).sum(-1)
+        if "oracle_return" in market:
+            ended = self.truncated(next_state, params, market)
+            grade = self.grade(next_state, params, market).to(self.precision)
+            reward = reward + torch.where(ended, weights[-1] * grade, 0.0)
+        return reward
+
+    def terminated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the account is worthless."""
+        return state.portfolio_value <= 0
+
+    def truncated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the tier's days are over."""
+        return state.day >= state.end_day
+
+    @cached_property
+    def references(self) -> dict[str, Tensor]:
+        """What episodes are graded against; computed at the first grade, as training may need none."""
+        return references(self)
+
+    def grade(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Return the outcome of the episode so far under the configured grader. Shape: (), float32."""
+        return self.grades(state, params, market)[self.config.grader]
+
+    def grades(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+        """Return the outcome under every grader. Shape of each: (), float32."""
+        # In a compiled step the references are among the market's tensors.
+        reference = market if "oracle_return" in market else self.references
+        record = episode_record(self, state, params, market, reference)
+        grades = {
+            name: torch.stack([grade_function(name, tier.seed_grader)(record) for tier in self.tiers])
+            for name in GRADERS
+        }
+        return {name: by_tier[state.rule].to(torch.float32) for name, by_tier in grades.items()}
+
+    def info(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+        """Return money in currency, components of the last reward and sums of the episode."""
+        names = ("cash", "portfolio_value", "start_value", "traded", "costs")
+        amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
+        components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
+        invalid = state.totals[COMPONENTS.index("invalid")]
+        return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}
+
+
+def market_breadth(close: Tensor) -> Tensor:
+    """Return the gate of each day, the share of symbols that closed lower, and the mean change.
+
+    Args:
+        close: ticks, 0 before the listing. Shape: (P, T, K).
+
+    Returns:
+        Gate 1 where closed, else 0. Shape: (P, T, 3), float64.
+    """
+    today, before = close[:, 1:].double(), close[:, :-1].double()
+    listed = before > 0
+    count = listed.sum(-1).clamp(min=1).double()
+    change = torch.where(listed, today / torch.where(listed, before, 1.0) - 1.0, 0.0)
+    declining = (listed & (today < before)).sum(-1) / count
+    mean_change = change.sum(-1) / count
+    closed = (declining > GATE_SHARE) | (mean_change < GATE_CHANGE)
+    breadth = torch.stack([closed.double(), declining, mean_change], dim=-1)
+    return torch.cat([torch.zeros_like(breadth[:, :1]), breadth], dim=1)
+
+
+_RULES = (
+    *("days", "initial_cash", "commission", "slippage"),
+    *("max_trades", "max_position", "max_exposure", "gate"),
+)
+"""Numbers of the rules' table."""
+
+
+class SingleStock(TierTrading):
+    """One symbol, no costs."""
+
+    name = "single_stock"
+    config_type = partial(tier_config, "single_stock")
+
+
+class SingleStockCosts(TierTrading):
+    """One symbol, with costs."""
+
+    name = "single_stock_costs"
+    config_type = partial(tier_config, "single_stock_costs")
+
+
+class MultiStock3(TierTrading):
+    """Three symbols within limits."""
+
+    name = "multi_stock_3"
+    config_type = partial(tier_config, "multi_stock_3")
+
+
+class Portfolio(TierTrading):
+    """Ten symbols within narrow limits."""
+
+    name = "portfolio"
+    config_type = partial(tier_config, "portfolio")
+
+
+class FullAutonomous(TierTrading):
+    """Twenty-five symbols, few trades a day, and a gate on falling days."""
+
+    name = "full_autonomous"
+    config_type = partial(tier_config, "full_autonomous")

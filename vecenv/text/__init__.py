@@ -1,0 +1,1 @@
+"""What a language agent reads and writes."""

@@ -1,0 +1,84 @@
+"""The observation vector of the trading tiers: its parts, their numbers by name, and their units.
+
+One `Account`, one number per series of the whole market, one `Quote` per symbol, one `Position` per symbol.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VALUE_UNIT = 2.0**20
+"""Currency per unit of the value at the start."""
+
+PRICE_UNIT = 2.0**10
+"""Currency per unit of a close."""
+
+
+class Account(NamedTuple):
+    """The vector's first numbers.
+
+    Attributes:
+        days_gone: days.
+        num_days: days of the episode.
+        start_value: portfolio value at the start in units of 2²⁰ currency.
+        total_return: portfolio value over the one at the start, less 1.
+        cash: share of the portfolio value, like the next.
+        exposure: value of all positions.
+        drawdown: loss from the highest portfolio value.
+        losing_sells: in a row.
+        gate_closed: 0 or 1.
+        share_down: share of symbols that closed lower.
+        mean_change: their mean change of the day.
+        max_position: limit of one position, share of the portfolio value.
+        max_exposure: limit of all positions.
+        max_trades: trades a day in hundreds.
+        commission: rate.
+        slippage: rate.
+    """
+
+    days_gone: float
+    num_days: float
+    start_value: float
+    total_return: float
+    cash: float
+    exposure: float
+    drawdown: float
+    losing_sells: float
+    gate_closed: float
+    share_down: float
+    mean_change: float
+    max_position: float
+    max_exposure: float
+    max_trades: float
+    commission: float
+    slippage: float
+
+
+class Quote(NamedTuple):
+    """A symbol's market numbers: the close in units of 2¹⁰ currency, 0 or 1, and the features ``TIER_FEATURES``."""
+
+    close: float
+    tradable: float
+    daily_change: float
+    rsi_14: float
+    macd_state: float
+    trend_state: float
+    bollinger_zone: float
+    volume_ratio_20: float
+    volatility_level: float
+    momentum_10: float
+    regime_state: float
+    candle: float
+    gap_state: float
+    range_state: float
+
+
+class Position(NamedTuple):
+    """A symbol's position: share of the portfolio value, close over average price less 1, and days held."""
+
+    weight: float
+    profit: float
+    days_held: float
+
+
+ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE = (len(part._fields) for part in (Account, Quote, Position))
