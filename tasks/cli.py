@@ -87,7 +87,12 @@ def main(args: Sequence[str] | None = None) -> int:
 def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str]) -> None:
     """Parse the settings of a command, run it, and write its result."""
     (kind,) = (hint for key, hint in get_type_hints(command, include_extras=True).items() if key != "return")
-    default = Invocation(kind.defaults(args)) if hasattr(kind, "defaults") else tyro.MISSING_NONPROP
+    default = tyro.MISSING_NONPROP
+    if hasattr(kind, "defaults"):
+        settings = kind.defaults(args)
+        # Settings of any task are generic over its rules, whose class only the command line names.
+        kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
+        default = Invocation(settings)
     invocation = tyro.cli(
         Invocation[kind],  # type: ignore[valid-type]
         prog=f"vecenv {name}",

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tasks.comparison import (
+    ALL,
     TRAINED,
-    check_agents,
     check_fits,
+    chosen_agents,
     compare,
     rules_of,
+    show_market,
     test_environment,
     wide_console,
 )
 from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from tasks.stock_trading_config import StockTradingConfig
-from vecenv.learn.baselines import BASELINES
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values
+
+
+Rules = TypeVar("Rules")
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,10 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class EvaluateSettings(MarketSettings, EvaluateOptions):
+class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """Settings of ``vecenv evaluate``. The episodes lie in the days of the test."""
 
-    agents: tuple[str, ...] = tuple(BASELINES)
+    agents: tuple[str, ...] = (ALL,)
     """Baselines to play, or all."""
     seed: int = 0
     """Names the episodes."""
@@ -49,7 +52,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions):
     """Episodes of each agent."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
-    env: StockTradingConfig = field(default_factory=StockTradingConfig)
+    env: Rules = field(kw_only=True)
     """Rules of the task."""
 
     @classmethod
@@ -82,16 +85,17 @@ class EvaluateSettings(MarketSettings, EvaluateOptions):
 
 def main(settings: EvaluateSettings) -> dict[str, Any]:
     """Evaluate a trained agent, baselines, or both on any market and span."""
-    names = tuple(BASELINES) if settings.agents == ("all",) else settings.agents
-    check_agents(names)
-    tape = settings.tape(settings.env)
+    names = chosen_agents(settings.task, settings.agents)
+    rules = settings.with_symbols(settings.env)
+    tape = settings.tape(rules)
     test = settings.test(tape)
     checkpoint = None
     if settings.checkpoint is not None:
         checkpoint = checkpoint_path(settings.checkpoint)
-        check_fits(read_checkpoint(checkpoint), tape, settings.env)
-    env, note = test_environment(settings.task, test, settings.env, settings.episodes)
+        check_fits(read_checkpoint(checkpoint), tape, rules)
+    env, note = test_environment(settings.task, test, rules, settings.episodes)
     console = wide_console()
+    show_market(console, tape, {"Test": test})
     if note:
         console.print(note)
     evaluation = compare(env, checkpoint, names, settings.seed)

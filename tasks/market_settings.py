@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import date
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from tasks.stock_trading_config import StockTradingConfig
-from vecenv.market.load import GENERATORS, load_market
+from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
+
+Rules = TypeVar("Rules", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,21 @@ class MarketSettings:
             )
         return device
 
-    def tape(self, rules: StockTradingConfig) -> MarketTape:
-        """Read or generate the market of all days, with the series that the rules need.
+    def with_symbols(self, rules: Rules) -> Rules:
+        """Return rules that name symbols with the symbols chosen here, other rules as they are."""
+        if self.symbols and any(item.name == "symbols" for item in fields(rules)):
+            return replace(rules, symbols=self.symbols)
+        return rules
+
+    def tape(self, rules: Any) -> MarketTape:  # noqa: ANN401
+        """Read or generate the market of all days, with the series and symbols that the rules need.
 
         Raises:
             ValueError: a fault of the data, or they lack what was asked for.
         """
-        # A generator other than the synthetic one has its own names, of which some may be selected.
-        named = self.market not in GENERATORS or self.market == "synthetic"
         tape = load_market(
             self.market,
-            symbols=self.symbols if named and self.symbols else None,
+            symbols=self.symbols or getattr(rules, "market_symbols", ()) or None,
             features=rules.features,
             context=rules.context,
             context_market=self.context_market,
@@ -96,8 +102,6 @@ class MarketSettings:
             tick_size=self.tick_size,
             device=self.torch_device(),
         )
-        if self.symbols and not named:
-            tape = tape.select(self.symbols)
         if self.start is None and self.end is None:
             return tape
         return tape.between(_text(self.start), _text(self.end))

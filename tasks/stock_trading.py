@@ -20,6 +20,7 @@ from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
+from vecenv.learn.baselines import BASELINES
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.random import EpisodeKey, random_bits
@@ -80,6 +81,7 @@ class StockTrading(Scenario[StockState]):
     name = "stock_trading"
     version = "1"
     config_type = StockTradingConfig
+    baselines = BASELINES
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
         config = config or StockTradingConfig()

@@ -285,8 +285,11 @@ class TierTrading(Scenario[TierState]):
         )
 
     def orders(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> Tensor:
-        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32."""
-        if self.config.action == "orders":
+        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
+
+        A list of orders is understood in every space, so that text and baselines act beside a policy.
+        """
+        if action.ndim == 2 and action.shape[-1] == 3:
             return action
         if self.config.action == "discrete":
             return choices_to_orders(action, self.tape.num_symbols)
@@ -418,7 +421,7 @@ class TierTrading(Scenario[TierState]):
         number = partial(self.rule, state=state, params=params)
         row = state.path * self.tape.num_days + state.day
         value = state.portfolio_value
-        breadth = market["breadth"][row]
+        breadth = market["breadth"][row].double()
         currency = self.tape.tick_size
         account = torch.stack(
             [
@@ -430,7 +433,8 @@ class TierTrading(Scenario[TierState]):
                 (value - state.cash) / value,
                 1.0 - value / state.peak_value,
                 state.losing_sells.double(),
-                *breadth.double().unbind(-1),
+                torch.where(number("gate") > 0, breadth[0], 0.0),
+                *breadth[1:].unbind(-1),
                 number("max_position"),
                 number("max_exposure"),
                 number("max_trades") * TRADES_SCALE,

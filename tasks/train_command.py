@@ -9,23 +9,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import vecenv
-from tasks.comparison import TRAINED, compare, rules_of, test_environment, wide_console
+from tasks.comparison import ALL, TRAINED, chosen_agents, compare, rules_of, show_market, test_environment, wide_console
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
-from tasks.stock_trading_config import StockTradingConfig
 from vecenv.env import VecEnv
-from vecenv.learn.baselines import BASELINES
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
 from vecenv.market.tape import MarketTape
 from vecenv.preset_files import as_values, read_values, with_values
+
+
+Rules = TypeVar("Rules")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class TrainOptions(PresetOption):
 
 
 @dataclass(frozen=True)
-class TrainSettings(MarketSettings, TrainOptions):
+class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Settings of ``vecenv train``."""
 
     num_envs: int = 2048
@@ -54,7 +55,7 @@ class TrainSettings(MarketSettings, TrainOptions):
     """Held-out episodes of the comparison."""
     folder: Path | None = None
     """Folder of the run, runs/TASK-TIME by default."""
-    env: StockTradingConfig = field(default_factory=StockTradingConfig)
+    env: Rules = field(kw_only=True)
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     """Settings of the learner."""
@@ -84,9 +85,10 @@ _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 def main(settings: TrainSettings) -> dict[str, Any]:
     """Train PPO on a market and compare it with baselines on held-out days."""
     console, folder = wide_console(), _run_folder(settings)
-    tape = settings.tape(settings.env)
+    rules = settings.with_symbols(settings.env)
+    tape = settings.tape(rules)
     training, test = settings.training(tape), settings.test(tape)
-    test_env, note = test_environment(settings.task, test, settings.env, settings.episodes)
+    test_env, note = test_environment(settings.task, test, rules, settings.episodes)
     env = vecenv.make(
         settings.task,
         settings.num_envs,
@@ -94,17 +96,14 @@ def main(settings: TrainSettings) -> dict[str, Any]:
         seed=settings.seed,
         device=tape.device,
         compile=settings.compile,
-        config=settings.env,
+        config=rules,
     )
-    paths = "" if tape.num_paths == 1 else f", {tape.num_paths} paths"
-    console.print(f"Market    {tape.source}: {tape.num_symbols} symbols{paths}", soft_wrap=True)
-    for name, part in (("Training", training), ("Test    ", test)):
-        console.print(f"{name}  {_span(part)}")
+    show_market(console, tape, {"Training": training, "Test": test})
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
     seconds = _train(settings, env, folder, console)
-    evaluation = compare(test_env, checkpoint_path(folder), tuple(BASELINES), settings.seed)
+    evaluation = compare(test_env, checkpoint_path(folder), chosen_agents(settings.task, (ALL,)), settings.seed)
     history = read_progress(folder)
     metadata = {
         "command": "train",
@@ -132,11 +131,6 @@ def _run_folder(settings: TrainSettings) -> Path:
     if checkpoint_path(folder).exists():
         raise ValueError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --folder")
     return folder
-
-
-def _span(tape: MarketTape) -> str:
-    days = tape.dates[tape.first_day :]
-    return f"{days[0]} to {days[-1]}, {len(days):,} days after the warm-up"
 
 
 def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console) -> float:

@@ -174,6 +174,10 @@ class BoundEngine:
         """Return the outcome of each episode so far in [0, 1]. Shape: (N,)."""
         return self._vmap(self.scenario.grade, rows.state)
 
+    def grades(self, rows: Rows) -> dict[str, Tensor]:
+        """Return the outcome of each episode under each grader. Shape of each: (N,)."""
+        return self._vmap(self.scenario.grades, rows.state)
+
 
 Tree = TypeVar("Tree", bound=TensorClass)
 

@@ -95,6 +95,10 @@ class VecEnv(EnvBase):
         """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
         return self._bound.grade(self.rows)
 
+    def grades(self) -> dict[str, Tensor]:
+        """Return the outcome of each episode so far under each grader of the task. Shape of each: (N,)."""
+        return self._bound.grades(self.rows)
+
     def info(self) -> dict[str, Tensor]:
         """Return what a person wants to know of each episode, money in currency. Shape of each: (N, ...)."""
         return self._bound.info(self.rows)

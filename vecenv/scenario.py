@@ -8,7 +8,8 @@ resets rows that have ended, compiles one step and replays it. The functions see
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -33,6 +34,7 @@ class Scenario(ABC, Generic[State]):
         version: changes when, and only when, behaviour does.
         market: tensors shared by all sub-environments.
         params: numbers of the rules.
+        baselines: agents by name that a trained one is compared with, each made by a call without arguments.
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
     """
@@ -42,6 +44,7 @@ class Scenario(ABC, Generic[State]):
     market: Mapping[str, Tensor]
     params: Mapping[str, Tensor]
     action_spec: TensorSpec
+    baselines: Mapping[str, Callable[[], Any]] = MappingProxyType({})
     varied: frozenset[str] = frozenset()
 
     def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
@@ -103,6 +106,12 @@ class Scenario(ABC, Generic[State]):
     @abstractmethod
     def grade(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
         """Outcome of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
+
+    def grades(
+        self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return the outcome under each grader of the task, by name. Shape of each: (), float32."""
+        return {"grade": self.grade(state, params, market)}
 
     def info(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what a person wants to know of the episode, money in currency."""

@@ -15,6 +15,8 @@ from vecenv.random import EpisodeKey, box_muller, open_uniform, random_bits
 
 POLICY_STREAM = ACTION_STREAM + 1
 """Random stream of a policy's draws."""
+FORBIDDEN = -1e9
+"""Logit of a choice that is masked out: its probability is 0, the others' are exact, and gradients stay finite."""
 
 
 def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
@@ -103,6 +105,8 @@ class GaussianHead:
 class CategoricalHead:
     """One categorical distribution per component of the action.
 
+    Choices whose logit is `FORBIDDEN` have probability 0: they are never drawn and add nothing to the entropy.
+
     Args:
         spec: of one agent's action.
     """
@@ -112,39 +116,58 @@ class CategoricalHead:
         choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [spec.n] * spec.shape.numel()
         self.choices = [int(count) for count in choices]
         self.size = sum(self.choices)
+        # Components that repeat in a pattern, such as symbol and size of every order, are computed together.
+        self.pattern = shortest_pattern(self.choices)
 
     def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
         """Return zero logits; there are no parameters of its own."""
         return torch.zeros(self.size, device=device), []
 
-    def _log_probabilities(self, outputs: Tensor) -> list[Tensor]:
-        return [logits.log_softmax(-1) for logits in outputs.split(self.choices, dim=-1)]
+    def _logits(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the logits of each component of the pattern. Shape of each: (B, repetitions, choices)."""
+        return outputs.unflatten(-1, (-1, sum(self.pattern))).split(self.pattern, dim=-1)
 
     def _stack(self, components: list[Tensor]) -> Tensor:
         return torch.stack(components, dim=-1).to(self.dtype).reshape(-1, *self.shape)
 
     def mode(self, outputs: Tensor) -> Tensor:
         """Return the likeliest choices."""
-        return self._stack([logits.argmax(-1) for logits in outputs.split(self.choices, dim=-1)])
+        return self._stack([logits.argmax(-1) for logits in self._logits(outputs)])
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
         """Draw choices by inverting the distribution functions."""
-        uniforms = torch.cat(open_uniforms(key, elapsed, len(self.choices)), dim=-1)
+        count = len(self.choices)
+        uniforms = torch.cat(open_uniforms(key, elapsed, count), dim=-1)[:, :count]
         drawn = []
-        for component, log_probability in enumerate(self._log_probabilities(outputs)):
-            # Without the last entry, which rounding may leave below 1.
-            distribution = log_probability.exp().cumsum(-1)[:, :-1]
-            drawn.append((uniforms[:, component : component + 1] > distribution).sum(-1))
+        for logits, uniform in zip(
+            self._logits(outputs), uniforms.unflatten(-1, (-1, len(self.pattern))).unbind(-1), strict=True
+        ):
+            probability = logits.softmax(-1)
+            before = probability.cumsum(-1) - probability
+            # The last possible choice that starts below the number: however sums round, it has a probability.
+            reached = (before < uniform.unsqueeze(-1)) & (probability > 0)
+            index = torch.arange(logits.shape[-1], device=logits.device)
+            drawn.append(torch.where(reached, index, 0).amax(-1))
         return self._stack(drawn)
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy, summed over the components."""
-        chosen = action.reshape(len(outputs), -1, 1).to(torch.int64)
+        chosen = action.reshape(len(outputs), -1, len(self.pattern)).to(torch.int64).unbind(-1)
         log_prob, entropy = outputs.new_zeros(len(outputs)), outputs.new_zeros(len(outputs))
-        for component, log_probability in enumerate(self._log_probabilities(outputs)):
-            log_prob = log_prob + log_probability.gather(-1, chosen[:, component]).squeeze(-1)
-            entropy = entropy - (log_probability.exp() * log_probability).sum(-1)
+        for logits, choice in zip(self._logits(outputs), chosen, strict=True):
+            log_probability = logits.log_softmax(-1)
+            log_prob = log_prob + log_probability.gather(-1, choice.unsqueeze(-1)).sum((-2, -1))
+            entropy = entropy - (log_probability.exp() * log_probability).sum((-2, -1))
         return log_prob, entropy
+
+
+def shortest_pattern(counts: Sequence[int]) -> list[int]:
+    """Return the shortest start of a sequence that, repeated, is the sequence."""
+    for length in range(1, len(counts) + 1):
+        pattern = list(counts[:length])
+        if pattern * (len(counts) // length) == list(counts):
+            return pattern
+    raise ValueError("an action needs at least one component")
 
 
 def make_head(spec: TensorSpec, initial_std: float) -> Head:

@@ -175,12 +175,13 @@ def _in_cash(like: Tensor) -> _Plans:
 
 def _switched(plans: _Plans, tradable: Tensor, cost: float) -> tuple[_Plans, Tensor, Tensor]:
     """Change between cash and a full position where that makes a better plan, and say where."""
-    position, proceeds = plans.cash * (1.0 - cost), plans.long * (1.0 - cost)
-    bought = tradable & (position > plans.long)
-    sold = tradable & (proceeds > plans.cash)
+    # Where nothing can be traded, switching loses everything, so no plan does it.
+    kept = (1.0 - cost) * tradable.double()
+    position, proceeds = plans.cash * kept, plans.long * kept
+    bought, sold = position > plans.long, proceeds > plans.cash
     after = _Plans(
-        cash=torch.where(sold, proceeds, plans.cash),
-        long=torch.where(bought, position, plans.long),
+        cash=torch.maximum(plans.cash, proceeds),
+        long=torch.maximum(plans.long, position),
         cash_days=torch.where(sold, plans.long_days, plans.cash_days),
         long_days=torch.where(bought, plans.cash_days, plans.long_days),
     )

@@ -97,8 +97,10 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
     """
     if not isinstance(text, str):
         return None
-    # A question mark, which no order has, stands for each character outside ASCII, so that upper case is ASCII's own.
-    content = _answer(str.encode(text, "ascii", "replace").decode("ascii").upper())
+    if not str.isascii(text):
+        # A question mark, which no order has, stands for each foreign character, so that upper case is ASCII's own.
+        text = str.encode(text, "ascii", "replace").decode("ascii")
+    content = _answer(str.upper(text))
     if "," in content:
         content = _THOUSANDS.sub("", content).replace(",", " ")
     orders: list[Order] = []
@@ -133,10 +135,12 @@ def _fraction(number: str, percent: bool) -> float | None:
     """Return a number clamped to [0, 1], None where it is too long or infinite."""
     if len(number) > MAX_NUMBER_LENGTH:
         return None
-    value = float(number)
-    if not math.isfinite(value):
+    value = float(number) / 100.0 if percent else float(number)
+    if 0.0 < value < 1.0:
+        return value
+    if math.isinf(value):
         return None
-    return min(1.0, max(0.0, value / 100.0 if percent else value))
+    return 1.0 if value > 0.0 else 0.0
 
 
 def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:

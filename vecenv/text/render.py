@@ -38,9 +38,9 @@ from vecenv.text.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_U
 from vecenv.text.styles import STYLES, money
 
 CACHED_QUOTES = 1 << 16
-"""Days of a symbol whose text is kept: 25 symbols over ten years, about 40 MB."""
+"""Days of a symbol whose text is kept: 25 symbols over ten years, about 50 MB."""
 
-# The vector holds the drawdown in float32; so a drawdown on a threshold is not taken for one below it.
+# In float32 like the drawdown: one that only rounding tells from a threshold counts as on it, the smaller capacity.
 _CAPACITY_DRAWDOWNS = np.array([0.03, 0.05, 0.08], np.float32).tolist()
 
 
@@ -82,9 +82,10 @@ class TextRenderer:
         observations = np.ascontiguousarray(observations, np.float32)
         num_symbols = self._check(observations, symbols)
         shared = ACCOUNT_SIZE + len(self.context_names)
-        quotes = observations[:, shared : shared + MARKET_SIZE * num_symbols].reshape(-1, num_symbols, MARKET_SIZE)
-        positions = observations[:, shared + MARKET_SIZE * num_symbols :].astype(np.float64)
-        weight, profit, days_held = positions.reshape(-1, num_symbols, POSITION_SIZE).transpose(2, 0, 1)
+        market, positions = np.split(observations[:, shared:], [MARKET_SIZE * num_symbols], axis=1)
+        quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
+        positions = positions.reshape(len(market), num_symbols, POSITION_SIZE).astype(np.float64)
+        weight, profit, days_held = positions.transpose(2, 0, 1)
         price, tradable = quotes[..., 0] * PRICE_UNIT, quotes[..., 1] > 0
         start, total_return, cash = observations[:, 2:5].T.astype(np.float64)
         value = start * VALUE_UNIT * (1.0 + total_return)

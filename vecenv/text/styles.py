@@ -83,12 +83,12 @@ def _legend() -> str:
     """Return the line that says how to read the compact ones."""
     parts = []
     for feature, abbreviation in _ABBREVIATIONS.items():
-        words = LABELS[feature]
-        marks = ", ".join(f"{_mark(code) or 'none'} {word}" for code, word in words.items())
-        parts.append(f"{abbreviation} {marks}")
+        words = [f"{_mark(code)} {word}" for code, word in LABELS[feature].items() if code]
+        neutral = [f"else {LABELS[feature][0]}"] if 0 in LABELS[feature] else []
+        parts.append(f"{abbreviation} {', '.join(words + neutral)}")
     return (
         "Legend: symbol, price, change today, RSI, VOL (x avg) and MOM as number and mark, other states as mark, "
-        f"candle, [shares @ average, P&L, days held]; what is none is left out. {'; '.join(parts)}"
+        f"left out if else, candle if any, [shares @ average, P&L, days held] if any. {'; '.join(parts)}"
     )
 
 
