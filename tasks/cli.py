@@ -30,6 +30,8 @@ GROUP = "vecenv.commands"
 COMMANDS = (
     EntryPoint("train", "tasks.train_command:main", GROUP),
     EntryPoint("evaluate", "tasks.evaluate_command:main", GROUP),
+    EntryPoint("play", "tasks.play_command:main", GROUP),
+    EntryPoint("replay", "tasks.replay_command:main", GROUP),
     EntryPoint("data", "tasks.data_command:main", GROUP),
 )
 """Commands of this package."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec
 
 from tasks.tier_grading import episode_record, holding_share, purchases_a_day, references
+from tasks.tier_text import TierText
 from tasks.tiers_config import TierConfig, tier_config
 from vecenv.kernels.graders import GRADERS, grade_function
 from vecenv.kernels.money import Money
@@ -136,6 +137,7 @@ class TierTrading(Scenario[TierState]):
     ) -> None:
         config = config or type(self).config_type()
         self.config, self.tiers = config, tuple(tiers or (config,))
+        self.drawn_symbols = tape.symbols
         self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)
         if self.tape.feature_names != config.features:
             raise ValueError(f"{tape.source}: the tiers need the features {', '.join(config.features)}")
@@ -165,9 +167,14 @@ class TierTrading(Scenario[TierState]):
         shown = torch.cat([torch.stack([price, tape.tradable.float()], dim=-1), tape.features], dim=-1)
         columns = [tape.context_names.index(name) for name in self.config.context]
         first = self._first_days()
+        rsi = tape.features[..., RSI].reshape(flat, -1)
+        tradable = tape.tradable.reshape(flat, -1)
         return {
             "close": close.reshape(flat, -1).contiguous(),
             "shown": shown.reshape(flat, -1).contiguous(),
+            "rsi": rsi.contiguous(),
+            "oversold": (tradable & (rsi < RSI_BUY)).float(),
+            "overbought": (rsi > RSI_SELL).float(),
             "breadth": market_breadth(close).reshape(flat, 3).float(),
             "context": tape.context[..., columns].reshape(flat, -1).contiguous(),
             "first_day": first,
@@ -294,6 +301,9 @@ class TierTrading(Scenario[TierState]):
         if self.config.action == "discrete":
             return choices_to_orders(action, self.tape.num_symbols)
         weight, cash_share = self._weights(state, market["close"][self.row(state)])
+        if (owned := self.owned(state, params)) is not None:
+            # A product, so that what is not a number stays none.
+            action = action * owned.to(action.dtype)
         return weights_to_orders(action, weight, cash_share, self.config.max_orders)
 
     def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
@@ -309,9 +319,9 @@ class TierTrading(Scenario[TierState]):
         limits = self._limits(state, row, params, market)
         width = 2 + len(self.config.features)
         quotes = Quotes(
-            close=lambda symbol: market["close"][row, symbol],
-            rsi=lambda symbol: market["shown"][row, symbol * width + 2 + RSI],
-            tradable=lambda symbol: market["shown"][row, symbol * width + 1],
+            close=lambda symbols: market["close"][row, symbols],
+            rsi=lambda symbols: market["rsi"][row, symbols],
+            tradable=lambda symbols: market["shown"][row, symbols * width + 1],
         )
         before = Positions(
             state.cash, state.holdings, state.average_price, state.days_held, state.losing_sells
@@ -348,7 +358,8 @@ class TierTrading(Scenario[TierState]):
             peak_value=peak,
             start_value=state.start_value,
             path=state.path,
-            day=state.day + 1,
+            # A row that has ended is stepped like the others and not used; it stays within the market.
+            day=torch.minimum(state.day + 1, state.end_day),
             start_day=state.start_day,
             end_day=state.end_day,
             rule=state.rule,
@@ -390,22 +401,23 @@ class TierTrading(Scenario[TierState]):
         owned: Tensor | None,
     ) -> dict[str, Tensor]:
         """Return what a day without an executed order is counted for."""
-        close = market["close"][row]
-        shown = market["shown"][row].reshape(self.tape.num_symbols, -1)
-        tradable, rsi = shown[:, 1] > 0, shown[:, 2 + RSI]
+        close, held = market["close"][row], state.holdings
+        tempting, warning = market["oversold"][row], market["overbought"][row]
         if owned is not None:
-            tradable = tradable & owned
-        held = state.holdings > 0
+            tempting = torch.where(owned, tempting, 0.0)
         idle = done.num_trades == 0
+        # In float32, and summed as numbers, because booleans are handled one by one on a CPU.
+        single = torch.float32
         floor = (1.0 - LOSS) * state.average_price
-        losing = (held & (close.to(self.precision) < floor)).any(-1)
-        price = close.double()
-        slip = torch.ceil(close * limits.slippage.to(torch.float32)).double()
-        payable = (price + slip) * (1.0 + limits.commission) <= state.cash * limits.capacity / CAPACITY_STEPS
-        room = (state.holdings.double() + 1.0) * price <= limits.position_value
-        fits = state.portfolio_value - state.cash + price <= limits.exposure_value
-        buyable = tradable & payable & room & fits & ~limits.closed & (state.holdings < MAX_SHARES)
-        missed = ((buyable & (rsi < RSI_BUY)) | (held & (rsi > RSI_SELL))).any(-1)
+        losing = torch.where(close.to(self.precision) < floor, held, 0.0).sum(-1) > 0
+        slip = torch.ceil(close * limits.slippage.to(single))
+        payable = (close + slip) * (1.0 + limits.commission.to(single))
+        cash = (state.cash * limits.capacity / CAPACITY_STEPS).to(single)
+        invested = (state.portfolio_value - state.cash).to(single)
+        buyable = torch.where(payable <= cash, tempting, 0.0)
+        buyable = torch.where((held + 1.0) * close <= limits.position_value.to(single), buyable, 0.0)
+        buyable = torch.where(invested + close <= limits.exposure_value.to(single), buyable, 0.0)
+        missed = (torch.where(limits.closed, 0.0, buyable.sum(-1)) + (held * warning).sum(-1)) > 0
         loss, missed = idle & losing, idle & missed & ~losing
         passive = orders.valid & ~(orders.buys | orders.sells).any(-1)
         return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
@@ -517,11 +529,27 @@ class TierTrading(Scenario[TierState]):
         }
         return {name: by_tier[state.rule].to(torch.float32) for name, by_tier in grades.items()}
 
+    @cached_property
+    def text(self) -> TierText:
+        """Text of the rows."""
+        return TierText(self, self.drawn_symbols)
+
+    def render(self, observations: Tensor, state: TierState) -> list[str]:
+        """Return the text of each row, from what a tensor agent sees of it."""
+        return self.text.render(observations, state)
+
+    def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
+        """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""
+        return self.text.parse(texts, state)
+
     def info(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
         """Return money in currency, components of the last reward and sums of the episode."""
         names = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
         components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
+        if "oracle_return" in market:
+            grade = self.grade(state, params, market).to(self.precision)
+            components["reward/episode"] = torch.where(self.truncated(state, params, market), grade, 0.0)
         invalid = state.totals[COMPONENTS.index("invalid")]
         return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}
 

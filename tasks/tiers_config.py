@@ -58,6 +58,10 @@ class TierConfig:
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = ()
     """Series of the whole market that are shown, such as vix."""
+    currency: str = "Rs"
+    """Written before amounts of money in text."""
+    text_style: Literal["full", "compact"] = "full"
+    """Length of the text."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rewards and average prices; cash and shares are exact in both."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -102,6 +102,50 @@ class VecEnv(EnvBase):
     def info(self) -> dict[str, Tensor]:
         """Return what a person wants to know of each episode, money in currency. Shape of each: (N, ...)."""
         return self._bound.info(self.rows)
+
+    def rows_of(self, ids: Tensor | Sequence[int]) -> tuple[Rows, Tensor]:
+        """Return copies of some rows and their numbers as a tensor. Shape of both: (B,).
+
+        Raises:
+            IndexError: a number is not one of a row.
+        """
+        env = torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
+        if len(env) and not (0 <= int(env.min()) and int(env.max()) < self.num_envs):
+            raise IndexError(f"rows {env.tolist()} are not all in [0, {self.num_envs})")
+        return with_leaves(self.rows, [leaf[env] for leaf in leaves(self.rows)], [len(env)]), env
+
+    def render_text(self, ids: Tensor | Sequence[int]) -> list[str]:
+        """Return the text of some sub-environments; nothing else is copied from the device.
+
+        Args:
+            ids: numbers of rows. Shape: (B,).
+
+        Raises:
+            IndexError: a number is not one of a row.
+            TypeError: the task has no text.
+        """
+        rows, env = self.rows_of(ids)
+        return self.scenario.render(self.observe_rows(rows, env), rows.state)
+
+    def parse_text(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the actions that texts stand for in some sub-environments.
+
+        Args:
+            texts: anything; a text that is not valid becomes an action that does nothing and is marked.
+            ids: numbers of rows. Shape: (B,).
+
+        Returns:
+            Actions, shape (B, *action), and whether each text was valid, shape (B,), bool.
+
+        Raises:
+            IndexError: a number is not one of a row.
+            TypeError: the task has no text.
+            ValueError: there are not as many texts as rows.
+        """
+        rows, env = self.rows_of(ids)
+        if len(texts) != len(env):
+            raise ValueError(f"{len(texts)} texts do not fit {len(env)} rows")
+        return self.scenario.parse(texts, rows.state)
 
     def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
         """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""

@@ -8,7 +8,7 @@ resets rows that have ended, compiles one step and replays it. The functions see
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -27,7 +27,7 @@ class Scenario(ABC, Generic[State]):
 
     ``params`` and ``market`` are mappings of names to tensors that the scenario itself chose: ``market`` is shared
     by all sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods
-    below `params` are pure and see one sub-environment: no leading dimension.
+    from `reset` to `info` are pure and see one sub-environment: no leading dimension.
 
     Attributes:
         name: identifier of the task.
@@ -107,15 +107,48 @@ class Scenario(ABC, Generic[State]):
     def grade(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
         """Outcome of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
 
-    def grades(
-        self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
+    def grades(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outcome under each grader of the task, by name. Shape of each: (), float32."""
         return {"grade": self.grade(state, params, market)}
 
     def info(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what a person wants to know of the episode, money in currency."""
         return {}
+
+    def render(self, observations: Tensor, state: State) -> list[str]:
+        """Return the text of each of B rows from what a tensor agent sees of it.
+
+        Args:
+            observations: Shape: (B, D).
+            state: of the rows. Batch: (B,).
+
+        Raises:
+            TypeError: the task has no text.
+        """
+        raise TypeError(f"task {self.name!r} has no text")
+
+    def parse(self, texts: Sequence[object], state: State) -> tuple[Tensor, Tensor]:
+        """Return the actions that B texts stand for, shape (B, *action), and whether each was valid, shape (B,).
+
+        Whatever a text holds, nothing raises: what is not valid does nothing.
+
+        Raises:
+            TypeError: the task has no text.
+        """
+        raise TypeError(f"task {self.name!r} has no text")
+
+    def action_mask(self, observation: Tensor) -> Tensor | None:
+        """Return which choices of a categorical action can do anything, from what the agent sees; None for all.
+
+        It sees a batch, and every component of a row keeps at least one choice.
+
+        Args:
+            observation: as collected. Shape: (B, D), float32.
+
+        Returns:
+            Laid out as the components' logits, one after another. Shape: (B, sum of the choices), bool.
+        """
+        return None
 
     def to(self, device: torch.device | str) -> None:
         """Move all tensors of the scenario to a device."""

@@ -18,12 +18,12 @@ from tensordict.nn import (
     TensorDictModule,
 )
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
+from torchrl.data import Categorical, MultiCategorical, TensorSpec
 from torchrl.objectives import ClipPPOLoss
 
 import vecenv
 from vecenv import FusedCollector, VecEnv
-from vecenv.learn.heads import CategoricalHead, GaussianHead
+from vecenv.learn.heads import GaussianHead
 from vecenv.learn.networks import ActorCritic
 from vecenv.learn.ppo import CHECKPOINT, LOSS_METRICS, PPO, PPOConfig, load_policy, train
 from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
@@ -217,11 +217,13 @@ def test_losses_and_gradients_equal_torchrls(head: str) -> None:
     actor = [tensor + 0.2 * torch.randn(tensor.shape, generator=generator) for tensor in learner.actor]
     observation = torch.randn(rows, network.observation_size, generator=generator)
     outputs, own = network.outputs(actor, observation)
-    action = network.head.sample(outputs, own, *keys_of(rows))
+    action = network.head.sample(
+        outputs, own, episode_key(7, torch.arange(rows), 0), torch.zeros(rows, dtype=torch.int64)
+    )
     old_log_prob = network.head.evaluate(outputs, own, action)[0] + 0.3 * torch.randn(rows, generator=generator)
     advantage, target = (torch.randn(rows, generator=generator) for _ in range(2))
 
-    batch = (observation, action, old_log_prob, advantage, target)
+    batch = (observation, None, action, old_log_prob, advantage, target)
     function = torch.func.grad_and_value(learner._objective, has_aux=True)
     gradients, (loss, metrics) = function([*actor, *learner.critic], *batch)
     assert 0.2 < metrics[LOSS_METRICS.index("clip_fraction")] < 0.8
@@ -241,44 +243,6 @@ def test_losses_and_gradients_equal_torchrls(head: str) -> None:
     theirs = [parameter.grad for parameter in module.parameters()]
     for own_gradient, their_gradient in zip(gradients, theirs, strict=True):
         torch.testing.assert_close(own_gradient, their_gradient, rtol=0, atol=1e-5)
-
-
-def keys_of(rows: int) -> tuple[EpisodeKey, Tensor]:
-    return episode_key(7, torch.arange(rows), 0), torch.arange(rows) % 5
-
-
-def test_gaussian_samples_have_their_distribution() -> None:
-    head = GaussianHead(Bounded(0.0, 1.0, (6,)), initial_std=0.5)
-    bias, own = head.initial_parameters(torch.device("cpu"))
-    assert torch.equal(bias, torch.full((6,), 0.5))
-    outputs = torch.arange(6.0).expand(40_000, 6)
-    action = head.sample(outputs, own, *keys_of(40_000))
-    noise = (action - outputs) / 0.25
-    assert noise.mean(0).abs().max() < 0.03
-    torch.testing.assert_close(torch.cov(noise.T), torch.eye(6), rtol=0, atol=0.04)
-    reference = torch.distributions.Normal(outputs, 0.25)
-    log_prob, entropy = head.evaluate(outputs, own, action)
-    torch.testing.assert_close(log_prob, reference.log_prob(action).sum(-1), rtol=0, atol=1e-4)
-    torch.testing.assert_close(entropy, reference.entropy().sum(-1), rtol=0, atol=1e-4)
-    assert torch.equal(head.mode(outputs), outputs)
-
-
-def test_categorical_samples_have_their_distribution() -> None:
-    head = CategoricalHead(MultiCategorical((2, 3, 4, 2, 3)))
-    logits = torch.linspace(-1.0, 1.0, head.size)
-    outputs = logits.expand(40_000, -1)
-    action = head.sample(outputs, [], *keys_of(40_000))
-    references = [torch.distributions.Categorical(logits=part) for part in logits.split(head.choices)]
-    for component, reference in enumerate(references):
-        frequency = torch.bincount(action[:, component], minlength=head.choices[component]) / 40_000
-        torch.testing.assert_close(frequency, reference.probs, rtol=0, atol=0.012)
-    joint = torch.corrcoef(action.T.float()) - torch.eye(5)
-    assert joint.abs().max() < 0.02
-    log_prob, entropy = head.evaluate(outputs, [], action)
-    expected = sum(reference.log_prob(action[:, component]) for component, reference in enumerate(references))
-    torch.testing.assert_close(log_prob, expected, rtol=0, atol=1e-5)
-    assert entropy[0].item() == pytest.approx(sum(reference.entropy().item() for reference in references), abs=1e-5)
-    assert torch.equal(head.mode(outputs)[0], torch.tensor([count - 1 for count in head.choices]))
 
 
 def test_next_values_see_the_observation_before_the_reset() -> None:

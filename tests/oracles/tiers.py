@@ -100,6 +100,7 @@ class TierAccount:
         sum_returns, sum_squared_returns: of V′ / V − 1.
         exposure_sum: of Σ held × p / V after the orders of each day.
         gated_days, respected_days: closed days of a tier with a gate, and those without a BUY of more than nothing.
+        terminated: whether the account is worthless.
         truncated: whether the tier's days are used up.
     """
 
@@ -109,7 +110,7 @@ class TierAccount:
         self.symbols = range(len(rules.symbols))
         self.in_dtype = np.dtype(rules.dtype).type
         self.start_day = self.day = start_day
-        self.truncated = False
+        self.terminated = self.truncated = False
         self.cash = self.value = self.peak_value = self.start_value = rules.initial_cash_ticks
         self.held = [0 for _ in self.symbols]
         self.average_price = [0.0 for _ in self.symbols]
@@ -129,7 +130,7 @@ class TierAccount:
             action: M orders of (kind, symbol, fraction).
             grade: of the episode; it counts on the last day alone.
         """
-        if self.truncated:
+        if self.terminated or self.truncated:
             raise ValueError(f"the episode of {self.rules.days} days is over")
         self.components = dict.fromkeys(SIGNAL, 0.0)
         self.costs = self.traded = self.trades_today = 0
@@ -170,11 +171,11 @@ class TierAccount:
         for k in self.symbols:
             shown = [market.close[t][k] * market.tick_size * 2**-10, market.tradable[t][k], *market.features[t][k]]
             observed += shown if rules.symbols[k] else [0.0] * len(shown)
-        for k in self.symbols:
-            p, average = market.close[t][k], self.average_price[k]
-            profit = p / average - 1 if self.held[k] > 0 else 0.0
-            observed += [self.held[k] * p / self.value, profit, self.days_held[k]]
-        return [float(np.float32(number)) for number in observed]
+        positions = list(zip(self.held, market.close[t], self.average_price, strict=True))
+        observed += [held * p / self.value for held, p, _ in positions]
+        observed += [p / average - 1 if held > 0 else 0.0 for held, p, average in positions]
+        observed += self.days_held
+        return np.array(observed, np.float32).tolist()
 
     def drawdown(self) -> float:
         """Return 1 − V / peak."""
@@ -327,13 +328,14 @@ class TierAccount:
         if not self.rules.symbols[k] or not self.market.tradable[self.day][k] or self.gate_is_closed():
             return False
         affordable = self.buy_price(k) * (1 + self.rules.commission) <= self.cash * self._capacity() / 4
-        return affordable and self.prices[k] <= min(self._rooms(k))
+        return affordable and self.prices[k] <= min(self._rooms(k)) and self.held[k] < MOST_SHARES
 
     def _pass_day(self) -> None:  # rule 6
         self.day += 1
         before, self.value = self.value, self.cash + self._worth(self.market.close[self.day])
         self.peak_value = max(self.peak_value, self.value)
         self.days_held = [days + 1 if held > 0 else 0 for days, held in zip(self.days_held, self.held, strict=True)]
+        self.terminated = self.value == 0
         self.truncated = self.day - self.start_day >= self.rules.days
         self.components["profit"] = (self.value - before) / before
         self.components["long_holding"] = float(sum(days > 5 for days in self.days_held))

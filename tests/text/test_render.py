@@ -42,7 +42,7 @@ EMPTY = Position(0, 0, 0)
 
 
 def observation(head, quotes, positions, context=()):
-    return np.array([*head, *context, *np.ravel(quotes), *np.ravel(positions)], np.float32)[None]
+    return np.array([*head, *context, *np.ravel(quotes), *np.ravel(positions, order="F")], np.float32)[None]
 
 
 def random_observations(rng, rows, num_symbols, num_contexts=0, worst=False):
@@ -77,7 +77,7 @@ def random_observations(rng, rows, num_symbols, num_contexts=0, worst=False):
             numbers[name] = np.full(price.shape, extreme) if worst else rng.choice(codes, price.shape)
     market = np.stack([numbers[name] for name in Quote._fields], -1)
     profit = np.where(held, rng.uniform(-0.3, 0.5, price.shape), 0)
-    positions = np.stack([weight, profit, np.where(held, rng.integers(1, 30, price.shape), 0)], -1)
+    positions = np.stack([weight, profit, np.where(held, rng.integers(1, 30, price.shape), 0)], 1)
     context = rng.uniform(1, 100, (rows, num_contexts))
     parts = [head, context, market.reshape(rows, -1), positions.reshape(rows, -1)]
     return np.concatenate(parts, 1).astype(np.float32)
@@ -191,6 +191,7 @@ def same(shown, true, step):
 
 def test_layout_is_that_of_the_rules():
     assert (ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE) == (16, 14, 3)
+    assert (VALUE_UNIT, PRICE_UNIT) == (2**20, 2**10)
     assert Quote._fields == ("close", "tradable", *TIER_FEATURES)
 
 
@@ -238,7 +239,7 @@ def test_text_and_vector_carry_the_same_information(style):
         symbols = PARSERS[style](text)
         assert list(symbols) == names
         for (numbers, labels), true, position in zip(
-            symbols.values(), market.reshape(7, -1), positions.reshape(7, -1), strict=True
+            symbols.values(), market.reshape(7, -1), positions.reshape(POSITION_SIZE, 7).T, strict=True
         ):
             true, position = Quote._make(true), Position._make(position)
             price = true.close * PRICE_UNIT
@@ -271,7 +272,7 @@ BEYOND_ROUNDING = {
 
 @pytest.mark.parametrize("style", STYLES)
 def test_every_number_matters(style):
-    columns = [*Account._fields, "context", "context", *Quote._fields * 3, *Position._fields * 3]
+    columns = [*Account._fields, "context", "context", *Quote._fields * 3, *np.repeat(Position._fields, 3)]
     row = observation(account(), [quote(), quote(), quote(close=0.5)], [HELD] * 3, context=(14.2, 83.1))
     assert row.shape == (1, len(columns))
     renderer = TextRenderer(CONTEXT, style=style)

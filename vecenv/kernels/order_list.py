@@ -84,7 +84,7 @@ class Quotes(NamedTuple):
     """The market on the day of the orders, looked up symbol by symbol.
 
     Attributes:
-        close: function of a symbol to its close in ticks. Shapes: () -> ().
+        close: function of symbols to their closes in ticks. Shapes: (M,) -> (M,), float32.
         rsi: to its relative strength index.
         tradable: to whether it trades on the day, 1 or 0.
     """
@@ -191,61 +191,60 @@ def execute_orders(
     """
     single = before.average_price.dtype
     zero = torch.zeros_like(before.losing_sells)
+    close, rsi = quotes.close(orders.symbols), quotes.rsi(orders.symbols)
+    tradable = quotes.tradable(orders.symbols) > 0
+    prices = fill_prices(money, close, limits.slippage, limits.commission)
+    trade_prices = torch.where(orders.buys, prices.buy, prices.sell)
+    open_buys = orders.buys & ~limits.closed
+    can_buy, can_sell = open_buys & tradable, orders.sells & tradable
+
     cash, streak, trades = before.cash, before.losing_sells, zero
     traded = costs = torch.zeros_like(cash)
     counts = dict.fromkeys(ORDER_COUNTS, zero)
     fills: list[Tensor] = []
-    symbols: list[Tensor] = []
-    states: list[tuple[Tensor, Tensor, Tensor]] = []
+    served: list[tuple[Tensor, Tensor]] = []
     for number in range(orders.symbols.shape[-1]):
-        symbol, steps = orders.symbols[number], orders.steps[number]
-        buys, sells = orders.buys[number], orders.sells[number]
-        held, average, days = _latest(before, symbol, symbols, states)
-        prices = fill_prices(money, quotes.close(symbol).double(), limits.slippage, limits.commission)
-        rsi, tradable = quotes.rsi(symbol), quotes.tradable(symbol) > 0
+        steps, price, fill = orders.steps[number], trade_prices[number].double(), close[number].double()
+        held, average = _latest(before, orders.symbols, served)
 
-        sold = torch.where(sells & tradable, torch.floor(steps * held / FRACTION_STEPS), 0.0)
-        open_to_buy = buys & ~limits.closed
-        late = open_to_buy & (trades >= limits.max_trades)
+        sold = torch.where(can_sell[number], torch.floor(steps * held / FRACTION_STEPS), 0.0)
+        late = trades >= limits.max_trades
         budget = torch.floor(steps * limits.capacity * cash / (FRACTION_STEPS * CAPACITY_STEPS))
-        wanted = affordable(money, budget, prices.buy, limits.commission)
-        wanted = torch.where(open_to_buy & ~late & tradable, wanted, 0.0)
-        room = torch.minimum(limits.position_value - held * prices.fill, limits.exposure_value - exposure)
-        allowed = torch.floor(room.clamp(min=0.0) / prices.fill.clamp(min=1.0))
+        wanted = affordable(money, budget, price.clamp(min=1.0), limits.commission)
+        wanted = torch.where(can_buy[number] & ~late, wanted, 0.0)
+        room = torch.minimum(limits.position_value - held * fill, limits.exposure_value - exposure)
+        allowed = torch.floor(room.clamp(min=0.0) / fill.clamp(min=1.0))
         bought = torch.minimum(torch.minimum(wanted, allowed), MAX_SHARES - held)
 
-        bought_value, sold_value = bought * prices.buy, sold * prices.sell
-        fee = money.commission(bought_value + sold_value, limits.commission)
-        cash = cash + sold_value - bought_value - fee
-        change = bought - sold
-        exposure = exposure + change * prices.fill
-        traded = traded + bought_value + sold_value
-        costs = costs + fee + bought * (prices.buy - prices.fill) + sold * (prices.fill - prices.sell)
+        change, amount = bought - sold, bought + sold
+        value = amount * price
+        fee = money.commission(value, limits.commission)
+        cash = cash - change * price - fee
+        exposure = exposure + change * fill
+        traded = traded + value
+        costs = costs + fee + amount * (price - fill).abs()
         buying, selling = bought > 0, sold > 0
-        losing = selling & (prices.sell.to(single) < average)
+        losing = selling & (price.to(single) < average)
         revenge = buying & (streak >= LOSING_STREAK)
         happened = {
-            "regime_violation": buys & limits.closed,
-            "overbought_buy": buying & (rsi > OVERBOUGHT),
-            "oversold_sell": selling & (rsi < OVERSOLD),
+            "regime_violation": orders.buys[number] & limits.closed,
+            "overbought_buy": buying & (rsi[number] > OVERBOUGHT),
+            "oversold_sell": selling & (rsi[number] < OVERSOLD),
             "position_limit": bought < wanted,
-            "trade_limit": late,
-            "sell_unheld": sells & (held == 0),
+            "trade_limit": open_buys[number] & late,
+            "sell_unheld": orders.sells[number] & (held == 0),
             "losing_streak_buy": revenge,
         }
-        counts = {name: counts[name] + flag.to(zero.dtype) for name, flag in happened.items()}
-        trades = trades + (buying | selling).to(zero.dtype)
+        counts = {name: counts[name] + torch.where(flag, 1.0, 0.0) for name, flag in happened.items()}
+        trades = trades + torch.where(amount > 0, 1.0, 0.0)
         streak = torch.where(losing, streak + 1.0, torch.where(selling | revenge, 0.0, streak))
 
         now = held + change
-        paid = average * held.to(single) + prices.buy.to(single) * bought.to(single)
+        paid = average * held.to(single) + price.to(single) * bought.to(single)
         average = torch.where(buying, paid / now.clamp(min=1.0).to(single), average)
-        average = torch.where(now > 0, average, 0.0)
-        days = torch.where(now > 0, days, 0.0)
-        symbols.append(symbol)
-        states.append((now, average, days))
+        served.append((now, torch.where(now > 0, average, 0.0)))
         fills.append(change.to(torch.float32))
-    holdings, average_price, days_held = _put_back(before, orders, symbols, states)
+    holdings, average_price, days_held = _put_back(before, orders.symbols, served)
     positions = Positions(cash, holdings, average_price, days_held, streak)
     return Execution(positions, torch.stack(fills), trades, traded, costs, exposure, counts)
 
@@ -262,32 +261,28 @@ ORDER_COUNTS = (
 """What orders are counted for."""
 
 
-def _latest(
-    before: Positions, symbol: Tensor, symbols: Sequence[Tensor], states: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return shares, average price and days of a symbol after the orders so far. Shape of each: ()."""
+def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return shares and average price of the next order's symbol after the orders served. Shape of both: ()."""
+    symbol = symbols[len(served)]
     held, average = before.holdings[symbol].double(), before.average_price[symbol]
-    days = before.days_held[symbol]
-    for earlier, state in zip(symbols, states, strict=True):
-        same = earlier == symbol
-        held, average, days = (
-            torch.where(same, later, old) for later, old in zip(state, (held, average, days), strict=True)
-        )
-    return held, average, days
+    for number, (shares, price) in enumerate(served):
+        same = symbols[number] == symbol
+        held, average = torch.where(same, shares, held), torch.where(same, price, average)
+    return held, average
 
 
 def _put_back(
-    before: Positions,
-    orders: OrderList,
-    symbols: Sequence[Tensor],
-    states: Sequence[tuple[Tensor, Tensor, Tensor]],
+    before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return shares, average prices and days of all symbols. Shape of each: (K,)."""
-    slots = torch.arange(before.holdings.shape[-1], device=before.holdings.device)
-    after = (before.holdings, before.average_price, before.days_held)
-    for symbol, state in zip(symbols, states, strict=True):
+    # All of the shares' type: comparisons and selections of one width are what a CPU does sixteen at a time.
+    holdings, average_price, days_held = before.holdings, before.average_price, before.days_held
+    kind = holdings.dtype
+    slots = torch.arange(len(holdings), device=holdings.device, dtype=kind)
+    for number, (shares, price) in enumerate(served):
+        symbol = symbols[number].to(kind)
         named = slots == symbol
-        after = tuple(  # type: ignore[assignment]
-            torch.where(named, new.to(old.dtype), old) for new, old in zip(state, after, strict=True)
-        )
-    return after
+        holdings = torch.where(named, shares.to(kind), holdings)
+        average_price = torch.where(named, price, average_price)
+        days_held = torch.where(slots == torch.where(shares > 0, -1.0, symbol), 0.0, days_held)
+    return holdings, average_price, days_held

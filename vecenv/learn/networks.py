@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vecenv.learn.heads import Head
+from vecenv.env import VecEnv
+from vecenv.learn.heads import FORBIDDEN, Head, make_head
 from vecenv.random import EpisodeKey
 
 OBSERVATION_CLIP = 10.0
@@ -26,10 +27,20 @@ class ActorCritic:
         head: of the actor.
         hidden: widths of the hidden layers.
         bf16: multiply in bfloat16 in the hidden layers; weights, heads and everything after stay float32.
+        mask: says which choices of a categorical action are allowed: a function of the observation as it is, before
+            it is normalised, as `vecenv.scenario.Scenario.action_mask`.
     """
 
-    def __init__(self, observation_size: int, head: Head, hidden: Sequence[int], bf16: bool = False) -> None:
+    def __init__(
+        self,
+        observation_size: int,
+        head: Head,
+        hidden: Sequence[int],
+        bf16: bool,
+        mask: Callable[[Tensor], Tensor | None],
+    ) -> None:
         self.observation_size, self.head, self.hidden, self.bf16 = observation_size, head, tuple(hidden), bf16
+        self.mask = mask
         self.layers = len(self.hidden) + 1
 
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
@@ -58,13 +69,45 @@ class ActorCritic:
             values = torch.tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
         return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
 
-    def outputs(self, actor: Sequence[Tensor], observation: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the outputs that the head reads, shape (B, size), and the head's own parameters."""
-        return self._network(actor, observation), actor[2 * self.layers :]
+    def outputs(
+        self, actor: Sequence[Tensor], observation: Tensor, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the outputs that the head reads, shape (B, size), and the head's own parameters.
+
+        Args:
+            actor: its parameters.
+            observation: normalised. Shape: (B, D).
+            allowed: what ``mask`` returned; None allows all. Shape: (B, size), bool.
+
+        Raises:
+            ValueError: the mask has another shape.
+        """
+        outputs = self._network(actor, observation)
+        if allowed is not None:
+            if allowed.shape != outputs.shape:
+                raise ValueError(f"an action mask must have shape {tuple(outputs.shape)}, got {tuple(allowed.shape)}")
+            outputs = torch.where(allowed, outputs, FORBIDDEN)
+        return outputs, actor[2 * self.layers :]
 
     def value(self, critic: Sequence[Tensor], observation: Tensor) -> Tensor:
         """Return values. Shapes: (B, D) -> (B,)."""
         return self._network(critic, observation).squeeze(-1)
+
+
+def make_network(env: VecEnv, hidden: Sequence[int], initial_std: float, bf16: bool) -> ActorCritic:
+    """Return the architecture for an environment.
+
+    Args:
+        env: gives the sizes, the kind of head and the mask.
+        hidden: widths of the hidden layers.
+        initial_std: of continuous actions, as in `vecenv.learn.heads.GaussianHead`.
+        bf16: multiply in bfloat16 in the hidden layers.
+
+    Raises:
+        TypeError: there is no head for the environment's actions.
+    """
+    head = make_head(env.scenario.action_spec, initial_std)
+    return ActorCritic(sum(env.block_widths), head, hidden, bf16, env.scenario.action_mask)
 
 
 def normalised(observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -97,7 +140,8 @@ class ActorPolicy:
         """Return actions and, of sampled ones, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
         mean, deviation, *actor = parameters
         head = self.network.head
-        outputs, own = self.network.outputs(actor, normalised(observation, mean, deviation))
+        allowed = self.network.mask(observation)
+        outputs, own = self.network.outputs(actor, normalised(observation, mean, deviation), allowed)
         if self.deterministic:
             return (head.mode(outputs),)
         action = head.sample(outputs, own, key, elapsed)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,124 +29,20 @@ from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
 from vecenv.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
-from vecenv.learn.heads import make_head
+from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.metrics_log import MetricsLog
-from vecenv.learn.networks import ActorCritic, ActorPolicy, normalised
+from vecenv.learn.networks import ActorPolicy, make_network, normalised
+from vecenv.learn.policies import load_policy
+from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
 from vecenv.learn.running_moments import RunningMoments
 
+__all__ = ["CHECKPOINT", "LOSS_METRICS", "PPO", "PPOConfig", "Trained", "load_policy", "ppo_losses", "train"]
+
 CHECKPOINT = "checkpoint.pt"
-LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 WEYL = 0x9E3779B9
 """2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
 
 Metrics = dict[str, float]
-
-
-@dataclass(frozen=True)
-class PPOConfig:
-    """Settings of PPO."""
-
-    num_steps: int = 64
-    """Steps per rollout and sub-environment."""
-    total_frames: int = 1_250_000
-    """Steps of all sub-environments together; rounded up to whole rollouts."""
-    epochs: int = 4
-    """Passes over each batch."""
-    minibatches: int = 8
-    """Parts of a batch, of equal size; one optimiser step each."""
-    learning_rate: float = 1e-3
-    """Step size of Adam."""
-    anneal: bool = True
-    """Lower the learning rate linearly to zero over the run."""
-    gamma: float = 0.99
-    """Discount per step."""
-    gae_lambda: float = 0.95
-    """Weight of longer advantage estimates."""
-    clip: float = 0.2
-    """Probability ratios further than this from 1 get no gradient."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus."""
-    value_coef: float = 0.5
-    """Weight of the critic's squared error."""
-    max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
-    target_kl: float | None = None
-    """No further epochs in an update once the approximate KL divergence exceeds this."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of actor and critic."""
-    initial_std: float = 0.5
-    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
-    bf16: bool = False
-    """Multiply in bfloat16 in the hidden layers."""
-    normalise_observations: bool = True
-    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
-    normalise_rewards: bool = True
-    """Divide rewards by the running standard deviation of the discounted return."""
-    normalise_advantages: bool = True
-    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
-    seed: int = 0
-    """Of the initial weights and the minibatches; the environment has its own."""
-    checkpoint_every: int = 10
-    """Updates between checkpoints."""
-    tensorboard: bool = False
-    """Also write TensorBoard's event files."""
-
-    def __post_init__(self) -> None:
-        for name in ("num_steps", "total_frames", "epochs", "minibatches", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "clip", "max_grad_norm", "initial_std"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
-
-
-class Losses(NamedTuple):
-    """Terms of the objective and what one watches beside them; all of shape ()."""
-
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-    approx_kl: Tensor
-    clip_fraction: Tensor
-
-
-def ppo_losses(
-    log_prob: Tensor,
-    entropy: Tensor,
-    value: Tensor,
-    old_log_prob: Tensor,
-    advantage: Tensor,
-    target: Tensor,
-    clip: float,
-) -> Losses:
-    """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
-
-    ``approx_kl`` is the mean of (r - 1) - log r over the ratios r, unbiased and never negative.
-
-    Args:
-        log_prob: of the actions under the current policy. Shape: (B,).
-        entropy: of the current policy. Shape: (B,).
-        value: of the current critic. Shape: (B,).
-        old_log_prob: of the actions under the policy that took them. Shape: (B,).
-        advantage: Shape: (B,).
-        target: of the critic. Shape: (B,).
-        clip: largest distance of the ratio from 1.
-    """
-    log_ratio = log_prob - old_log_prob
-    ratio = log_ratio.exp()
-    gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
-    return Losses(
-        policy=-gain.mean(),
-        value=(value - target).square().mean(),
-        entropy=entropy.mean(),
-        approx_kl=(ratio - 1 - log_ratio).mean(),
-        clip_fraction=((ratio - 1).abs() > clip).float().mean(),
-    )
 
 
 class PPO:
@@ -172,7 +68,7 @@ class PPO:
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
         device = env.device
-        self.network = make_network(env, config)
+        self.network = make_network(env, config.hidden, config.initial_std, config.bf16)
         self.actor, self.critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
@@ -240,7 +136,7 @@ class PPO:
         self.collector.rollout()
         values, advantages, targets = self._advantages()
         metrics = self._learn(values, advantages, targets)
-        metrics |= self._episode_metrics()
+        metrics |= episode_metrics(self.collector)
         self._update_moments()
         self.update_number += 1
         seconds = time.perf_counter() - started
@@ -301,12 +197,20 @@ class PPO:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return values, advantages, targets
 
-    def _objective(self, parameters: list[Tensor], *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch."""
+    def _objective(
+        self,
+        parameters: list[Tensor],
+        observation: Tensor,
+        allowed: Tensor | None,
+        action: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         config, network = self.config, self.network
-        observation, action, old_log_prob, advantage, target = batch
         actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
-        outputs, own = network.outputs(actor, observation)
+        outputs, own = network.outputs(actor, observation, allowed)
         log_prob, entropy = network.head.evaluate(outputs, own, action)
         value = network.value(critic, observation)
         losses = ppo_losses(log_prob, entropy, value, old_log_prob, advantage, target, config.clip)
@@ -317,9 +221,12 @@ class PPO:
         """Return the clipped gradients and the metrics of the rows that the last tensor, an index, picks."""
         count = len(self.parameters)
         parameters = list(tensors[:count])
-        mean, deviation, observation, *others, index = tensors[count:]
-        batch = [normalised(observation[index], mean, deviation), *(other[index] for other in others)]
-        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(parameters, *batch)
+        mean, deviation, *collected, index = tensors[count:]
+        observation, *others = (tensor[index] for tensor in collected)
+        allowed = self.network.mask(observation)
+        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(
+            parameters, normalised(observation, mean, deviation), allowed, *others
+        )
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return [*(gradient * factor for gradient in gradients), metrics]
@@ -356,25 +263,6 @@ class PPO:
             compiled = self.env.compiled
             self._gradients = compile_in_place(function, inputs, outputs) if compiled else eager_in_place(function)
         self._gradients(inputs, outputs)
-
-    def _episode_metrics(self) -> Metrics:
-        """Return means over the episodes that ended in the rollout; NaN where there are none."""
-        collector = self.collector
-        step, env = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
-        metrics = {
-            "reward": float(collector.reward.mean()),
-            "episodes": len(step),
-            "return_percent": math.nan,
-            "grade": math.nan,
-        }
-        if len(step):
-            ended = collector.rows()[step, env]
-            bound = self.env.engine.bound().of_rows(env)
-            metrics["grade"] = float(bound.grade(ended).mean())
-            info = bound.info(ended)
-            if "portfolio_value" in info:
-                metrics["return_percent"] = float(100 * (info["portfolio_value"] / info["start_value"] - 1).mean())
-        return metrics
 
 
 @dataclass(frozen=True)
@@ -443,37 +331,3 @@ def train(
             save_checkpoint(state, path)
             log.close()
     return Trained(learner, history)
-
-
-def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
-    """Return the actor of a checkpoint for a `FusedCollector` of ``env``.
-
-    Args:
-        path: of the checkpoint.
-        env: an environment of the same task with observations and actions of the same shape, on any market.
-        deterministic: take the likeliest action instead of a sample.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the checkpoint is of another task, or its observations or actions have another shape.
-    """
-    state = load_checkpoint(Path(path), env.device)
-    known = {name: state["scenario"][name] for name in ("task", "task_version")}
-    own = {"task": env.scenario.name, "task_version": env.scenario.version}
-    if known != own:
-        raise ValueError(f"{path}: trained for {known}, not for {own}")
-    network = make_network(env, PPOConfig(**state["config"]))
-    expected, _ = network.initial_parameters(torch.Generator(), env.device)
-    shapes, needed = ([tuple(tensor.shape) for tensor in actor] for actor in (state["actor"], expected))
-    if shapes != needed:
-        raise ValueError(
-            f"{path}: trained on observations and actions of other sizes: its layers have shapes {shapes}, "
-            f"this environment needs {needed}"
-        )
-    return ActorPolicy(network, state["moments"], state["actor"], deterministic)
-
-
-def make_network(env: VecEnv, config: PPOConfig) -> ActorCritic:
-    """Return the architecture for an environment."""
-    head = make_head(env.scenario.action_spec, config.initial_std)
-    return ActorCritic(sum(env.block_widths), head, config.hidden, config.bf16)

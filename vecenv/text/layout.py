@@ -1,6 +1,7 @@
 """The observation vector of the trading tiers: its parts, their numbers by name, and their units.
 
-One `Account`, one number per series of the whole market, one `Quote` per symbol, one `Position` per symbol.
+One `Account`; one number per series of the whole market; one `Quote` per symbol, symbol by symbol; then the numbers of
+`Position`, each for all symbols.
 """
 
 from __future__ import annotations

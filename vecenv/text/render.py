@@ -84,8 +84,8 @@ class TextRenderer:
         shared = ACCOUNT_SIZE + len(self.context_names)
         market, positions = np.split(observations[:, shared:], [MARKET_SIZE * num_symbols], axis=1)
         quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
-        positions = positions.reshape(len(market), num_symbols, POSITION_SIZE).astype(np.float64)
-        weight, profit, days_held = positions.transpose(2, 0, 1)
+        positions = positions.reshape(len(market), POSITION_SIZE, num_symbols).astype(np.float64)
+        weight, profit, days_held = positions.transpose(1, 0, 2)
         price, tradable = quotes[..., 0] * PRICE_UNIT, quotes[..., 1] > 0
         start, total_return, cash = observations[:, 2:5].T.astype(np.float64)
         value = start * VALUE_UNIT * (1.0 + total_return)

@@ -1,0 +1,171 @@
+"""Which rules each sub-environment follows next, from the scores of the episodes that have ended.
+
+A scheduler knows neither market nor agent: it maps scores to rows of a table of rules, easiest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Scheduler(Protocol):
+    """Whatever chooses rules from scores."""
+
+    def rules(self) -> Tensor:
+        """Return the rule of each sub-environment's next episode. Shape: (N,), int64."""
+        ...
+
+    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+        """Take in E ended episodes, those of one sub-environment in their order.
+
+        Args:
+            env: sub-environment of each. Shape: (E,), int64.
+            rule: that it followed. Shape: (E,), int64.
+            score: higher is better. Shape: (E,).
+        """
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """Return what one watches, under the same names every time."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of everything that later choices depend on."""
+        ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        ...
+
+
+class Promotion:
+    """Moves each sub-environment one tier up or down by its rate of success in its tier.
+
+    The rate is that of the last W episodes, so there is no decision before W episodes in the tier. Episodes of
+    another tier, such as those that were running when the sub-environment was moved, do not count.
+
+    Args:
+        num_envs: N.
+        thresholds: score above which an episode of each tier is a success.
+        window: W.
+        promote_above: rate above which a sub-environment goes up.
+        demote_below: rate below which it goes down.
+        device: where the tensors live.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        thresholds: Sequence[float],
+        window: int = 8,
+        promote_above: float = 0.8,
+        demote_below: float = 0.2,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.thresholds = torch.tensor(thresholds, dtype=torch.float32, device=device)
+        self.promote_above, self.demote_below = promote_above, demote_below
+        self.tier = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self.count = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self.successes = torch.zeros(num_envs, window, device=device)
+
+    def rules(self) -> Tensor:
+        """Return the tier of each sub-environment. Shape: (N,), int64."""
+        return self.tier.clone()
+
+    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+        """Take in E ended episodes, those of one sub-environment in their order. Shape of each: (E,)."""
+        # One turn for the first episode of every sub-environment, one for the second, and so on.
+        order = env.argsort(stable=True)
+        place = torch.arange(len(env), device=env.device)
+        _, episodes = env[order].unique_consecutive(return_counts=True)
+        nth = place - (episodes.cumsum(0) - episodes).repeat_interleave(episodes)
+        for turn in range(int(episodes.max()) if len(env) else 0):
+            chosen = order[nth == turn]
+            chosen = chosen[rule[chosen] == self.tier[env[chosen]]]
+            self._decide(env[chosen], score[chosen])
+
+    def _decide(self, env: Tensor, score: Tensor) -> None:
+        """Count one episode of each of some sub-environments, and move them. Shape of both: (E,)."""
+        tier, window = self.tier[env], self.successes.shape[1]
+        self.successes[env, self.count[env] % window] = (score > self.thresholds[tier]).float()
+        count = self.count[env] + 1
+        rate = self.successes[env].mean(-1)
+        full = count >= window
+        promoted = full & (rate > self.promote_above) & (tier < len(self.thresholds) - 1)
+        demoted = full & (rate < self.demote_below) & (tier > 0)
+        self.tier[env] = tier + promoted.long() - demoted.long()
+        self.count[env] = torch.where(promoted | demoted, 0, count)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean tier from 0."""
+        return {"mean_tier": float(self.tier.double().mean())}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of tiers, counts and successes."""
+        return {name: getattr(self, name).clone() for name in ("tier", "count", "successes")}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        for name, value in state_dict.items():
+            getattr(self, name).copy_(value)
+
+
+class AdaptiveDifficulty:
+    """Moves one target difficulty towards the one at which the mean score is the target score.
+
+    AdaRFT, Shi et al., arXiv 2504.05520, 2025: after each batch of mean score R the target moves by
+    η tanh(α (R − β)), within [0, 1], and the next batch takes the difficulties nearest to it. Here these are the
+    nearest levels, over which the sub-environments are spread evenly. The paper's η is 50 for a range of 100.
+
+    Args:
+        num_envs: N.
+        num_levels: levels of the difficulty, evenly from 0 to 1.
+        nearest: levels that a batch is spread over.
+        target_score: β.
+        step_size: η.
+        sensitivity: α.
+        device: where the tensors live.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        num_levels: int,
+        nearest: int = 1,
+        target_score: float = 0.5,
+        step_size: float = 0.5,
+        sensitivity: float = 2.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.target_score, self.step_size, self.sensitivity = target_score, step_size, sensitivity
+        self.difficulty = torch.linspace(0.0, 1.0, num_levels, dtype=torch.float64, device=device)
+        self.target = torch.zeros((), dtype=torch.float64, device=device)
+        self._turn = torch.arange(num_envs, device=device) % nearest
+
+    def rules(self) -> Tensor:
+        """Return the level of each sub-environment. Shape: (N,), int64."""
+        distance = (self.difficulty - self.target).abs()
+        return distance.argsort(stable=True)[self._turn]
+
+    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+        """Move the target by the mean score of E ended episodes; without any it stays. Shape of each: (E,)."""
+        if len(score):
+            excess = score.double().mean() - self.target_score
+            self.target += self.step_size * torch.tanh(self.sensitivity * excess)
+            self.target.clamp_(0.0, 1.0)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the target difficulty from 0 to 1."""
+        return {"target_difficulty": float(self.target)}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return a copy of the target."""
+        return {"target": self.target.clone()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        self.target.copy_(state_dict["target"])

@@ -1,0 +1,40 @@
+"""Trained actors from their checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from vecenv.env import VecEnv
+from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.networks import ActorPolicy, make_network
+
+
+def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
+    """Return the actor of a checkpoint for a `FusedCollector` of ``env``.
+
+    Args:
+        path: of the checkpoint.
+        env: an environment of the same task with observations and actions of the same shape, on any market.
+        deterministic: take the likeliest action instead of a sample.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the checkpoint is of another task, or its observations or actions have another shape.
+    """
+    state = load_checkpoint(Path(path), env.device)
+    known = {name: state["scenario"][name] for name in ("task", "task_version")}
+    own = {"task": env.scenario.name, "task_version": env.scenario.version}
+    if known != own:
+        raise ValueError(f"{path}: trained for {known}, not for {own}")
+    config = state["config"]
+    network = make_network(env, config["hidden"], config["initial_std"], config["bf16"])
+    expected, _ = network.initial_parameters(torch.Generator(), env.device)
+    shapes, needed = ([tuple(tensor.shape) for tensor in actor] for actor in (state["actor"], expected))
+    if shapes != needed:
+        raise ValueError(
+            f"{path}: trained on observations and actions of other sizes: its layers have shapes {shapes}, "
+            f"this environment needs {needed}"
+        )
+    return ActorPolicy(network, state["moments"], state["actor"], deterministic)
