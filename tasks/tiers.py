@@ -33,7 +33,7 @@ from vecenv.kernels.order_list import (
     execute_orders,
 )
 from vecenv.kernels.order_spaces import FRACTION_BINS, choice_mask, choices_to_orders, weights_to_orders
-from vecenv.kernels.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked
+from vecenv.kernels.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
 from vecenv.market.bars import CLOSE
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
@@ -426,7 +426,7 @@ class TierTrading(Scenario[TierState]):
         """Return the sum of the next changes of what was bought less those of what was sold. Shape: ()."""
         now = market["close"][row, orders.symbols].to(self.precision)
         later = market["close"][row + 1, orders.symbols].to(self.precision)
-        return (torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0)).sum(-1)
+        return summed(torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0))
 
     def observation(self, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
         """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
@@ -494,7 +494,7 @@ class TierTrading(Scenario[TierState]):
     ) -> Tensor:
         """Return the weighted sum of the components, the grade on the last day among them."""
         weights = params["weights"].to(self.precision)
-        reward = (next_state.components * weights).sum(-1)
+        reward = summed(next_state.components * weights)
         if "oracle_return" in market:
             ended = self.truncated(next_state, params, market)
             grade = self.grade(next_state, params, market).to(self.precision)

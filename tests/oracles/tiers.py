@@ -327,8 +327,12 @@ class TierAccount:
     def _could_be_bought(self, k: int) -> bool:
         if not self.rules.symbols[k] or not self.market.tradable[self.day][k] or self.gate_is_closed():
             return False
-        affordable = self.buy_price(k) * (1 + self.rules.commission) <= self.cash * self._capacity() / 4
-        return affordable and self.prices[k] <= min(self._rooms(k)) and self.held[k] < MOST_SHARES
+        single, price = np.float32, np.float32(self.prices[k])
+        unit_cost = single(self.buy_price(k)) * (single(1) + single(self.rules.commission))
+        affordable = unit_cost <= single(self.cash * self._capacity() / 4)
+        position_limit = math.floor(self.rules.max_position * self.value)
+        fits = single(self.held[k] + 1) * price <= single(position_limit)
+        return bool(affordable and fits and single(self._worth(self.prices)) + price <= single(self._exposure_limit()))
 
     def _pass_day(self) -> None:  # rule 6
         self.day += 1

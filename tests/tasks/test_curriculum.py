@@ -87,6 +87,12 @@ def test_promotion_and_demotion_follow_the_rate_of_success_of_each_sub_environme
     assert report(scheduler, [1], [0.9]) == [0, 1, 0]
 
 
+def test_successes_of_the_tier_before_do_not_count():
+    scheduler = Promotion(1, thresholds=[0.5] * 3, window=2)
+    assert [report(scheduler, [0], [score])[0] for score in (1.0, 1.0, 1.0, 1.0)] == [0, 1, 1, 2]
+    assert [report(scheduler, [0], [score])[0] for score in (0.0, 0.0, 0.0, 0.0)] == [2, 1, 1, 0]
+
+
 def test_rates_between_the_thresholds_move_nobody_and_the_ends_hold():
     scheduler = Promotion(2, thresholds=[0.5, 0.5], window=5)
     # 4 of 5 is not above 0.8, and 1 of 5 not below 0.2.

@@ -41,10 +41,14 @@ def orders(num_steps: int, num_envs: int, num_symbols: int = 25) -> torch.Tensor
     return torch.from_numpy(random_orders(rng, num_steps, num_envs, 8, num_symbols=num_symbols))
 
 
-def test_a_compiled_step_is_the_eager_one_bit_for_bit():
-    """Every tensor of the rows, the reward and the observation, over a whole episode of the largest tier."""
-    eager, compiled = (env_of(16, flag, days=12) for flag in (False, True))
-    for action in orders(12, 16):
+@pytest.mark.parametrize(
+    ("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, marks=pytest.mark.slow, id="full tier")]
+)
+def test_a_compiled_step_is_the_eager_one_bit_for_bit(num_symbols, max_orders):
+    """Every tensor of the rows, the reward and the observation, over a whole episode; the full tier compiles long."""
+    rules = {"symbols": FULL.symbols[:num_symbols], "max_orders": max_orders, "days": 12}
+    eager, compiled = (env_of(16, flag, **rules) for flag in (False, True))
+    for action in orders(12, 16, num_symbols)[:, :, :max_orders]:
         assert_same_bits(numbers(step(eager, action)), numbers(step(compiled, action)))
         assert_same_bits(snapshot(eager.rows), snapshot(compiled.rows))
     assert bool(eager.rows.truncated.all()) and float(eager.state.num_trades.min()) > 0

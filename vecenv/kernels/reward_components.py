@@ -91,6 +91,15 @@ def stacked(components: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
     return torch.stack([components[name].to(dtype) if name in components else zero for name in COMPONENTS], dim=-1)
 
 
+def summed(parts: Tensor) -> Tensor:
+    """Return the sum of a short vector, added from the first to the last. Shape: (n,) -> ()."""
+    # Eager and compiled reductions add in different orders; one order rounds alike in both.
+    first, *rest = parts.unbind(-1)
+    for part in rest:
+        first = first + part
+    return first
+
+
 def picked(components: Tensor, names: tuple[str, ...]) -> Tensor:
     """Return some components of a vector. Shape: (number of names,)."""
     return torch.stack([components[COMPONENTS.index(name)] for name in names], dim=-1)
