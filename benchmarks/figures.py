@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLOURS = {"environment": "#0072B2", "without_observations": "#56B4E9", "policy": "#D55E00", "training": "#009E73"}
+COMPONENT_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#882255", "#44AA99")
+"""Of components of the reward, in the order of their largest share."""
+OTHERS_COLOUR = "#BBBBBB"
+LEAST_SHARE = 0.02
+"""Components that never reach this share of the reward are drawn together."""
+GRADER_COLOURS = {"calibrated": "#0072B2", "seed": "#D55E00"}
 LABELS = {
     "environment": "environment only",
     "without_observations": "environment, observations not kept",
@@ -31,31 +42,105 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
     if kept:
         limit = result["copy_bandwidth_bytes_per_second"] / kept[0]["bytes_per_step"]
         axes.axhline(limit, color="grey", linestyle="--", linewidth=1)
-        axes.annotate("copy bandwidth ÷ necessary bytes", (1, limit), (4, 4), textcoords="offset points", color="grey")
-    published = result["published"]
-    axes.plot(
-        published["num_envs"],
-        published["samples_per_second"],
-        "k*",
-        markersize=12,
-        label="published, A100 (not measured here)",
-    )
+        _annotate(axes, "copy bandwidth ÷ necessary bytes", limit, "grey")
+    if published := result["published"]:
+        axes.plot(
+            published["num_envs"],
+            published["samples_per_second"],
+            "k*",
+            markersize=12,
+            label="published, A100 (not measured here)",
+        )
     if result["scalar_oracle_steps_per_second"]:
         axes.axhline(result["scalar_oracle_steps_per_second"], color="black", linestyle=":", linewidth=1)
-        axes.annotate(
-            "plain-Python oracle, one account",
-            (1, result["scalar_oracle_steps_per_second"]),
-            (4, 4),
-            textcoords="offset points",
-        )
+        _annotate(axes, "plain-Python oracle, one account", result["scalar_oracle_steps_per_second"], "black")
     axes.set(xscale="log", yscale="log", xlabel="sub-environments N", ylabel="steps per second")
     axes.set_title(
-        f"{result['device']}\n{result['market']['symbols']} symbols, {result['market']['source']}", fontsize=10
+        f"{result['config']['task']} on {result['device']}\n"
+        f"{result['market']['symbols']} symbols, {result['market']['source']}",
+        fontsize=10,
     )
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+
+
+def draw_reward_presets(result: dict[str, Any], path: Path) -> None:
+    """Draw share of HOLD, shares of the reward's components, and both grades over training, a column per preset.
+
+    Lines are means over the seeds, bands the range of the seeds.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, PercentFormatter
+
+    runs = result["runs"]
+    figure, grid = plt.subplots(
+        3, len(runs), figsize=(1.5 + 3.6 * len(runs), 9), sharex=True, sharey="row", squeeze=False, layout="constrained"
+    )
+    shares = {preset: _component_shares(histories) for preset, histories in runs.items()}
+    largest: dict[str, float] = {}
+    for share in shares.values():
+        for name, values in share.items():
+            largest[name] = max(largest.get(name, 0.0), float(values.max()))
+    named = sorted((name for name in largest if largest[name] > LEAST_SHARE), key=lambda name: -largest[name])
+    colours = dict(zip(named, COMPONENT_COLOURS, strict=False))
+    for (preset, histories), (hold, stack, grade) in zip(runs.items(), grid.T, strict=True):
+        frames = [update["frames"] for update in histories[0]]
+        _band(hold, frames, [[update["hold"] for update in history] for history in histories], "black", "HOLD days")
+        layers = [shares[preset].get(name, np.zeros(len(frames))) for name in colours]
+        stack.stackplot(frames, [*layers, 1.0 - sum(layers)], colors=[*colours.values(), OTHERS_COLOUR], linewidth=0)
+        for name, colour in GRADER_COLOURS.items():
+            grades = [[update["grades"][name] for update in history] for history in histories]
+            _band(grade, frames, grades, colour, name)
+        hold.set(title=preset, ylim=(0, 1))
+        stack.set(ylim=(0, 1))
+        grade.set(xlabel="steps", ylim=(0, 1), xlim=(frames[0], frames[-1]))
+        grade.xaxis.set_major_formatter(EngFormatter())
+        for axes in (hold, stack):
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        for axes in (hold, grade):
+            axes.grid(True, alpha=0.3)
+    for axes, label in zip(grid[:, 0], ("days of HOLD", "share of the absolute reward", "grade"), strict=True):
+        axes.set_ylabel(label)
+    legend = {**colours, "others": OTHERS_COLOUR}
+    patches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in legend.values()]
+    # The topmost layer first.
+    grid[1, -1].legend(patches[::-1], [*legend][::-1], loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
+    grid[2, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, title="grader")
+    config = result["config"]
+    figure.suptitle(
+        f"PPO under presets of the reward: {config['task']}, {config['max_orders']} order(s) a day, "
+        f"{Path(config['market']).name} market; lines: mean of {config['num_seeds']} run(s), bands: their range"
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _component_shares(histories: list[list[dict[str, Any]]]) -> dict[str, np.ndarray]:
+    """Return each component's share over the updates, the mean of the seeds."""
+    names = histories[0][0]["components"]
+    return {
+        name: np.array([[update["components"][name] for update in history] for history in histories]).mean(0)
+        for name in names
+    }
+
+
+def _band(axes: Axes, frames: list[float], values: list[list[float]], colour: str, label: str) -> None:
+    """Draw the mean of the seeds' lines and their range."""
+    lines = np.array(values)
+    axes.fill_between(frames, lines.min(0), lines.max(0), color=colour, alpha=0.2, linewidth=0)
+    axes.plot(frames, lines.mean(0), color=colour, label=label)
+
+
+def _annotate(axes: Axes, text: str, height: float, colour: str) -> None:
+    """Write over the left end of a horizontal line."""
+    axes.annotate(
+        text, (0, height), (4, 4), xycoords=axes.get_yaxis_transform(), textcoords="offset points", color=colour
+    )
 
 
 def _curve(figures: list[dict[str, Any]], column: str) -> list[tuple[int, float]]:

@@ -1,9 +1,9 @@
 """Steps per second across environment counts: ``python -m benchmarks.throughput``.
 
-Three columns: the environment alone with given actions, with a policy that samples its own, and with PPO training.
-Every step is live (rows that end start again, at different times) and everything that a learner needs is kept:
-observation, action, reward and both flags. Compilation and memory are reported apart; each figure is the median of
-the repeats.
+Columns: the environment alone with given actions, with a policy that samples its own, with PPO training, and, of tasks
+that have text, observations rendered and actions parsed. Every step is live (rows that end start again) and everything
+that a learner needs is kept: observation, action, reward and both flags. Compilation and memory are reported apart;
+each figure is the median of the repeats.
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ import vecenv
 from benchmarks import device as machine
 from benchmarks.figures import draw_throughput
 from benchmarks.scalar import scalar_steps_per_second
+from benchmarks.text import TextFigure, has_text, measure_text
+from benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
 from tasks.stock_trading_config import StockTradingConfig
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
 
 RESULTS = Path(__file__).parent / "results"
 Column = Literal["environment", "without_observations", "policy", "training"]
+GIVEN = ("environment", "without_observations")
+"""Columns whose actions are given."""
+STOCK_TRADING = "stock_trading"
 Mode = Literal["eager", "compiled", "cuda_graph"]
 
 PUBLISHED = {
@@ -49,14 +53,20 @@ PUBLISHED = {
 class BenchConfig:
     """Settings of the throughput benchmark."""
 
+    task: str = STOCK_TRADING
+    """Installed task."""
     num_envs: tuple[int, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
-    columns: tuple[Column, ...] = ("environment", "policy", "training")
-    """What is measured at every count."""
+    columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
+    """What is measured at every count; text, of tasks that have it, at text_envs alone."""
     modes: tuple[Mode, ...] = ("eager", "compiled", "cuda_graph")
     """Ways to run 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
     largest_training: int = 262_144
     """Environment count above which training is left out: an update of a million samples takes a CPU half a minute."""
+    text_envs: int = 65_536
+    """Sub-environments that the rendered ones are among."""
+    text_rows: tuple[int, ...] = (64, 2048)
+    """Sub-environments rendered in one call."""
     num_steps: int = 64
     """Steps per rollout; shortened where the rollout would exceed max_buffer_gb."""
     repeats: int = 7
@@ -70,9 +80,9 @@ class BenchConfig:
     num_days: int = 3000
     """Days of a generated market."""
     rationing: Literal["pro_rata", "by_size"] = "pro_rata"
-    """Rule for cash that does not suffice."""
+    """Rule of stock_trading for cash that does not suffice."""
     episode_length: int = 250
-    """Longest episode; lengths are drawn from half of it, so that rows end at different times."""
+    """Longest episode of stock_trading; lengths are drawn from half of it, so that rows end at different times."""
     threads: int = 1
     """CPU threads."""
     device: str = "cpu"
@@ -89,6 +99,11 @@ class BenchConfig:
     def __post_init__(self) -> None:
         if self.repeats < 5:
             raise ValueError(f"repeats must be at least 5, got {self.repeats}")
+        for name in ("rationing", "episode_length", "preset"):
+            if self.task != STOCK_TRADING and getattr(self, name) != getattr(BenchConfig, name):
+                raise ValueError(f"{name} is a setting of {STOCK_TRADING}, not of {self.task}")
+        if "text" in self.columns and max(self.text_rows) > self.text_envs:
+            raise ValueError(f"cannot render {max(self.text_rows)} of {self.text_envs} sub-environments")
 
 
 @dataclass(frozen=True)
@@ -111,7 +126,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
     """Run the benchmark, print its figures, write JSON and picture, and return the JSON.
 
     Raises:
-        ValueError: the device is not there or the market has a fault.
+        ValueError: there is no such task, the device is not there or the market has a fault.
     """
     if config.preset == "figure3":
         counts = tuple(2**k for k in range(12))
@@ -121,10 +136,8 @@ def main(config: BenchConfig) -> dict[str, Any]:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"no CUDA device for device={config.device!r}")
     torch.set_num_threads(config.threads)
-    tape = load_market(config.market, end=config.end, num_paths=1, num_days=config.num_days, device=device)
-    if config.start:
-        # The days before serve the indicators as warm-up.
-        tape = tape.between(config.start, None)
+    rules = task_rules(config.task, given=True)
+    tape = task_market(rules, config.market, config.num_days, config.start, config.end, device)
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
     print(f"{machine.device_name(device)}: copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
     figures = []
@@ -141,6 +154,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
             f"peak {figure.peak_memory_bytes / 1e9:5.2f} GB"
         )
     result = _result(config, tape, device, figures, copy, write)
+    result["text"] = [asdict(figure) for figure in _text_figures(config, tape)]
     if config.output is not None:
         _write(config, result)
     return result
@@ -150,27 +164,28 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     """List what to measure: all modes at 2,048, the fastest mode elsewhere."""
     modes = [mode for mode in config.modes if mode != "cuda_graph" or device.type == "cuda"]
     best = modes[-1]
+    columns: list[Column] = [column for column in config.columns if column != "text"]
     plan = [
         (column, best, count)
-        for column in config.columns
+        for column in columns
         for count in sorted(config.num_envs)
         if column != "training" or count <= config.largest_training
     ]
     if 2048 in config.num_envs and config.preset == "none":
         # Training collects in the mode of its environment.
-        plan += [(column, mode, 2048) for column in config.columns if column != "training" for mode in modes[:-1]]
+        plan += [(column, mode, 2048) for column in columns if column != "training" for mode in modes[:-1]]
     return plan
 
 
 def _measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
     gc.collect()
     machine.reset_peak_memory(tape.device)
-    rules = StockTradingConfig(
-        rationing=config.rationing, episode_length=config.episode_length, min_episode_length=config.episode_length // 2
-    )
-    env = vecenv.make("stock_trading", num_envs, market=tape, device=tape.device, compile=mode != "eager", config=rules)
-    row_bytes = 4 * (sum(env.block_widths) + 2 * tape.num_symbols + 64)
-    num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / row_bytes / num_envs)))
+    rules = task_rules(config.task, given=column in GIVEN)
+    if isinstance(rules, StockTradingConfig):
+        longest = config.episode_length
+        rules = replace(rules, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2)
+    env = vecenv.make(config.task, num_envs, market=tape, device=tape.device, compile=mode != "eager", config=rules)
+    num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _workload(config, env, column, mode, num_steps)
     first = machine.seconds_of(advance, tape.device, 1)[0]
     machine.seconds_of(advance, tape.device, 2)
@@ -185,7 +200,7 @@ def _measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, 
     times = machine.seconds_of(timed, tape.device, config.repeats)
     steps = num_envs * num_steps * bundle
     rate = steps / statistics.median(times)
-    needed = necessary_bytes(collector, tape)
+    needed = necessary_bytes(collector)
     return Figure(
         column=column,
         mode=mode,
@@ -204,9 +219,9 @@ def _workload(
     config: BenchConfig, env: VecEnv, column: Column, mode: Mode, num_steps: int
 ) -> tuple[FusedCollector, Callable[[], object]]:
     """Return the collector and the call that is timed."""
-    if column in ("environment", "without_observations"):
+    if column in GIVEN:
         collector = FusedCollector(env, "given", num_steps, store_observations=column == "environment", mode=mode)
-        collector.actions.uniform_(-1, 1)
+        fill_given_actions(collector)
         return collector, collector.rollout
     batch = num_steps * env.num_envs
     ppo = PPO(env, PPOConfig(num_steps=num_steps, minibatches=min(8, batch), epochs=1, bf16=config.bf16, anneal=False))
@@ -216,25 +231,23 @@ def _workload(
     return collector, collector.rollout
 
 
-def necessary_bytes(collector: FusedCollector, tape: MarketTape) -> int:
-    """Bytes per step that no implementation can avoid with these buffers.
-
-    Written: observation, state, reward and flags. Read: the state before, the action, the day's closes and features
-    and the next day's closes. A chosen action is written instead of read, which is the same.
-    """
-    written = [*collector.buffers(), collector.actions]
-    per_row = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in written)
-    state = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in collector.row_buffers)
-    market = 4 * tape.num_symbols * 2
-    if collector.observation is not None:
-        market += 4 * tape.num_symbols * len(tape.feature_names)
-    return per_row + state + market
+def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
+    """Measure text where it is asked for and the task has it."""
+    if "text" not in config.columns:
+        return []
+    if not has_text(config.task):
+        print(f"{config.task} has no text")
+        return []
+    figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)
+    for figure in figures:
+        print(figure.line())
+    return figures
 
 
 def _result(
     config: BenchConfig, tape: MarketTape, device: torch.device, figures: list[Figure], copy: float, write: float
 ) -> dict[str, Any]:
-    scalar = scalar_steps_per_second(tape)
+    scalar = scalar_steps_per_second(config.task, tape)
     if scalar is not None:
         print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
     return {
@@ -246,7 +259,7 @@ def _result(
         "copy_bandwidth_bytes_per_second": copy,
         "write_bandwidth_bytes_per_second": write,
         "scalar_oracle_steps_per_second": scalar,
-        "published": PUBLISHED,
+        "published": PUBLISHED if config.task == STOCK_TRADING else None,
         "market": {
             "source": Path(tape.source).name,
             "symbols": tape.num_symbols,
@@ -264,11 +277,14 @@ def _write(config: BenchConfig, result: dict[str, Any]) -> None:
     kind = "figure3" if config.preset == "figure3" else "throughput"
     variant = "" if config.rationing == "pro_rata" else f"-{config.rationing.replace('_', '-')}"
     variant += "-bf16" if config.bf16 else ""
-    stem = f"{kind}-{machine.file_stem(result['device'])}{variant}"
+    task = "" if config.task == STOCK_TRADING else f"{machine.file_stem(config.task)}-"
+    stem = f"{kind}-{task}{machine.file_stem(result['device'])}{variant}"
     path = config.output / f"{stem}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
-    draw_throughput(result, config.output / f"{stem}.png")
-    print(f"wrote {path} and {stem}.png")
+    print(f"wrote {path}")
+    if result["figures"]:
+        draw_throughput(result, config.output / f"{stem}.png")
+        print(f"wrote {stem}.png")
 
 
 if __name__ == "__main__":

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
+from torch import Tensor
 
 import vecenv
+from tasks.curriculum_config import CurriculumConfig
+from tasks.run_folder import read_checkpoint
 from tasks.stock_trading import StockTrading
 from tasks.stock_trading_config import StockTradingConfig
+from tasks.tier_agents import AGENTS
+from tasks.tiers import TierTrading
+from tasks.tiers_config import TierConfig
 from vecenv.env import VecEnv
+from vecenv.kernels.order_list import MAX_ORDERS
 from vecenv.learn.baselines import Agent, PolicyAgent, return_bound
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.ppo import load_policy
 from vecenv.market.tape import MarketTape
+from vecenv.preset_files import with_values
 from vecenv.registry import task_class
 
 TRAINED = "trained"
@@ -36,13 +45,47 @@ def rules_of(task: str) -> Any:  # noqa: ANN401
     return kind.config_type()
 
 
+def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
+    """Return the rules of a training.
+
+    Args:
+        scenario: what a checkpoint says of it.
+        source: the checkpoint, for the message.
+
+    Raises:
+        ValueError: the rules are not those of the installed task.
+    """
+    values = scenario.get("curriculum", scenario["config"])
+    return with_values(rules_of(scenario["task"]), values, source)
+
+
+def test_rules(rules: Any) -> Any:  # noqa: ANN401
+    """Return the rules of a comparison: in the trading tiers lists of orders, as many a day as everyone may give.
+
+    There the space and the number of orders that an agent was trained with are its own affair, and bind no other.
+    """
+    if not isinstance(rules, TierConfig | CurriculumConfig):
+        return rules
+    return replace(rules, action="orders", max_orders=max(MAX_ORDERS, rules.max_orders))
+
+
+def baselines_of(task: str) -> Mapping[str, Callable[[], Agent]]:
+    """Return the agents by name that a trained one is compared with.
+
+    Raises:
+        ValueError: there is no such task.
+    """
+    kind = task_class(task)
+    return AGENTS if issubclass(kind, TierTrading) else kind.baselines
+
+
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of baselines, of all where it says so.
 
     Raises:
         ValueError: naming those that the task does not have, and those it has.
     """
-    known = task_class(task).baselines
+    known = baselines_of(task)
     if tuple(names) == (ALL,):
         return tuple(known)
     unknown = [name for name in names if name not in known]
@@ -51,23 +94,25 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def test_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:
+def test_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
     """Make the environment of the test, one row per episode.
 
     Args:
         task: name of the task.
         tape: the days of the test.
-        rules: of the task; stock-trading episodes longer than the days are shortened to them.
+        rules: of `test_rules`; stock-trading episodes longer than the days are shortened to them.
         num_episodes: N.
 
     Returns:
         The environment, and a line that says so where episodes are shorter, else nothing.
 
     Raises:
-        ValueError: there is no episode, or no day after the warm-up.
+        ValueError: there is no episode, no day after the warm-up, or another action space than that of `test_rules`.
     """
     if num_episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {num_episodes}")
+    if rules.action != test_rules(rules).action:
+        raise ValueError(f"agents of {task} are compared by their orders: env.action must be 'orders'")
     longest = tape.num_days - tape.first_day - 1
     note = ""
     if isinstance(rules, StockTradingConfig) and rules.episode_length > longest >= 1:
@@ -78,6 +123,52 @@ def test_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int)
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=rules), note
 
 
+class TrainedOnTiers:
+    """A policy of the trading tiers as an agent that gives lists of orders.
+
+    Args:
+        path: of the checkpoint.
+        env: an environment with the policy's own space of actions, on the market of those that it will act in.
+
+    Raises:
+        ValueError: the checkpoint does not fit the environment.
+    """
+
+    def __init__(self, path: Path, env: VecEnv) -> None:
+        assert isinstance(env.scenario, TierTrading)
+        self.scenario, self.agent = env.scenario, PolicyAgent(load_policy(path, env))
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the policy's orders, and HOLD for the others of the day. Shape: (N, M, 3), float32."""
+        own = self.scenario
+
+        def decoded(state: Any, action: Tensor) -> Tensor:  # noqa: ANN401
+            return own.orders(state, action, own.params, own.market)
+
+        orders = torch.vmap(decoded)(env.state, self.agent.act(env))
+        return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))
+
+
+def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
+    """Return the agent of a checkpoint for an environment of a comparison.
+
+    Raises:
+        ValueError: the checkpoint does not fit the environment.
+    """
+    scenario = env.scenario
+    if not isinstance(scenario, TierTrading):
+        return PolicyAgent(load_policy(checkpoint, env))
+    rules = trained_rules(read_checkpoint(checkpoint)["scenario"], str(checkpoint))
+    own = {name: getattr(rules, name) for name in ("action", "max_orders")}
+    settings = getattr(scenario, "settings", scenario.config)
+    return TrainedOnTiers(
+        checkpoint,
+        vecenv.make(
+            scenario.name, market=env.market, device=env.device, compile=False, config=replace(settings, **own)
+        ),
+    )
+
+
 def compare(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str], seed: int) -> Evaluation:
     """Let a trained agent, if there is one, and baselines play the same episodes.
 
@@ -86,8 +177,9 @@ def compare(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str], seed
     """
     agents: dict[str, Agent] = {}
     if checkpoint is not None:
-        agents[TRAINED] = PolicyAgent(load_policy(checkpoint, env))
-    agents |= {name: env.scenario.baselines[name]() for name in baselines}
+        agents[TRAINED] = trained_agent(checkpoint, env)
+    known = baselines_of(env.scenario.name)
+    agents |= {name: known[name]() for name in baselines}
     bounded = isinstance(env.scenario, StockTrading) and not env.scenario.config.shorting
     return evaluate(env, agents, seed, return_bound if bounded else None)
 
@@ -100,9 +192,10 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
     """
     trained = state["scenario"]
     symbols, config = trained["market"]["symbols"], trained["config"]
-    if isinstance(rules, StockTradingConfig) and len(symbols) != tape.num_symbols:
+    traded = getattr(rules, "symbols", tape.symbols)
+    if len(symbols) != len(traded):
         raise ValueError(
-            f"the checkpoint was trained on {len(symbols)} symbols, but {tape.source} has {tape.num_symbols}; "
+            f"the checkpoint was trained on {len(symbols)} symbols, but {len(traded)} are chosen of {tape.source}; "
             f"choose as many with --symbols"
         )
     for name in ("features", "context"):
@@ -110,8 +203,13 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
             raise ValueError(
                 f"the checkpoint was trained on {name} {', '.join(config[name])}, not {', '.join(getattr(rules, name))}"
             )
-    if config["action"] != rules.action:
-        raise ValueError(f"the checkpoint was trained on actions {config['action']!r}, not {rules.action!r}")
+    if not isinstance(rules, TierConfig | CurriculumConfig):
+        if config["action"] != rules.action:
+            raise ValueError(f"the checkpoint was trained on actions {config['action']!r}, not {rules.action!r}")
+    elif config["max_orders"] > rules.max_orders:
+        raise ValueError(
+            f"the checkpoint was trained with {config['max_orders']} orders a day, more than {rules.max_orders}"
+        )
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:

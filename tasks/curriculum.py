@@ -109,6 +109,10 @@ class Curriculum(TierTrading):
         steps = (settings.step_size, settings.sensitivity)
         return AdaptiveDifficulty(num_envs, settings.num_levels, settings.nearest, target, *steps, device)
 
+    def schedule(self, env: VecEnv) -> CurriculumDriver:
+        """Return the curriculum of a training, at its start."""
+        return CurriculumDriver(env)
+
 
 class CurriculumDriver:
     """Gives every sub-environment the rules that a scheduler chooses, from its next episode on.

@@ -16,6 +16,8 @@ from tasks.comparison import (
     rules_of,
     show_market,
     test_environment,
+    test_rules,
+    trained_rules,
     wide_console,
 )
 from tasks.market_settings import MarketSettings
@@ -23,7 +25,6 @@ from tasks.options import early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values
-
 
 Rules = TypeVar("Rules")
 
@@ -64,7 +65,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
         """
         options = early_options(EvaluateOptions, args)
         if options.checkpoint is None:
-            settings = cls(task=options.task, env=rules_of(options.task))
+            settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
         else:
             settings = cls._trained(options.checkpoint)
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
@@ -73,8 +74,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     def _trained(cls, place: Path) -> EvaluateSettings:
         """Return rules and, where its folder tells it, market of a training."""
         path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
-        rules = with_values(rules_of(scenario["task"]), scenario["config"], str(path))
-        settings = cls(task=scenario["task"], env=rules)
+        settings = cls(task=scenario["task"], env=test_rules(trained_rules(scenario, str(path))))
         record = path.parent / SETTINGS
         if not record.is_file():
             return settings

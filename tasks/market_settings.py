@@ -22,7 +22,7 @@ class MarketSettings:
     market: str = "synthetic"
     """CSV or Parquet file, folder of CSVs, npz, or a generator: synthetic, planted, random_walk."""
     symbols: tuple[str, ...] = ()
-    """Symbols to trade, all by default."""
+    """Symbols to trade, by default all, or the tier's; in a tier of one symbol also random."""
     start: date | None = None
     """First day used."""
     end: date | None = None
@@ -87,12 +87,16 @@ class MarketSettings:
     def tape(self, rules: Any) -> MarketTape:  # noqa: ANN401
         """Read or generate the market of all days, with the series and symbols that the rules need.
 
+        Args:
+            rules: as `with_symbols` returns them.
+
         Raises:
             ValueError: a fault of the data, or they lack what was asked for.
         """
+        # Rules that name symbols may stand for others than they name, such as a random one for all.
         tape = load_market(
             self.market,
-            symbols=self.symbols or getattr(rules, "market_symbols", ()) or None,
+            symbols=getattr(rules, "market_symbols", self.symbols) or None,
             features=rules.features,
             context=rules.context,
             context_market=self.context_market,

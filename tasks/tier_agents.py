@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tasks.tier_grading import hindsight_cost
+from tasks.tier_grading import buying_days, hindsight_cost
 from tasks.tiers import TierTrading
 from vecenv.engine import ACTION_STREAM
 from vecenv.env import VecEnv
@@ -134,8 +134,8 @@ class RuleBased:
 class Oracle:
     """Follows the plan of `vecenv.market.hindsight` for each row's own episode.
 
-    A position takes its sleeve's share of the portfolio value. What the gate or the limit of trades delays is tried
-    again on the next day, so the account may fall short of what it is graded against.
+    A position takes its sleeve's share of the portfolio value. What the limit of trades delays is tried again on the
+    next day, so the account may fall short of what it is graded against.
     """
 
     def __init__(self) -> None:
@@ -207,14 +207,14 @@ def no_orders(env: VecEnv) -> Tensor:
 
 def rule_column(env: VecEnv, name: str) -> Tensor:
     """Return a number of the rules that each row follows. Shape: (N, 1)."""
-    scenario = tiers_of(env)
-    return scenario.params[name][env.state.rule].unsqueeze(-1)
+    # One table for all rows, (R,), or one for each, (N, R).
+    return tiers_of(env).params[name].expand(env.num_envs, -1).gather(-1, env.state.rule.unsqueeze(-1))
 
 
 def owned_symbols(env: VecEnv) -> Tensor:
     """Return which symbols are each row's tier's. Shape: (N, K), bool."""
     owned = tiers_of(env).owned(env.state, env.scenario.params)
-    return torch.ones_like(env.state.holdings, dtype=torch.bool) if owned is None else owned
+    return torch.ones_like(env.state.holdings, dtype=torch.bool) if owned is None else owned > 0
 
 
 def order_bits(env: VecEnv) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -325,7 +325,8 @@ def hindsight_plan(env: VecEnv) -> Tensor:
         path = state.path[row].unsqueeze(-1)
         close = tape.price_ticks()[path, day][..., column]
         tradable = tape.tradable[path, day][..., column]
+        buyable = tradable & buying_days(scenario, tier)[path, day].unsqueeze(-1)
         shares = sleeves(tier.max_position, tier.max_exposure, len(columns))
-        held = hindsight_holdings(close, tradable, hindsight_cost(tier), shares)
+        held = hindsight_holdings(close, tradable, buyable, hindsight_cost(tier), shares)
         plan[row.unsqueeze(-1), : tier.days, column] = held.movedim(-1, 1)
     return plan

@@ -48,19 +48,25 @@ def references(scenario: TierTrading) -> dict[str, Tensor]:
     tape, longest = scenario.tape, scenario.longest
     flat = tape.num_paths * tape.num_days
     close = scenario.market["close"].view(tape.num_paths, tape.num_days, -1).double()
-    gated = scenario.market["breadth"][:, 0].view(tape.num_paths, -1) > 0
     tables: dict[str, list[Tensor]] = {"oracle_return": [], "oracle_exposure": [], "open_days": []}
     needed = max(ceil(len(tier.symbols) / purchases_a_day(tier)) for tier in scenario.tiers)
     for tier in scenario.tiers:
         columns = slice(None) if tier.random_symbol else [tape.symbols.index(symbol) for symbol in tier.symbols]
         shares = sleeves(tier.max_position, tier.max_exposure, len(tier.symbols))
+        tradable, open_days = tape.tradable[..., columns], buying_days(scenario, tier)
         hindsight = hindsight_tables(
-            close[..., columns], tape.tradable[..., columns], longest, hindsight_cost(tier), shares
+            close[..., columns], tradable, tradable & open_days.unsqueeze(-1), longest, hindsight_cost(tier), shares
         )
         tables["oracle_return"].append(hindsight.total_return.view(flat, -1))
         tables["oracle_exposure"].append(hindsight.exposure.view(flat, -1))
-        tables["open_days"].append(following_days(~gated if tier.gate else torch.ones_like(gated), needed))
+        tables["open_days"].append(following_days(open_days, needed))
     return {name: torch.stack(parts) for name, parts in tables.items()}
+
+
+def buying_days(scenario: TierTrading, tier: TierConfig) -> Tensor:
+    """Return the days of each path on which the gate of a tier, if it has one, is open. Shape: (P, T), bool."""
+    closed = scenario.market["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
+    return ~closed if tier.gate else torch.ones_like(closed)
 
 
 def following_days(marked: Tensor, count: int) -> Tensor:
@@ -96,7 +102,7 @@ def benchmark(
     """
     money, tape = scenario.money, scenario.tape
     owned = scenario.owned(state, params)
-    mine = torch.ones(tape.num_symbols, device=tape.device) if owned is None else owned.to(torch.float32)
+    mine = torch.ones(tape.num_symbols, device=tape.device) if owned is None else owned
     place = (mine.cumsum(-1) - mine).to(torch.int64)
     per_day = scenario.rule("purchases", state, params)
     bought_on = open_days[(place // per_day).clamp(max=len(open_days) - 1)]

@@ -22,7 +22,6 @@ from vecenv.kernels.graders import GRADERS, grade_function
 from vecenv.kernels.money import Money
 from vecenv.kernels.order_list import (
     CAPACITY_STEPS,
-    MAX_SHARES,
     Execution,
     Limits,
     OrderList,
@@ -210,7 +209,7 @@ class TierTrading(Scenario[TierState]):
         params["slippage"] = torch.where(single.double() > params["slippage"], below, single).double()
         if self.mixed:
             owned = [[symbol in tier.symbols for symbol in self.tape.symbols] for tier in tiers]
-            params["owned"] = torch.tensor(owned, device=device)
+            params["owned"] = torch.tensor(owned, dtype=torch.float32, device=device)
         weights = component_weights(self.config.reward, self.config.reward_weights)
         return params | {
             "weights": weights.to(device),
@@ -237,7 +236,7 @@ class TierTrading(Scenario[TierState]):
         return params[name][state.rule] if self.mixed else params[name][0]
 
     def owned(self, state: TierState, params: Tensors) -> Tensor | None:
-        """Return which symbols are the tier's, None where all are. Shape: (K,), bool."""
+        """Return 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32."""
         return params["owned"][state.rule] if self.mixed else None
 
     def row(self, state: TierState) -> Tensor:
@@ -303,7 +302,7 @@ class TierTrading(Scenario[TierState]):
         weight, cash_share = self._weights(state, market["close"][self.row(state)])
         if (owned := self.owned(state, params)) is not None:
             # A product, so that what is not a number stays none.
-            action = action * owned.to(action.dtype)
+            action = action * owned
         return weights_to_orders(action, weight, cash_share, self.config.max_orders)
 
     def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,13 +322,11 @@ class TierTrading(Scenario[TierState]):
             rsi=lambda symbols: market["rsi"][row, symbols],
             tradable=lambda symbols: market["shown"][row, symbols * width + 1],
         )
-        before = Positions(
-            state.cash, state.holdings, state.average_price, state.days_held, state.losing_sells
-        )
+        before = Positions(state.cash, state.holdings, state.average_price, state.losing_sells)
         value = state.portfolio_value
         done = execute_orders(self.money, orders, before, value - state.cash, quotes, limits)
         after = done.positions
-        days_held = torch.where(after.holdings > 0, after.days_held + 1.0, 0.0)
+        days_held = torch.where(after.holdings > 0, state.days_held + 1.0, 0.0)
         next_value = after.cash + self.money.total(after.holdings.double(), market["close"][row + 1].double())
         peak = torch.maximum(state.peak_value, next_value)
         profit = (next_value - value) / value
@@ -338,16 +335,17 @@ class TierTrading(Scenario[TierState]):
                 "profit": profit,
                 **self._hold_components(state, orders, done, limits, row, market, owned),
                 **done.counts,
-                "long_holding": (days_held > LONG_HOLDING_DAYS).to(torch.float32).sum(-1),
+                "long_holding": torch.where(days_held > LONG_HOLDING_DAYS, 1.0, 0.0).sum(-1),
                 "within_limits": (done.exposure > 0) & (done.exposure <= limits.exposure_value),
-                "invalid": ~orders.valid,
+                "invalid": 1.0 - orders.valid,
                 "valid": orders.valid,
                 "counterfactual": self._counterfactual(done, orders, row, market),
             },
             self.precision,
         )
         closed = limits.closed.to(torch.float32)
-        respected = torch.where((orders.buys & (orders.steps > 0)).any(-1), 0.0, closed)
+        asked = (orders.buys * orders.steps).sum(-1)
+        respected = torch.where(asked > 0, 0.0, closed)
         return TierState(
             cash=after.cash,
             holdings=after.holdings,
@@ -404,7 +402,7 @@ class TierTrading(Scenario[TierState]):
         close, held = market["close"][row], state.holdings
         tempting, warning = market["oversold"][row], market["overbought"][row]
         if owned is not None:
-            tempting = torch.where(owned, tempting, 0.0)
+            tempting = tempting * owned
         idle = done.num_trades == 0
         # In float32, and summed as numbers, because booleans are handled one by one on a CPU.
         single = torch.float32
@@ -419,7 +417,7 @@ class TierTrading(Scenario[TierState]):
         buyable = torch.where(invested + close <= limits.exposure_value.to(single), buyable, 0.0)
         missed = (torch.where(limits.closed, 0.0, buyable.sum(-1)) + (held * warning).sum(-1)) > 0
         loss, missed = idle & losing, idle & missed & ~losing
-        passive = orders.valid & ~(orders.buys | orders.sells).any(-1)
+        passive = (orders.valid > 0) & ((orders.buys + orders.sells).sum(-1) == 0)
         return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
 
     def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, market: Tensors) -> Tensor:
@@ -462,7 +460,7 @@ class TierTrading(Scenario[TierState]):
         shown = market["shown"][row]
         owned = self.owned(state, params)
         if owned is not None:
-            mask = owned.to(torch.float32).repeat_interleave(2 + len(self.config.features))
+            mask = owned.repeat_interleave(2 + len(self.config.features))
             shown = shown * mask
         series = (market["context"][row],) if self.config.context else ()
         return account, *series, shown, weight, gain, state.days_held
@@ -523,11 +521,14 @@ class TierTrading(Scenario[TierState]):
         # In a compiled step the references are among the market's tensors.
         reference = market if "oracle_return" in market else self.references
         record = episode_record(self, state, params, market, reference)
-        grades = {
-            name: torch.stack([grade_function(name, tier.seed_grader)(record) for tier in self.tiers])
-            for name in GRADERS
-        }
-        return {name: by_tier[state.rule].to(torch.float32) for name, by_tier in grades.items()}
+        grades = {}
+        for name in GRADERS:
+            functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
+            # Tiers share functions, and each is computed once.
+            graded = {function: function(record) for function in dict.fromkeys(functions)}
+            by_tier = torch.stack([graded[function] for function in functions])
+            grades[name] = by_tier[state.rule].to(torch.float32)
+        return grades
 
     @cached_property
     def text(self) -> TierText:

@@ -15,16 +15,24 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import vecenv
-from tasks.comparison import ALL, TRAINED, chosen_agents, compare, rules_of, show_market, test_environment, wide_console
+from tasks.comparison import (
+    ALL,
+    TRAINED,
+    chosen_agents,
+    compare,
+    rules_of,
+    show_market,
+    test_environment,
+    test_rules,
+    wide_console,
+)
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
-from vecenv.market.tape import MarketTape
-from vecenv.preset_files import as_values, read_values, with_values
-
+from vecenv.preset_files import as_values, preset_path, read_values, with_values
 
 Rules = TypeVar("Rules")
 
@@ -33,8 +41,8 @@ Rules = TypeVar("Rules")
 class TrainOptions(PresetOption):
     """Options that decide where the other settings start."""
 
-    task: str = "stock_trading"
-    """Installed task to train on."""
+    task: str | None = None
+    """Installed task to train on, by default that of the preset, else stock_trading."""
     task_preset: str | None = None
     """Preset of the rules alone, which wins over the other preset."""
     resume: Path | None = None
@@ -45,6 +53,8 @@ class TrainOptions(PresetOption):
 class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Settings of ``vecenv train``."""
 
+    task: str = "stock_trading"
+    """Installed task to train on, by default that of the preset, else stock_trading."""
     num_envs: int = 2048
     """Sub-environments that run at once."""
     seed: int = 0
@@ -68,13 +78,16 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
             ValueError: there is no such task, run or preset, or one does not fit the settings.
         """
         options = early_options(TrainOptions, args)
-        settings = cls(task=options.task, env=rules_of(options.task))
+        path = None
         if options.resume is not None:
             path = options.resume / SETTINGS
             if not path.is_file():
                 raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}")
-            return with_values(settings, read_values(path), str(path), _NOT_IN_FILES)
-        settings = with_preset(settings, "train", options.preset, _NOT_IN_FILES)
+        elif options.preset is not None:
+            path = preset_path("train", options.preset)
+        values = {} if path is None else read_values(path)
+        task = options.task or str(values.get("task", cls.task))
+        settings = with_values(cls(task=task, env=rules_of(task)), values | {"task": task}, str(path), _NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
 
@@ -88,7 +101,7 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     rules = settings.with_symbols(settings.env)
     tape = settings.tape(rules)
     training, test = settings.training(tape), settings.test(tape)
-    test_env, note = test_environment(settings.task, test, rules, settings.episodes)
+    test_env, note = test_environment(settings.task, test, test_rules(rules), settings.episodes)
     env = vecenv.make(
         settings.task,
         settings.num_envs,

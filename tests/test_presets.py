@@ -11,7 +11,9 @@ from typing import Literal
 import pytest
 import yaml
 
+from tasks.comparison import rules_of
 from tasks.stock_trading_config import StockTradingConfig
+from tasks.tiers_config import TIERS, TierConfig
 from tasks.train_command import TrainSettings
 from vecenv import preset_files
 from vecenv.market.fetch import UNIVERSES
@@ -38,6 +40,7 @@ class Outer:
     day: date | None = None
     place: Path | None = None
     names: tuple[str, ...] = ("a",)
+    weights: dict[str, float] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
 
 
@@ -49,6 +52,8 @@ class Outer:
         ("day: 2020-01-02\nplace: a/b", Outer(day=date(2020, 1, 2), place=Path("a/b"))),
         ("day: null\nnames: []", Outer(names=())),
         ("names: [b, c]\nkind: y", Outer(names=("b", "c"), kind="y")),
+        ("weights: {}", Outer()),
+        ("weights: {a: 1, b c: -0.5}", Outer(weights={"a": 1.0, "b c": -0.5})),
         # YAML 1.1 takes 1e-4 for a text.
         ("inner: {rate: 1e-4}", Outer(inner=Inner(rate=1e-4))),
         ("inner: {rate: -0.5, whole: no}", Outer(inner=Inner(rate=-0.5, whole=False))),
@@ -72,6 +77,9 @@ def test_values_become_those_of_the_fields(tmp_path, text, expected):
         ("inner: {rate: 9}", "a.yaml: inner: rate must not be 9"),
         ("inner: 3", "a.yaml: inner: settings by name are needed, got 3"),
         ("names: [[b]]\ncount: [1, 2]", "a.yaml: count"),
+        ("weights: {a: b}", "a.yaml: weights: {'a': 'b'} is not of the type dict[str, float]"),
+        ("weights: [a, 1]", "a.yaml: weights: ['a', 1] is not of the type dict[str, float]"),
+        ("weights: []", "a.yaml: weights: [] is not of the type dict[str, float]"),
         ("- name", "a.yaml: settings by name are needed, got list"),
         ("name: [", "a.yaml: not YAML"),
     ],
@@ -95,22 +103,43 @@ def test_written_values_read_back():
         with_values(Outer(), {"name": "b"}, "text", without=("name",))
 
 
+@pytest.mark.parametrize("rules", [*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})])
+def test_the_rules_of_tiers_read_back(rules):
+    for text in (yaml.safe_dump(json.loads(json.dumps(as_values(rules)))), json.dumps(as_values(rules))):
+        assert with_values(TierConfig(), yaml.safe_load(text), "text") == rules
+
+
 def test_every_shipped_preset_fits_its_settings():
-    starts = {"train": TrainSettings(), "task": StockTradingConfig()}
-    paths = [path for kind in starts for path in sorted((CONFIGS / kind).glob("*.yaml"))]
-    assert len(paths) >= 6
+    paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
+    assert len(paths) >= 8
     for path in paths:
         assert preset_path(path.parent.name, path.stem).samefile(path)
-        with_values(starts[path.parent.name], read_values(path), str(path))
+        if path.parent.name == "train":
+            settings = TrainSettings.defaults(["--preset", path.stem])
+            assert settings.task == read_values(path).get("task", "stock_trading")
+        else:
+            with_values(StockTradingConfig(), read_values(path), str(path))
 
 
 def test_the_default_preset_is_the_default():
-    assert with_values(TrainSettings(), read_values(preset_path("train", "default")), "default") == TrainSettings()
+    assert TrainSettings.defaults(["--preset", "default"]) == TrainSettings.defaults([])
 
 
 def test_the_nifty_preset_names_the_universe():
     names = read_values(preset_path("train", "nifty"))["symbols"]
     assert tuple(names) == UNIVERSES["nifty25"].symbols
+
+
+def test_the_presets_of_the_tiers_differ_in_the_days_alone():
+    own, nifty = (read_values(preset_path("train", name)) for name in ("tiers", "nifty_tiers"))
+    assert {name: value for name, value in nifty.items() if name not in ("train_end", "test_start", "end")} == own
+
+
+@pytest.mark.parametrize("task", [*TIERS, "curriculum"])
+def test_a_preset_of_tiers_fits_every_tier(task):
+    settings = TrainSettings.defaults(["--preset", "tiers", "--task", task])
+    assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+    assert settings.env.market_symbols == rules_of(task).market_symbols
 
 
 def test_presets_of_a_wheel_lie_inside_the_package(tmp_path, monkeypatch):

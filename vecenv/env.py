@@ -125,7 +125,9 @@ class VecEnv(EnvBase):
             TypeError: the task has no text.
         """
         rows, env = self.rows_of(ids)
-        return self.scenario.render(self.observe_rows(rows, env), rows.state)
+        # vmap takes no empty batch.
+        seen = self.observe_rows(rows, env) if len(env) else torch.empty(0, sum(self.block_widths), device=self.device)
+        return self.scenario.render(seen, rows.state)
 
     def parse_text(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return the actions that texts stand for in some sub-environments.

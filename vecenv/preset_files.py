@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import tyro
 import yaml
@@ -105,9 +105,13 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
     """Return a value of YAML as the type of its field."""
-    words = [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
+    mapping = get_origin(kind) is dict
+    if isinstance(value, dict) and mapping:
+        items = [part for pair in value.items() for part in pair]
+    else:
+        items = list(value) if isinstance(value, list | tuple) and not mapping else [value]
     try:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            return tyro.cli(kind, args=words)
+            return tyro.cli(kind, args=[str(item) for item in items])
     except SystemExit:
         raise ValueError(f"{place}: {value!r} is not of the type {inspect.formatannotation(kind)}") from None

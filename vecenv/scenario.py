@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -19,7 +19,35 @@ from torchrl.data import TensorSpec
 
 from vecenv.random import EpisodeKey
 
+if TYPE_CHECKING:
+    from vecenv.engine import Rows
+    from vecenv.env import VecEnv
+
 State = TypeVar("State", bound=TensorClass)
+
+
+class Schedule(Protocol):
+    """Whatever changes the parameters of sub-environments while an agent learns, from the episodes that have ended."""
+
+    def update(self, ended: Rows, env: Tensor) -> dict[str, float]:
+        """Take in E ended episodes and choose the parameters of the next ones.
+
+        Args:
+            ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
+            env: sub-environment of each. Shape: (E,), int64.
+
+        Returns:
+            Metrics, under the same names every time.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of everything that later choices depend on."""
+        ...
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        ...
 
 
 class Scenario(ABC, Generic[State]):
@@ -147,6 +175,17 @@ class Scenario(ABC, Generic[State]):
 
         Returns:
             Laid out as the components' logits, one after another. Shape: (B, sum of the choices), bool.
+        """
+        return None
+
+    def schedule(self, env: VecEnv) -> Schedule | None:
+        """Return what changes the parameters of ``env`` while an agent learns in it; None where nothing does.
+
+        Call it before anything is stepped or collected: it may make parameters differ per sub-environment, and then
+        every row starts anew.
+
+        Args:
+            env: an environment of this scenario.
         """
         return None
 

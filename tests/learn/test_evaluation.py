@@ -9,7 +9,7 @@ import torch
 from rich.console import Console
 
 import vecenv
-from vecenv.learn.baselines import BASELINES, BuyAndHold, Hold
+from vecenv.learn.baselines import BASELINES, BuyAndHold, Hold, return_bound
 from vecenv.learn.evaluation import evaluate, play
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -36,18 +36,18 @@ def make(**settings):
 @pytest.fixture(scope="module")
 def evaluation():
     agents = {name: agent() for name, agent in BASELINES.items()}
-    return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9)
+    return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9, bound=return_bound)
 
 
 def test_every_agent_plays_the_same_episodes(evaluation):
     again, reference = evaluation.records["again"], evaluation.records["buy_and_hold"]
     assert torch.equal(again.curves.equity, reference.curves.equity)
-    assert torch.equal(again.grade, reference.grade)
+    assert torch.equal(again.grades["grade"], reference.grades["grade"])
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
     assert bool((lengths == lengths[0]).all())
     assert len(lengths[0].unique()) > 5
     difference = evaluation.summaries["again"].interval("cumulative_return", evaluation.summaries["buy_and_hold"])
-    assert difference == (0.0, 0.0, 0.0)
+    assert difference == evaluation.excess_log_returns["again"] == (0.0, 0.0, 0.0)
 
 
 def test_an_episode_stops_at_its_end(evaluation):
@@ -81,7 +81,7 @@ def test_oracle_is_best_and_below_the_bound(evaluation):
     for name in ("hold", "random", "buy_and_hold"):
         assert bool((returns["oracle"] > returns[name]).all()), name
     assert bool((returns["oracle"] < evaluation.return_bound).all())
-    assert float(evaluation.records["oracle"].grade.min()) > 0.5
+    assert float(evaluation.records["oracle"].grades["grade"].min()) > 0.5
 
 
 def test_another_seed_names_other_episodes(evaluation):
@@ -97,26 +97,38 @@ def test_json_says_everything(evaluation):
     assert len(document["market"]["fingerprint"]) == 16
     assert set(document["agents"]) == set(evaluation.records)
     oracle = document["agents"]["oracle"]
+    grade = evaluation.records["oracle"].grades["grade"]
+    assert oracle["grade"]["mean"] == pytest.approx(float(grade.mean()))
+    assert oracle["grade"]["ci"][0] < oracle["grade"]["mean"] < oracle["grade"]["ci"][1]
     mean = float(episode_metrics(evaluation.records["oracle"].curves)["cumulative_return"].mean())
     assert oracle["cumulative_return"]["mean"] == pytest.approx(mean)
     assert oracle["cumulative_return"]["low"] < mean < oracle["cumulative_return"]["high"]
     assert oracle["minus_buy_and_hold"]["cumulative_return"]["low"] > 0
-    assert "minus_buy_and_hold" not in document["agents"]["buy_and_hold"]
+    assert oracle["excess_log_return"]["low"] > 0
+    assert oracle["deflated_sharpe"] > 0.9
+    assert document["agents"]["hold"]["deflated_sharpe"] is None
+    assert document["agents"]["buy_and_hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
 
 
-def test_table_has_a_row_per_agent(evaluation):
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
+    console = Console(width=150, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(evaluation.table())
-    text = console.export_text()
-    rows = [line.split() for line in text.splitlines()]
-    assert [row[0] for row in rows if row and row[0] in evaluation.records] == list(evaluation.records)
-    assert next(row for row in rows if row and row[0] == "hold")[1] == "0.00"
+    rows = [line.split() for line in console.export_text().splitlines()]
+    shown = {row[0]: row[1:] for row in rows if row and row[0] in evaluation.records}
+    assert list(shown) == list(evaluation.records)
+    for name, cells in shown.items():
+        interval = evaluation.grades[name]["grade"]
+        assert cells[:4] == [f"{interval.mean:.3f}", f"{interval.low:.2f}", "…", f"{interval.high:.2f}"]
+    # After the grade comes the return.
+    assert shown["hold"][4:8] == ["0.00", "0.0", "…", "0.0"]
 
 
-def test_shorting_has_no_bound():
-    result = evaluate(make(shorting=True), {"hold": Hold()})
+def test_without_buy_and_hold_or_a_bound_nothing_is_said_of_them():
+    result = evaluate(make(), {"hold": Hold()})
     assert result.return_bound is None
-    assert "return_bound" not in result.to_json()
+    document = result.to_json()
+    assert "return_bound" not in document
+    assert document["agents"]["hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})
 
 
 def test_bad_agents():
@@ -126,5 +138,5 @@ def test_bad_agents():
 
     with pytest.raises(ValueError, match="no agent"):
         evaluate(make(), {})
-    with pytest.raises(ValueError, match=r"Wrong returned actions of shape \(2, 2\)"):
+    with pytest.raises(ValueError, match="Wrong returned 2 actions for 24 rows"):
         evaluate(make(), {"wrong": Wrong()})

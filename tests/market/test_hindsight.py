@@ -13,27 +13,31 @@ from vecenv.market import hindsight as hindsight_module
 from vecenv.market.hindsight import hindsight_holdings, hindsight_tables, sleeves
 
 
-def random_market(seed: int, paths: int = 2, days: int = 14, symbols: int = 3) -> tuple[Tensor, Tensor]:
-    """Closes with gaps in trading and a symbol that lists late."""
+def random_market(seed: int, paths: int = 2, days: int = 14, symbols: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """Closes with gaps in trading, days on which nothing can be bought, and a symbol that lists late."""
     generator = torch.Generator().manual_seed(seed)
     steps = 0.03 * torch.randn(paths, days, symbols, generator=generator)
     close = 100.0 * steps.cumsum(1).exp()
     tradable = torch.rand(paths, days, symbols, generator=generator) > 0.2
     close[:, :4, -1] = 0.0
     tradable[:, :4, -1] = False
-    return close, tradable
+    open_days = torch.rand(paths, days, 1, generator=generator) > 0.3
+    return close, tradable, tradable & open_days
 
 
-def all_tradable(close: Tensor) -> Tensor:
-    return torch.ones_like(close, dtype=torch.bool)
+def always_open(close: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    anything = torch.ones_like(close, dtype=torch.bool)
+    return close, anything, anything
 
 
-def plan_wealth(prices: list[float], may_switch: list[bool], held: tuple[bool, ...], cost: float) -> float | None:
+def plan_wealth(
+    prices: list[float], may_sell: list[bool], may_buy: list[bool], held: tuple[bool, ...], cost: float
+) -> float | None:
     """Wealth of an account of 1 that is invested on the days of ``held``; None if the plan is not allowed."""
     wealth, before = 1.0, False
     for day, now in enumerate(held):
         if now != before:
-            if not may_switch[day]:
+            if not (may_buy[day] if now else may_sell[day]):
                 return None
             wealth *= 1.0 - cost
         if now and prices[day] > 0:
@@ -42,11 +46,11 @@ def plan_wealth(prices: list[float], may_switch: list[bool], held: tuple[bool, .
     return wealth
 
 
-def best_plan(prices: list[float], may_switch: list[bool], cost: float) -> tuple[float, int]:
+def best_plan(prices: list[float], may_sell: list[bool], may_buy: list[bool], cost: float) -> tuple[float, int]:
     """Try all plans; return the highest wealth and its days invested."""
     best = (1.0, 0)
     for held in itertools.product([False, True], repeat=len(prices) - 1):
-        wealth = plan_wealth(prices, may_switch, held, cost)
+        wealth = plan_wealth(prices, may_sell, may_buy, held, cost)
         if wealth is not None and wealth > best[0] * (1.0 + 1e-12):
             best = (wealth, sum(held))
     return best
@@ -56,14 +60,12 @@ def best_plan(prices: list[float], may_switch: list[bool], cost: float) -> tuple
 @pytest.mark.parametrize("seed", range(3))
 def test_tables_equal_the_best_of_all_plans(seed, cost):
     days, shares = 7, (0.5, 0.1)
-    close, tradable = random_market(seed)
-    tables = hindsight_tables(close, tradable, days, cost, shares)
-    for path, start in itertools.product(range(2), range(close.shape[1] - days)):
+    market = random_market(seed)
+    tables = hindsight_tables(*market, days, cost, shares)
+    for path, start in itertools.product(range(2), range(14 - days)):
         for length in range(1, days + 1):
             window = slice(start, start + length + 1)
-            plans = [
-                best_plan(close[path, window, k].tolist(), tradable[path, window, k].tolist(), cost) for k in range(3)
-            ]
+            plans = [best_plan(*(part[path, window, k].tolist() for part in market), cost) for k in range(3)]
             best = sorted(plans, reverse=True)[: len(shares)]
             gain = sum(share * (wealth - 1.0) for share, (wealth, _) in zip(shares, best, strict=True))
             exposure = sum(share * invested for share, (_, invested) in zip(shares, best, strict=True)) / length
@@ -75,25 +77,22 @@ def test_tables_equal_the_best_of_all_plans(seed, cost):
 @pytest.mark.parametrize("cost", [0.0, 0.002, 0.02])
 def test_playing_the_holdings_earns_what_the_tables_say(shares, cost):
     days = 9
-    close, tradable = random_market(seed=7, days=20)
-    tables = hindsight_tables(close, tradable, days, cost, shares)
+    market = random_market(seed=7, days=20)
+    tables = hindsight_tables(*market, days, cost, shares)
     starts = list(itertools.product(range(2), range(20 - days)))
-    windows = torch.stack([close[path, start : start + days + 1] for path, start in starts])
-    masks = torch.stack([tradable[path, start : start + days + 1] for path, start in starts])
-    holdings = hindsight_holdings(windows, masks, cost, shares)
+    windows = [torch.stack([part[path, start : start + days + 1] for path, start in starts]) for part in market]
+    holdings = hindsight_holdings(*windows, cost, shares)
 
     assert holdings.shape == (len(starts), days, 3)
     assert (holdings.sum(-1) <= sum(shares) + 1e-6).all()
-    for (path, start), prices, may_switch, held in zip(
-        starts, windows.tolist(), masks.tolist(), holdings.tolist(), strict=True
-    ):
+    for row, ((path, start), held) in enumerate(zip(starts, holdings.tolist(), strict=True)):
         gain = exposure = 0.0
         for symbol in range(3):
             share = max(day[symbol] for day in held)
             invested = tuple(day[symbol] > 0 for day in held)
             assert all(day[symbol] in (0.0, share) for day in held)
-            wealth = plan_wealth([day[symbol] for day in prices], [day[symbol] for day in may_switch], invested, cost)
-            assert wealth is not None, "the plan trades what is not tradable"
+            wealth = plan_wealth(*(part[row, :, symbol].tolist() for part in windows), invested, cost)
+            assert wealth is not None, "the plan sells what is not tradable, or buys what is not open"
             gain += share * (wealth - 1.0)
             exposure += share * sum(invested) / days
         assert tables.total_return[path, start, days].item() == pytest.approx(gain, rel=1e-5, abs=1e-7)
@@ -102,47 +101,54 @@ def test_playing_the_holdings_earns_what_the_tables_say(shares, cost):
 
 def test_a_rise_a_fall_and_a_rise():
     close = torch.tensor([100.0, 110.0, 107.8, 118.58]).reshape(1, 4, 1)
-    tables = hindsight_tables(close, all_tradable(close), 3, 0.002, (1.0,))
+    tables = hindsight_tables(*always_open(close), 3, 0.002, (1.0,))
     # Sold at the top once the fall is part of the episode, and bought again once the second rise is.
     expected = [0.0, 0.998 * 1.1 - 1.0, 0.998**2 * 1.1 - 1.0, 0.998**3 * 1.21 - 1.0]
     assert tables.total_return[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
     assert tables.exposure[0, 0].tolist() == pytest.approx([0.0, 1.0, 1 / 2, 2 / 3])
     # At 6% a way, leaving costs more than the fall.
-    dear = hindsight_tables(close, all_tradable(close), 3, 0.06, (1.0,))
+    dear = hindsight_tables(*always_open(close), 3, 0.06, (1.0,))
     assert dear.total_return[0, 0, 3].item() == pytest.approx(0.94 * 1.1858 - 1.0, abs=1e-6)
     assert dear.exposure[0, 0, 3].item() == 1.0
+
+
+def test_a_closed_day_delays_the_purchase_and_not_the_sale():
+    close = torch.tensor([100.0, 110.0, 121.0, 60.0]).reshape(1, 4, 1)
+    _, tradable, _ = always_open(close)
+    buyable = torch.tensor([False, True, False, False]).reshape(1, 4, 1)
+    tables = hindsight_tables(close, tradable, buyable, 3, 0.002, (1.0,))
+    expected = [0.0, 0.0, 0.998 * 1.1 - 1.0, 0.998**2 * 1.1 - 1.0]
+    assert tables.total_return[0, 0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert hindsight_holdings(close, tradable, buyable, 0.002, (1.0,)).flatten().tolist() == [0.0, 1.0, 0.0]
 
 
 def test_falling_and_flat_prices_are_left_alone():
     close = torch.stack([torch.linspace(100.0, 50.0, 10), torch.full((10,), 100.0)], dim=-1).unsqueeze(0)
     for cost in (0.0, 0.002):
-        tables = hindsight_tables(close, all_tradable(close), 5, cost, (0.5, 0.5))
+        tables = hindsight_tables(*always_open(close), 5, cost, (0.5, 0.5))
         assert not tables.total_return.any() and not tables.exposure.any()
-        assert not hindsight_holdings(close, all_tradable(close), cost, (0.5, 0.5)).any()
+        assert not hindsight_holdings(*always_open(close), cost, (0.5, 0.5)).any()
 
 
 def test_the_largest_sleeve_takes_the_best_symbol():
     close = torch.tensor([[[100.0, 100.0, 100.0], [101.0, 120.0, 110.0]]])
-    assert hindsight_holdings(close, all_tradable(close), 0.0, (0.5, 0.1))[0, 0].tolist() == pytest.approx(
-        [0, 0.5, 0.1]
-    )
-    tables = hindsight_tables(close, all_tradable(close), 1, 0.0, (0.5, 0.1))
+    assert hindsight_holdings(*always_open(close), 0.0, (0.5, 0.1))[0, 0].tolist() == pytest.approx([0, 0.5, 0.1])
+    tables = hindsight_tables(*always_open(close), 1, 0.0, (0.5, 0.1))
     assert tables.total_return[0, 0, 1].item() == pytest.approx(0.5 * 0.2 + 0.1 * 0.1, abs=1e-6)
 
 
 def test_more_sleeves_than_symbols_and_starts_beyond_the_end():
-    close, tradable = random_market(seed=3, days=6)
-    tables = hindsight_tables(close, tradable, 10, 0.002, (0.2,) * 5)
+    tables = hindsight_tables(*random_market(seed=3, days=6), 10, 0.002, (0.2,) * 5)
     assert all(table.shape == (2, 6, 11) and table.isfinite().all() for table in tables)
     assert not tables.total_return[:, -1].any()
     assert torch.equal(tables.total_return[:, 2, 3], tables.total_return[:, 2, 9])
 
 
 def test_days_beyond_an_episode_change_nothing_in_it():
-    close, tradable = random_market(seed=4)
+    close, *masks = random_market(seed=4)
     changed = close.clone()
     changed[:, 9:] *= 1.5
-    before, after = (hindsight_tables(prices, tradable, 5, 0.002, (0.5, 0.1)) for prices in (close, changed))
+    before, after = (hindsight_tables(prices, *masks, 5, 0.002, (0.5, 0.1)) for prices in (close, changed))
     for start, days in itertools.product(range(9), range(6)):
         if start + days < 9:
             assert torch.equal(before.total_return[:, start, days], after.total_return[:, start, days])
@@ -150,11 +156,11 @@ def test_days_beyond_an_episode_change_nothing_in_it():
 
 
 def test_blocks_of_paths_change_nothing(monkeypatch):
-    close, tradable = random_market(seed=5, paths=5)
-    whole = hindsight_tables(close, tradable, 5, 0.002, (0.5, 0.1))
+    market = random_market(seed=5, paths=5)
+    whole = hindsight_tables(*market, 5, 0.002, (0.5, 0.1))
     for size in (1, 2 * 14 * 3):
         monkeypatch.setattr(hindsight_module, "MAX_BLOCK_ELEMENTS", size)
-        for table, expected in zip(hindsight_tables(close, tradable, 5, 0.002, (0.5, 0.1)), whole, strict=True):
+        for table, expected in zip(hindsight_tables(*market, 5, 0.002, (0.5, 0.1)), whole, strict=True):
             assert torch.equal(table, expected)
 
 
@@ -177,17 +183,19 @@ def test_sleeves_fill_the_exposure(limits, expected):
 
 
 def test_bad_arguments():
-    close, tradable = random_market(seed=6)
-    with pytest.raises(ValueError, match=r"\(2, 13, 3\)"):
-        hindsight_tables(close, tradable[:, 1:], 5, 0.0, (1.0,))
+    close, tradable, buyable = random_market(seed=6)
+    with pytest.raises(ValueError, match=r"tradable \(2, 13, 3\)"):
+        hindsight_tables(close, tradable[:, 1:], buyable, 5, 0.0, (1.0,))
+    with pytest.raises(ValueError, match=r"buyable \(2, 14, 2\)"):
+        hindsight_tables(close, tradable, buyable[..., 1:], 5, 0.0, (1.0,))
     with pytest.raises(ValueError, match="days=0"):
-        hindsight_tables(close, tradable, 0, 0.0, (1.0,))
+        hindsight_tables(close, tradable, buyable, 0, 0.0, (1.0,))
     with pytest.raises(ValueError, match=r"got 1\.0"):
-        hindsight_tables(close, tradable, 5, 1.0, (1.0,))
+        hindsight_tables(close, tradable, buyable, 5, 1.0, (1.0,))
     with pytest.raises(ValueError, match="at least one sleeve"):
-        hindsight_holdings(close, tradable, 0.0, ())
+        hindsight_holdings(close, tradable, buyable, 0.0, ())
     with pytest.raises(ValueError, match="got 1"):
-        hindsight_holdings(close[:, :1], tradable[:, :1], 0.0, (1.0,))
+        hindsight_holdings(close[:, :1], tradable[:, :1], buyable[:, :1], 0.0, (1.0,))
     with pytest.raises(ValueError, match=r"max_position .* got 0.0"):
         sleeves(0.0, 0.8, 5)
     with pytest.raises(ValueError, match=r"max_exposure .* got 1.5"):
@@ -199,8 +207,8 @@ def test_bad_arguments():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_same_on_gpu():
-    close, tradable = random_market(seed=8)
-    tables = hindsight_tables(close.cuda(), tradable.cuda(), 5, 0.002, (0.5, 0.1))
-    for table, expected in zip(tables, hindsight_tables(close, tradable, 5, 0.002, (0.5, 0.1)), strict=True):
+    market = random_market(seed=8)
+    tables = hindsight_tables(*(part.cuda() for part in market), 5, 0.002, (0.5, 0.1))
+    for table, expected in zip(tables, hindsight_tables(*market, 5, 0.002, (0.5, 0.1)), strict=True):
         assert table.is_cuda
         torch.testing.assert_close(table.cpu(), expected)

@@ -9,11 +9,12 @@ from torch import Tensor
 import vecenv
 from tasks.blind_agents import BLIND_AGENTS, MIX, FixedSymbol
 from tasks.tier_agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
-from tasks.tier_grading import benchmark
+from tasks.tier_grading import benchmark, episode_record
 from tasks.tiers import TierTrading
 from tasks.tiers_config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.engine import select_rows
 from vecenv.env import VecEnv
+from vecenv.kernels.graders import GRADERS, grade_function
 from vecenv.kernels.order_list import Kind
 from vecenv.kernels.reward_components import COMPONENTS, RULE_BREAKS
 
@@ -40,12 +41,12 @@ def mixed_scenario():
     return TierTrading(scenario_of("full_autonomous").tape, config, list(TIERS.values()))
 
 
-def mixed_env(copies=1):
-    """Return an environment of all tiers in turn, and ``copies`` of each episode."""
+def mixed_env(copies=1, **params):
+    """Return an environment of all tiers in turn, ``copies`` of each episode, and parameters that rows have apart."""
     scenario = copy.copy(mixed_scenario())
     scenario.params = dict(scenario.params)
     number = torch.arange(NUM_ENVS).repeat(copies)
-    params = {"rule": number % len(TIERS)}
+    params["rule"] = number % len(TIERS)
     return VecEnv(scenario, len(number), compiled=False, params=params, env_ids=number)
 
 
@@ -130,8 +131,34 @@ def test_the_ladder_of_grades(task):
     assert mean["hold"] == mean["invalid"] == 0.0
     assert mean["random"] < mean["buy_and_hold"] - 0.1
     assert 0.45 <= mean["buy_and_hold"] <= 0.55
-    # Hindsight may buy on days on which the gate is closed; an agent may not.
-    assert mean["oracle"] >= (0.6 if TIERS[task].gate else 0.9)
+    assert mean["oracle"] >= 0.9
+
+
+@pytest.mark.parametrize("grader", GRADERS)
+def test_each_tier_is_graded_by_its_own_function(grader):
+    env = played().env
+    scenario = env.scenario
+    records = env.engine.bound()._vmap(
+        lambda state, params, market: episode_record(scenario, state, params, market, scenario.references), env.state
+    )
+    grades = env.grades()[grader]
+    for number, tier in enumerate(TIERS.values()):
+        expected = grade_function(grader, tier.seed_grader)(records).float()
+        torch.testing.assert_close(grades[env.state.rule == number], expected[env.state.rule == number])
+
+
+def test_each_row_has_its_own_rules_where_they_differ():
+    rules = list(TIERS.values()) * (NUM_ENVS // len(TIERS))
+    assert rule_column(mixed_env(), "max_position").tolist() == [[rule.max_position] for rule in rules]
+    limits = torch.linspace(0.1, 0.3, NUM_ENVS * len(TIERS), dtype=torch.float64).view(NUM_ENVS, len(TIERS))
+    env = mixed_env(max_position=limits)
+    own = torch.tensor([limits[row, row % len(TIERS)].item() for row in range(NUM_ENVS)], dtype=torch.float64)
+    assert torch.equal(rule_column(env, "max_position").squeeze(-1), own)
+    few_shares = 3.0 * quotes(env).close[:, 0] / env.state.portfolio_value
+    env.rows = env.engine.bound().step(env.rows, FixedSymbol(0).act(env)).rows
+    bought = env.state.traded / env.state.start_value
+    full = ((own - bought).abs() <= few_shares + 0.01) | (bought == 0)
+    assert bool(full.all()) and float((bought > 0).double().mean()) > 0.8
 
 
 def test_random_orders_are_valid_and_uniform():

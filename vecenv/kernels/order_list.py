@@ -45,14 +45,14 @@ class Kind(IntEnum):
 
 
 class OrderList(NamedTuple):
-    """Orders of one day, decoded.
+    """Orders of one day, decoded. Flags are 1 or 0 in float32: compiled booleans are stored one by one on a CPU.
 
     Attributes:
-        buys: whether each is a BUY. Shape: (M,), bool.
-        sells: whether each is a SELL. Shape: (M,), bool.
+        buys: whether each is a BUY. Shape: (M,).
+        sells: whether each is a SELL. Shape: (M,).
         symbols: symbol of each, 0 where it is neither. Shape: (M,), int64.
-        steps: fraction in hundredths of a percent, a whole number. Shape: (M,), float64.
-        valid: whether the action obeyed the format. Shape: (), bool.
+        steps: fraction in hundredths of a percent, a whole number. Shape: (M,), float32.
+        valid: whether the action obeyed the format. Shape: ().
     """
 
     buys: Tensor
@@ -69,14 +69,12 @@ class Positions(NamedTuple):
         cash: whole ticks. Shape: (), float64.
         holdings: whole shares. Shape: (K,), float32.
         average_price: ticks, 0 without shares. Shape: (K,).
-        days_held: nights since each position was opened. Shape: (K,), float32.
         losing_sells: losing sells in a row. Shape: (), float32.
     """
 
     cash: Tensor
     holdings: Tensor
     average_price: Tensor
-    days_held: Tensor
     losing_sells: Tensor
 
 
@@ -120,7 +118,7 @@ class Execution(NamedTuple):
     """What became of the orders.
 
     Attributes:
-        positions: afterwards; `days_held` not yet advanced.
+        positions: afterwards.
         fills: shares bought, negative where sold, by order. Shape: (M,), float32.
         num_trades: executed orders. Shape: (), float32.
         traded: value bought plus value sold at trade prices, ticks. Shape: (), float64.
@@ -144,26 +142,29 @@ def decode_orders(action: Tensor, num_symbols: int, owned: Tensor | None = None)
     Args:
         action: kind, symbol and fraction of each order. Shape: (M, 3), float32.
         num_symbols: K.
-        owned: which symbols are the tier's, None for all. Shape: (K,), bool.
+        owned: 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32.
     """
     kind, symbol, fraction = action.unbind(-1)
-    finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
-    buys, sells = kind == Kind.BUY, kind == Kind.SELL
-    trades = buys | sells
-    known = (symbol >= 0) & (symbol < num_symbols) & (symbol == torch.floor(symbol))
-    index = torch.where(trades & known & finite, symbol, 0.0).to(torch.int64)
+    # Products with zero stay zero unless something is NaN or infinite.
+    finite = (action * 0.0).sum(-1) == 0.0
+    named = (symbol >= 0) & (symbol < num_symbols) & (symbol == torch.floor(symbol))
+    index = torch.where(named, symbol, 0.0).to(torch.int64)
+    known = torch.where(finite & named, 1.0, 0.0)
     if owned is not None:
-        known = known & owned[index]
-    valid = (finite & ((kind == Kind.HOLD) | (trades & known))).all(-1)
-    steps = torch.round(torch.where(finite, fraction, 0.0).clamp(0.0, 1.0) * FRACTION_STEPS).double()
-    return OrderList(buys & valid, sells & valid, index, steps, valid)
+        known = known * owned[index]
+    buys, sells = known * _flag(kind == Kind.BUY), known * _flag(kind == Kind.SELL)
+    obeyed = buys + sells + _flag(finite & (kind == Kind.HOLD))
+    valid = _flag(obeyed.sum(-1) == len(kind))
+    buys, sells = valid * buys, valid * sells
+    steps = torch.round(torch.where(finite, fraction, 0.0).clamp(0.0, 1.0) * FRACTION_STEPS)
+    return OrderList(buys, sells, torch.where(buys + sells > 0, index, 0), steps, valid)
 
 
 def affordable(money: Money, budget: Tensor, price: Tensor, commission: Tensor) -> Tensor:
     """Return how many shares a budget pays for, commission included. Shape: (), float64."""
     shares = torch.floor(budget / (price * (1.0 + commission)))
     value = shares * price
-    # The commission is rounded up, which may cost the last share.
+    # Budget and value are whole, so only a rounding of the quotient can cost the last share.
     return shares - torch.where(value + money.commission(value, commission) > budget, 1.0, 0.0)
 
 
@@ -192,11 +193,11 @@ def execute_orders(
     single = before.average_price.dtype
     zero = torch.zeros_like(before.losing_sells)
     close, rsi = quotes.close(orders.symbols), quotes.rsi(orders.symbols)
-    tradable = quotes.tradable(orders.symbols) > 0
+    tradable = quotes.tradable(orders.symbols)
     prices = fill_prices(money, close, limits.slippage, limits.commission)
-    trade_prices = torch.where(orders.buys, prices.buy, prices.sell)
-    open_buys = orders.buys & ~limits.closed
-    can_buy, can_sell = open_buys & tradable, orders.sells & tradable
+    trade_prices = torch.where(orders.buys > 0, prices.buy, prices.sell)
+    open_buys = torch.where(limits.closed, 0.0, orders.buys)
+    can_buy, can_sell = open_buys * tradable, orders.sells * tradable
 
     cash, streak, trades = before.cash, before.losing_sells, zero
     traded = costs = torch.zeros_like(cash)
@@ -204,17 +205,17 @@ def execute_orders(
     fills: list[Tensor] = []
     served: list[tuple[Tensor, Tensor]] = []
     for number in range(orders.symbols.shape[-1]):
-        steps, price, fill = orders.steps[number], trade_prices[number].double(), close[number].double()
+        steps, price, fill = (values[number].double() for values in (orders.steps, trade_prices, close))
         held, average = _latest(before, orders.symbols, served)
 
-        sold = torch.where(can_sell[number], torch.floor(steps * held / FRACTION_STEPS), 0.0)
+        sold = torch.where(can_sell[number] > 0, torch.floor(steps * held / FRACTION_STEPS), 0.0)
         late = trades >= limits.max_trades
         budget = torch.floor(steps * limits.capacity * cash / (FRACTION_STEPS * CAPACITY_STEPS))
-        wanted = affordable(money, budget, price.clamp(min=1.0), limits.commission)
-        wanted = torch.where(can_buy[number] & ~late, wanted, 0.0)
-        room = torch.minimum(limits.position_value - held * fill, limits.exposure_value - exposure)
-        allowed = torch.floor(room.clamp(min=0.0) / fill.clamp(min=1.0))
-        bought = torch.minimum(torch.minimum(wanted, allowed), MAX_SHARES - held)
+        wanted = affordable(money, budget, price, limits.commission)
+        wanted = torch.where((can_buy[number] > 0) & ~late, wanted, 0.0)
+        room = _smaller(limits.position_value - held * fill, limits.exposure_value - exposure)
+        allowed = torch.where(room > 0, torch.floor(room / fill), 0.0)
+        bought = _smaller(_smaller(wanted, allowed), MAX_SHARES - held)
 
         change, amount = bought - sold, bought + sold
         value = amount * price
@@ -227,25 +228,25 @@ def execute_orders(
         losing = selling & (price.to(single) < average)
         revenge = buying & (streak >= LOSING_STREAK)
         happened = {
-            "regime_violation": orders.buys[number] & limits.closed,
             "overbought_buy": buying & (rsi[number] > OVERBOUGHT),
             "oversold_sell": selling & (rsi[number] < OVERSOLD),
             "position_limit": bought < wanted,
-            "trade_limit": open_buys[number] & late,
-            "sell_unheld": orders.sells[number] & (held == 0),
+            "trade_limit": (open_buys[number] > 0) & late,
+            "sell_unheld": (orders.sells[number] > 0) & (held == 0),
             "losing_streak_buy": revenge,
         }
-        counts = {name: counts[name] + torch.where(flag, 1.0, 0.0) for name, flag in happened.items()}
-        trades = trades + torch.where(amount > 0, 1.0, 0.0)
+        counts |= {name: counts[name] + _flag(flag) for name, flag in happened.items()}
+        trades = trades + _flag(amount > 0)
         streak = torch.where(losing, streak + 1.0, torch.where(selling | revenge, 0.0, streak))
 
         now = held + change
         paid = average * held.to(single) + price.to(single) * bought.to(single)
-        average = torch.where(buying, paid / now.clamp(min=1.0).to(single), average)
+        average = torch.where(buying, paid / now.to(single), average)
         served.append((now, torch.where(now > 0, average, 0.0)))
         fills.append(change.to(torch.float32))
-    holdings, average_price, days_held = _put_back(before, orders.symbols, served)
-    positions = Positions(cash, holdings, average_price, days_held, streak)
+    counts["regime_violation"] = torch.where(limits.closed, orders.buys.sum(-1), 0.0)
+    holdings, average_price = _put_back(before, orders.symbols, served)
+    positions = Positions(cash, holdings, average_price, streak)
     return Execution(positions, torch.stack(fills), trades, traded, costs, exposure, counts)
 
 
@@ -271,18 +272,26 @@ def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, T
     return held, average
 
 
-def _put_back(
-    before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return shares, average prices and days of all symbols. Shape of each: (K,)."""
-    # All of the shares' type: comparisons and selections of one width are what a CPU does sixteen at a time.
-    holdings, average_price, days_held = before.holdings, before.average_price, before.days_held
-    kind = holdings.dtype
-    slots = torch.arange(len(holdings), device=holdings.device, dtype=kind)
-    for number, (shares, price) in enumerate(served):
-        symbol = symbols[number].to(kind)
-        named = slots == symbol
-        holdings = torch.where(named, shares.to(kind), holdings)
-        average_price = torch.where(named, price, average_price)
-        days_held = torch.where(slots == torch.where(shares > 0, -1.0, symbol), 0.0, days_held)
-    return holdings, average_price, days_held
+def _put_back(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return shares and average prices of all symbols. Shape of both: (K,)."""
+    # Orders in one symbol all write what the last of them left, so that the writes need no sequence.
+    left: list[tuple[Tensor, Tensor]] = []
+    for number, state in enumerate(served):
+        held, average = state
+        for later in range(number + 1, len(served)):
+            same = symbols[later] == symbols[number]
+            held = torch.where(same, served[later][0], held)
+            average = torch.where(same, served[later][1], average)
+        left.append((held, average))
+    shares = torch.stack([held for held, _ in left]).to(before.holdings.dtype)
+    prices = torch.stack([average for _, average in left])
+    return before.holdings.scatter(0, symbols, shares), before.average_price.scatter(0, symbols, prices)
+
+
+def _flag(condition: Tensor) -> Tensor:
+    return torch.where(condition, 1.0, 0.0)
+
+
+def _smaller(first: Tensor, second: Tensor) -> Tensor:
+    """Return the smaller of two numbers that are not NaN, which costs half of `torch.minimum`."""
+    return torch.where(first < second, first, second)

@@ -80,6 +80,8 @@ class PPO:
         self.discounted_return = torch.zeros(env.num_envs, device=device)
         # What the moments were when the rollout began, in float32 for the fused step.
         self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+        # Before the collector, which takes the parameters as they are then.
+        self.schedule = env.scenario.schedule(env)
         self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), config.num_steps)
         self.generator = torch.Generator(device)
         self._gradients: InPlaceCall | None = None
@@ -97,6 +99,7 @@ class PPO:
             "observation_moments": self.observation_moments.state_dict(),
             "return_moments": self.return_moments.state_dict(),
             "discounted_return": self.discounted_return.clone(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "environment": self.env.state_dict(),
         }
 
@@ -123,6 +126,8 @@ class PPO:
         self.observation_moments.load_state_dict(state["observation_moments"])
         self.return_moments.load_state_dict(state["return_moments"])
         self.discounted_return.copy_(state["discounted_return"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
 
     @torch.no_grad()
     def update(self) -> Metrics:
@@ -137,6 +142,10 @@ class PPO:
         values, advantages, targets = self._advantages()
         metrics = self._learn(values, advantages, targets)
         metrics |= episode_metrics(self.collector)
+        if self.schedule is not None:
+            rows = self.collector.rows()
+            step, env = rows.done.nonzero(as_tuple=True)
+            metrics |= self.schedule.update(rows[step, env], env)
         self._update_moments()
         self.update_number += 1
         seconds = time.perf_counter() - started

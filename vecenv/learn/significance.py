@@ -16,9 +16,15 @@ DRAWS = 2000
 
 _EULER_MASCHERONI = 0.5772156649015329
 
+# Below this a standard deviation of daily returns is a rounding error.
+_NO_DEVIATION = 1e-12
+
 
 def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interval:
-    """Return the mean with the 95% percentile interval of a bootstrap that draws whole groups (Efron 1979; Künsch 1989).
+    """Return the mean with the 95% percentile interval of a bootstrap that draws whole groups.
+
+    Efron, "Bootstrap methods", Annals of Statistics 7(1), 1979; Künsch, "The jackknife and the bootstrap for general
+    stationary observations", Annals of Statistics 17(3), 1989.
 
     Args:
         values: one per episode. Shape: (N,).
@@ -62,11 +68,10 @@ def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tens
 
 
 def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the probability that the true Sharpe ratio of each agent is above what the best of as many would show by luck.
+    """Return the probability that each agent's true Sharpe ratio is above what the best of as many shows by luck.
 
     Bailey and López de Prado, "The Deflated Sharpe Ratio", Journal of Portfolio Management 40(5), 2014: the
-    probabilistic Sharpe ratio with skewness and kurtosis against the expected maximum of as many trials as agents
-    whose returns vary.
+    `probabilistic_sharpe` ratio against the `expected_maximum_sharpe` of as many trials as agents whose returns vary.
 
     Args:
         returns: by agent, daily returns of distinct days. Shape of each: (days,).
@@ -74,24 +79,51 @@ def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
     Returns:
         By agent; NaN where the returns do not vary.
     """
-    ratios: dict[str, float] = {}
-    for name, series in returns.items():
-        deviation = float(series.std()) if len(series) > 1 else 0.0
-        ratios[name] = float(series.mean()) / deviation if deviation > 1e-12 else math.nan
+    ratios = {name: _sharpe(series) for name, series in returns.items()}
     known = torch.tensor([ratio for ratio in ratios.values() if not math.isnan(ratio)], dtype=torch.float64)
-    best_by_luck = 0.0
-    if len(known) > 1:
-        normal, trials = NormalDist(), len(known)
-        first, second = normal.inv_cdf(1 - 1 / trials), normal.inv_cdf(1 - 1 / (trials * math.e))
-        best_by_luck = float(known.std()) * ((1 - _EULER_MASCHERONI) * first + _EULER_MASCHERONI * second)
-    return {name: _probabilistic_sharpe(returns[name], ratio, best_by_luck) for name, ratio in ratios.items()}
+    deviation = float(known.std()) if len(known) > 1 else 0.0
+    best_by_luck = expected_maximum_sharpe(len(known), deviation)
+    # Where the ratio is NaN, so is the probability.
+    return {
+        name: probabilistic_sharpe(ratio, best_by_luck, len(returns[name]), *_skewness_and_kurtosis(returns[name]))
+        for name, ratio in ratios.items()
+    }
 
 
-def _probabilistic_sharpe(returns: Tensor, ratio: float, benchmark: float) -> float:
-    """Return the probability that the true ratio is above the benchmark (eq. 2 of the paper)."""
-    if math.isnan(ratio):
-        return math.nan
-    scaled = (returns - returns.mean()) / returns.std(correction=0)
-    skewness, kurtosis = float(scaled.pow(3).mean()), float(scaled.pow(4).mean())
+def expected_maximum_sharpe(num_trials: int, deviation: float) -> float:
+    """Return the highest Sharpe ratio to be expected among trials without skill (eq. 1 of Bailey and López de Prado).
+
+    Args:
+        num_trials: number of independent trials; one trial or none has nothing to choose from, and gives 0.
+        deviation: standard deviation of the trials' ratios.
+    """
+    if num_trials < 2:
+        return 0.0
+    quantile = NormalDist().inv_cdf
+    first, second = quantile(1 - 1 / num_trials), quantile(1 - 1 / (num_trials * math.e))
+    return deviation * ((1 - _EULER_MASCHERONI) * first + _EULER_MASCHERONI * second)
+
+
+def probabilistic_sharpe(ratio: float, benchmark: float, num_days: int, skewness: float, kurtosis: float) -> float:
+    """Return the probability that the true Sharpe ratio is above a benchmark (eq. 2 of Bailey and López de Prado).
+
+    Args:
+        ratio: observed, of daily returns and not annualised.
+        benchmark: in the same unit.
+        num_days: number of returns.
+        skewness: of the returns.
+        kurtosis: of the returns, 3 for a normal distribution.
+    """
     variance = 1 - skewness * ratio + (kurtosis - 1) / 4 * ratio**2
-    return NormalDist().cdf((ratio - benchmark) * math.sqrt(len(returns) - 1) / math.sqrt(max(variance, 1e-12)))
+    return NormalDist().cdf((ratio - benchmark) * math.sqrt(num_days - 1) / math.sqrt(max(variance, 1e-12)))
+
+
+def _sharpe(returns: Tensor) -> float:
+    """Return mean over standard deviation, NaN where the returns do not vary."""
+    deviation = float(returns.std()) if len(returns) > 1 else 0.0
+    return float(returns.mean()) / deviation if deviation > _NO_DEVIATION else math.nan
+
+
+def _skewness_and_kurtosis(returns: Tensor) -> tuple[float, float]:
+    scaled = (returns - returns.mean()) / returns.std(correction=0)
+    return float(scaled.pow(3).mean()), float(scaled.pow(4).mean())

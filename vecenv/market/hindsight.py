@@ -1,8 +1,9 @@
 """What perfect hindsight could have earned from every start day: the upper end of a grade's scale.
 
 One symbol is solved exactly: between cash and a full position, at closes and with proportional costs, by dynamic
-programming. An account of several symbols is split into sleeves that follow one symbol each. Money does not move
-between sleeves, so where a limit leaves room for several symbols this approximates the best hindsight.
+programming. Days may be closed to purchases alone, or to all trade. An account of several symbols is split into
+sleeves that follow one symbol each. Money does not move between sleeves, so where a limit leaves room for several
+symbols this approximates the best hindsight.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def sleeves(max_position: float, max_exposure: float, num_symbols: int) -> tuple
     return tuple(shares)
 
 
-def hindsight_tables(close: Tensor, tradable: Tensor, days: int, cost: float, shares: Sequence[float]) -> Hindsight:
+def hindsight_tables(
+    close: Tensor, tradable: Tensor, buyable: Tensor, days: int, cost: float, shares: Sequence[float]
+) -> Hindsight:
     """Compute what hindsight earns from every start day over 0 to ``days`` days.
 
     Entry [p, t, n] is of an episode that started at the close of day t and has run n days. Accounts are valued at
@@ -84,7 +87,8 @@ def hindsight_tables(close: Tensor, tradable: Tensor, days: int, cost: float, sh
 
     Args:
         close: closing prices; 0 before a listing. Shape: (P, T, K).
-        tradable: where the symbol can be bought and sold, bool. Shape: (P, T, K).
+        tradable: where the symbol can be sold, bool. Shape: (P, T, K).
+        buyable: where it can be bought, bool. Shape: (P, T, K).
         days: longest episode, at least 1.
         cost: share of the value traded that each purchase and each sale costs, in [0, 1).
         shares: sleeves of the account, from `sleeves`. The largest takes the symbol with the most to gain.
@@ -92,7 +96,7 @@ def hindsight_tables(close: Tensor, tradable: Tensor, days: int, cost: float, sh
     Raises:
         ValueError: the shapes differ, or a number is out of its range.
     """
-    _refuse_bad_arguments(close, tradable, cost, shares)
+    _refuse_bad_arguments(close, tradable, buyable, cost, shares)
     if days < 1:
         raise ValueError(f"hindsight needs at least 1 day, got days={days}")
     num_paths, num_days, num_symbols = close.shape
@@ -101,11 +105,11 @@ def hindsight_tables(close: Tensor, tradable: Tensor, days: int, cost: float, sh
     for first in range(0, num_paths, block):
         paths = slice(first, first + block)
         growth = torch.nn.functional.pad(_growth(close[paths]), (0, 0, 0, days), value=1.0)
-        can_switch = torch.nn.functional.pad(tradable[paths], (0, 0, 0, days - 1))
+        can_sell, can_buy = (torch.nn.functional.pad(mask[paths], (0, 0, 0, days - 1)) for mask in (tradable, buyable))
         plans = _in_cash(close[paths])
         for elapsed in range(days):
             today = slice(elapsed, elapsed + num_days)
-            plans, _, _ = _switched(plans, can_switch[:, today], cost)
+            plans, _, _ = _switched(plans, can_sell[:, today], can_buy[:, today], cost)
             plans = _grown(plans, growth[:, today])
             wealth, symbols, weights = _chosen(plans, shares)
             invested = torch.where(plans.long > plans.cash, plans.long_days, plans.cash_days).gather(-1, symbols)
@@ -114,12 +118,15 @@ def hindsight_tables(close: Tensor, tradable: Tensor, days: int, cost: float, sh
     return tables
 
 
-def hindsight_holdings(close: Tensor, tradable: Tensor, cost: float, shares: Sequence[float]) -> Tensor:
+def hindsight_holdings(
+    close: Tensor, tradable: Tensor, buyable: Tensor, cost: float, shares: Sequence[float]
+) -> Tensor:
     """Return the plans behind `hindsight_tables`: what to hold from each close to the next.
 
     Args:
         close: closing prices of N windows of L days and the close after them. Shape: (N, L + 1, K).
-        tradable: where the symbol can be bought and sold, bool. Shape: (N, L + 1, K).
+        tradable: where the symbol can be sold, bool. Shape: (N, L + 1, K).
+        buyable: where it can be bought, bool. Shape: (N, L + 1, K).
         cost: share of the value traded that each purchase and each sale costs, in [0, 1).
         shares: sleeves of the account, from `sleeves`.
 
@@ -130,7 +137,7 @@ def hindsight_holdings(close: Tensor, tradable: Tensor, cost: float, shares: Seq
     Raises:
         ValueError: the shapes differ, there is no day, or a number is out of its range.
     """
-    _refuse_bad_arguments(close, tradable, cost, shares)
+    _refuse_bad_arguments(close, tradable, buyable, cost, shares)
     if close.shape[1] < 2:
         raise ValueError(f"hindsight needs a window of at least 2 closes, got {close.shape[1]}")
     growth = _growth(close)
@@ -138,7 +145,7 @@ def hindsight_holdings(close: Tensor, tradable: Tensor, cost: float, shares: Seq
     switches = []
     for day in range(growth.shape[1]):
         today = slice(day, day + 1)
-        plans, bought, sold = _switched(plans, tradable[:, today], cost)
+        plans, bought, sold = _switched(plans, tradable[:, today], buyable[:, today], cost)
         plans = _grown(plans, growth[:, today])
         switches.append((bought, sold))
     # Backwards: a plan that is invested after a purchase was in cash before it.
@@ -151,10 +158,13 @@ def hindsight_holdings(close: Tensor, tradable: Tensor, cost: float, shares: Seq
     return torch.cat(invested_days[::-1], dim=1) * share.float()
 
 
-def _refuse_bad_arguments(close: Tensor, tradable: Tensor, cost: float, shares: Sequence[float]) -> None:
-    if close.ndim != 3 or close.shape != tradable.shape:
+def _refuse_bad_arguments(
+    close: Tensor, tradable: Tensor, buyable: Tensor, cost: float, shares: Sequence[float]
+) -> None:
+    if close.ndim != 3 or not close.shape == tradable.shape == buyable.shape:
         raise ValueError(
-            f"close {tuple(close.shape)} and tradable {tuple(tradable.shape)} must have one shape of three dimensions"
+            f"close {tuple(close.shape)}, tradable {tuple(tradable.shape)} and buyable {tuple(buyable.shape)} must "
+            f"have one shape of three dimensions"
         )
     if not 0.0 <= cost < 1.0:
         raise ValueError(f"cost must be at least 0 and below 1, got {cost}")
@@ -173,11 +183,11 @@ def _in_cash(like: Tensor) -> _Plans:
     return _Plans(nothing + 1.0, nothing, nothing, nothing)
 
 
-def _switched(plans: _Plans, tradable: Tensor, cost: float) -> tuple[_Plans, Tensor, Tensor]:
+def _switched(plans: _Plans, tradable: Tensor, buyable: Tensor, cost: float) -> tuple[_Plans, Tensor, Tensor]:
     """Change between cash and a full position where that makes a better plan, and say where."""
     # Where nothing can be traded, switching loses everything, so no plan does it.
-    kept = (1.0 - cost) * tradable.double()
-    position, proceeds = plans.cash * kept, plans.long * kept
+    position = plans.cash * (1.0 - cost) * buyable.double()
+    proceeds = plans.long * (1.0 - cost) * tradable.double()
     bought, sold = position > plans.long, proceeds > plans.cash
     after = _Plans(
         cash=torch.maximum(plans.cash, proceeds),

@@ -1,0 +1,109 @@
+"""The law of the calibrated grader on real and on planted markets: nothing but skill raises a grade."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tasks.blind_agents import BLIND_AGENTS
+from tasks.tier_agents import AGENTS, orders_for, rule_column, shares_for
+from tasks.tiers import TierTrading
+from tasks.tiers_config import TIERS, TWENTY_FIVE
+from vecenv.env import VecEnv
+from vecenv.learn.baselines import Agent
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.significance import bootstrap_interval
+from vecenv.market.load import load_market
+from vecenv.market.planted import planted_bars
+from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.tape import MarketTape
+from vecenv.metrics import Interval, independent_groups
+
+NUM_EPISODES = 500
+
+
+class Grades:
+    """Calibrated grades of agents that played the same episodes, and intervals of their means."""
+
+    def __init__(self, tape: MarketTape, task: str, agents: dict[str, Callable[[], Agent]]) -> None:
+        rules = replace(TIERS[task], action="orders")
+        env = VecEnv(TierTrading(tape, rules), NUM_EPISODES, compiled=False)
+        played = evaluate(env, {name: make() for name, make in agents.items()})
+        self.groups = independent_groups(played.path, played.start_day, rules.days)[0]
+        self.of = {name: record.grades["calibrated"] for name, record in played.records.items()}
+
+    def mean(self, name: str) -> float:
+        return float(self.of[name].mean())
+
+    def interval(self, name: str) -> Interval:
+        return bootstrap_interval(self.of[name], self.groups)
+
+    def lead(self, name: str, other: str) -> Interval:
+        """Return the interval of the mean difference between two agents' grades."""
+        return bootstrap_interval(self.of[name] - self.of[other], self.groups)
+
+
+@cache
+def real_tape() -> MarketTape:
+    path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
+    return load_market(path, symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES)
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
+@pytest.mark.parametrize("task", TIERS)
+def test_the_law_holds_on_real_prices(task):
+    grades = Grades(real_tape(), task, AGENTS | BLIND_AGENTS)
+    assert grades.mean("hold") <= 0.10 and grades.mean("invalid") <= 0.10
+    assert grades.mean("random") <= 0.35
+    assert grades.lead("buy_and_hold", "random").low >= 0.10
+    assert 0.45 <= grades.mean("buy_and_hold") <= 0.55
+    assert grades.mean("oracle") >= 0.90
+    for name in BLIND_AGENTS:
+        assert grades.lead(name, "buy_and_hold").low <= 0.0, name
+
+
+class FollowSignal:
+    """Buys up to the limits where the signal is +1 and sells all where it is -1.
+
+    Args:
+        signal: of each path, day and symbol. Shape: (P, T, K).
+    """
+
+    def __init__(self, signal: Tensor) -> None:
+        self.signal = signal
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the orders that the signal asks for. Shape: (N, M, 3), float32."""
+        state = env.state
+        held = state.holdings.double()
+        wanted = shares_for(env, rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1))
+        shown = self.signal[state.path, state.day]
+        return orders_for(env, torch.where(shown < 0, -held, torch.where(held > 0, 0.0, wanted)))
+
+
+def planted_grades(task: str, strength: float) -> Grades:
+    bars = planted_bars(num_paths=32, num_days=320, symbols=TIERS[task].symbols, strength=strength)
+    tape = MarketTape.from_bars(bars, features=TIER_FEATURES)
+    signal = bars.columns["signal"]
+    return Grades(tape, task, {"signal": lambda: FollowSignal(signal), "buy_and_hold": AGENTS["buy_and_hold"]})
+
+
+@pytest.mark.parametrize("task", TIERS)
+def test_who_uses_a_planted_signal_stands_above_buy_and_hold(task):
+    grades = planted_grades(task, strength=0.01)
+    assert grades.interval("signal").low > grades.interval("buy_and_hold").high
+    assert grades.lead("signal", "buy_and_hold").low > 0.0
+
+
+@pytest.mark.parametrize("task", ["single_stock_costs", "multi_stock_3"])
+def test_who_follows_noise_does_not(task):
+    grades = planted_grades(task, strength=0.0)
+    assert grades.lead("signal", "buy_and_hold").high < 0.0

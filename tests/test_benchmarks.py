@@ -1,0 +1,179 @@
+"""The benchmarks: what they step, count and write."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from benchmarks import device as machine
+from benchmarks import reward_presets, throughput
+from benchmarks.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
+from benchmarks.text import typical_texts
+from benchmarks.throughput import BenchConfig
+from benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
+from vecenv.collector import FusedCollector
+from vecenv.engine import leaves
+from vecenv.env import VecEnv
+from vecenv.kernels.reward_components import COMPONENTS
+from vecenv.learn.ppo import PPOConfig
+from vecenv.registry import make
+
+MARKET = {"num_paths": 2, "num_days": 330}
+DAYS = 25
+CACHES = ("warm", "cold")
+
+
+def tier_env(num_envs: int = 4, task: str = "multi_stock_3", **rules) -> VecEnv:
+    return make(task, num_envs, market_options=MARKET, compile=False, **rules)
+
+
+def given(env: VecEnv, num_steps: int, observed: bool = True) -> FusedCollector:
+    return FusedCollector(env, "given", num_steps, store_observations=observed)
+
+
+@pytest.mark.parametrize("task", ["multi_stock_3", "curriculum"])
+def test_given_orders_are_valid_and_different(task):
+    collector = given(tier_env(task=task, action="orders"), 3)
+    fill_given_actions(collector)
+    collector.rollout()
+    components = collector.rows().state.components
+    assert components[..., COMPONENTS.index("valid")].all()
+    kind, symbol, fraction = collector.actions.unbind(-1)
+    assert set(kind.flatten().tolist()) == {0.0, 1.0, 2.0}
+    torch.testing.assert_close(fraction * 10, (fraction * 10).round())
+    assert float(fraction.min()) >= 0.1 and float(fraction.max()) <= 1.0
+    assert set(symbol.flatten().tolist()) == ({0.0, 1.0, 2.0} if task == "multi_stock_3" else {0.0})
+
+
+def test_given_actions_of_other_spaces_are_drawn_from_the_spec():
+    env = make("stock_trading", 4, market_options=MARKET, compile=False)
+    collector = given(env, 2)
+    fill_given_actions(collector)
+    assert -1 <= float(collector.actions.min()) < -0.9 and 0.9 < float(collector.actions.max()) <= 1
+    assert not torch.equal(*collector.actions)
+
+
+def test_necessary_bytes_of_a_tier():
+    """Twice the state, the action and the reward; and the observation with what of the market it shows."""
+    env = tier_env(action="orders")
+    seen, unseen = (necessary_bytes(given(env, 2, observed)) for observed in (True, False))
+    state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
+    assert unseen == 2 * state + 4 * 8 * 3 + 4 + 4 * (3 * 4 + 3)
+    assert seen - unseen == 4 * (16 + 17 * 3) + 4 * 3 * (12 + 1 - 2)
+
+
+def test_market_numbers_of_stock_trading():
+    env = make("stock_trading", 1, market_options=MARKET, compile=False)
+    symbols, features = env.market.num_symbols, len(env.market.feature_names)
+    assert market_numbers(env.scenario, observed=True) == symbols * (2 + features)
+    assert market_numbers(env.scenario, observed=False) == symbols * 2
+
+
+def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
+    config = BenchConfig(
+        task="multi_stock_3",
+        num_envs=(4,),
+        columns=("environment", "without_observations", "policy", "training", "text"),
+        modes=("eager",),
+        num_steps=2,
+        repeats=5,
+        num_days=330,
+        text_envs=8,
+        text_rows=(2, 6),
+        output=tmp_path,
+    )
+    result = throughput.main(config)
+    (path,) = tmp_path.glob("*.json")
+    assert path.name.startswith("throughput-multi-stock-3-") and path.with_suffix(".png").exists()
+    assert json.loads(path.read_text()) == json.loads(json.dumps(result))
+    assert [figure["column"] for figure in result["figures"]] == list(config.columns[:-1])
+    assert result["market"]["symbols"] == 3 and result["published"] is None
+    assert result["scalar_oracle_steps_per_second"] > 0
+    kinds = [(figure["what"], figure["style"], figure["cache"], figure["rows"]) for figure in result["text"]]
+    rendered = [("render", style, cache, rows) for style in ("full", "compact") for rows in (2, 6) for cache in CACHES]
+    assert kinds == [*rendered, ("parse", None, None, 6)]
+    for figure in result["text"]:
+        assert math.isclose(figure["texts_per_second"] * figure["milliseconds"], 1e3 * figure["rows"])
+    assert "render compact cold" in capsys.readouterr().out
+
+
+def test_typical_texts_are_mostly_valid():
+    env = tier_env(12, action="orders")
+    actions, valid = env.parse_text(typical_texts(env.market.symbols, 12), range(12))
+    assert valid.tolist() == 2 * [True, True, True, True, False, True]
+    assert actions[:, :, 0].count_nonzero(-1).tolist() == 2 * [0, 1, 1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "portfolio", "rationing": "by_size"}, "rationing is a setting of stock_trading, not of portfolio"),
+        ({"task": "portfolio", "preset": "figure3"}, "preset is a setting of stock_trading"),
+        ({"text_envs": 4}, "cannot render 2048 of 4"),
+        ({"repeats": 1}, "at least 5"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        BenchConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "stock_trading"}, "unknown tier 'stock_trading'; there are single_stock"),
+        ({"presets": ("signal", "rich")}, "unknown reward presets rich; there are signal"),
+        ({"num_updates": 0}, "num_updates must be at least 1"),
+    ],
+)
+def test_presets_that_do_not_exist_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        RewardPresetsConfig(**settings)
+
+
+@pytest.mark.parametrize("preset", ["aligned", "signal"])
+def test_the_parts_of_a_reward_add_up_to_it(preset):
+    env = tier_env(8, reward=preset, grader="seed", max_orders=2)
+    collector = FusedCollector(env, None, DAYS + 2)
+    collector.rollout()
+    torch.testing.assert_close(reward_parts(collector).sum(-1).float(), collector.reward, atol=1e-6, rtol=1e-5)
+    assert bool(reward_parts(collector)[..., COMPONENTS.index("episode")].any()) == (preset == "aligned")
+
+
+def test_a_record_of_an_agent_that_holds():
+    collector = given(tier_env(reward="multi_component", max_orders=2), DAYS)
+    collector.rollout()
+    record = rollout_record(collector)
+    assert (record["hold"], record["traded"], record["invalid"], record["exposure"]) == (1.0, 0.0, 0.0, 0.0)
+    assert record["grades"]["calibrated"] == 0.0 and record["return_percent"] == 0.0
+    assert "patience" not in record["components"] and record["components"]["valid"] > 0.5
+    assert math.isclose(sum(record["components"].values()), 1.0)
+    collector.actions[:, :, 1, 0] = 1
+    collector.rollout()
+    assert rollout_record(collector)["hold"] == 0.0
+
+
+def test_presets_are_compared_in_a_picture(tmp_path):
+    config = RewardPresetsConfig(
+        task="single_stock_costs",
+        presets=("counterfactual", "aligned"),
+        num_seeds=2,
+        num_envs=4,
+        num_updates=2,
+        num_paths=2,
+        num_days=330,
+        compile=False,
+        ppo=PPOConfig(minibatches=2, epochs=1, hidden=(8,)),
+        output=tmp_path,
+    )
+    result = reward_presets.main(config)
+    assert {path.name for path in tmp_path.iterdir()} == {"reward-presets.json", "reward-presets.png"}
+    assert json.loads((tmp_path / "reward-presets.json").read_text()) == json.loads(json.dumps(result))
+    for histories in result["runs"].values():
+        assert [[update["frames"] for update in history] for history in histories] == 2 * [[80, 160]]
+    first, second = result["runs"]["aligned"]
+    assert first != second
