@@ -31,6 +31,9 @@ from vecenv.registry import task_class
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
 
+NAMED_SYMBOLS = 5
+"""Largest number of symbols that are listed by name."""
+
 ALL = "all"
 """Stands for all baselines of a task."""
 
@@ -215,7 +218,8 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:
     """Print what is traded, and on which days."""
     paths = "" if tape.num_paths == 1 else f", {tape.num_paths} paths"
-    console.print(f"Market    {tape.source}: {tape.num_symbols} symbols{paths}", soft_wrap=True)
+    named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
+    console.print(f"Market    {tape.source}: {named}{paths}", soft_wrap=True)
     for name, part in parts.items():
         days = part.dates[part.first_day :]
         console.print(f"{name:<8}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up")

@@ -72,7 +72,7 @@ class TierConfig:
         for name in ("max_position", "max_exposure"):
             if getattr(self, name) > 1:
                 raise ValueError(f"{name} must be at most 1, got {getattr(self, name)}")
-        if not (0 <= self.commission and 0 <= self.slippage and self.commission + self.slippage < 1):
+        if not (self.commission >= 0 and self.slippage >= 0 and self.commission + self.slippage < 1):
             raise ValueError(
                 f"commission {self.commission} and slippage {self.slippage} must not be negative and together below 1"
             )
@@ -100,11 +100,11 @@ class TierConfig:
         return self.symbols == (RANDOM_SYMBOL,)
 
 
-_COSTS = {"commission": 0.001, "slippage": 0.001}
+_COST = 0.001
 
 TIERS: dict[str, TierConfig] = {
     "single_stock": TierConfig(),
-    "single_stock_costs": TierConfig(max_trades=20, **_COSTS),
+    "single_stock_costs": TierConfig(max_trades=20, commission=_COST, slippage=_COST),
     "multi_stock_3": TierConfig(
         symbols=THREE,
         days=25,
@@ -113,7 +113,8 @@ TIERS: dict[str, TierConfig] = {
         max_position=0.5,
         max_exposure=0.6,
         seed_grader="portfolio",
-        **_COSTS,
+        commission=_COST,
+        slippage=_COST,
     ),
     "portfolio": TierConfig(
         symbols=TEN,
@@ -123,14 +124,15 @@ TIERS: dict[str, TierConfig] = {
         max_position=0.3,
         max_exposure=0.4,
         seed_grader="portfolio",
-        **_COSTS,
+        commission=_COST,
+        slippage=_COST,
     ),
     "full_autonomous": TierConfig(
         symbols=TWENTY_FIVE,
         days=40,
         initial_cash=500_000.0,
-        commission=0.001,
-        slippage=0.002,
+        commission=_COST,
+        slippage=2 * _COST,
         max_trades=5,
         max_position=0.15,
         max_exposure=0.8,

@@ -110,7 +110,7 @@ class VecEnv(EnvBase):
             IndexError: a number is not one of a row.
         """
         env = torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
-        if len(env) and not (0 <= int(env.min()) and int(env.max()) < self.num_envs):
+        if len(env) and not (int(env.min()) >= 0 and int(env.max()) < self.num_envs):
             raise IndexError(f"rows {env.tolist()} are not all in [0, {self.num_envs})")
         return with_leaves(self.rows, [leaf[env] for leaf in leaves(self.rows)], [len(env)]), env
 

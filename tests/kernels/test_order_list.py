@@ -53,7 +53,6 @@ def serve(
         number(cash),
         shares,
         torch.tensor(average or tuple(price if count else 0 for price, count in zip(close, held, strict=True))).float(),
-        4.0 * (shares > 0),
         torch.tensor(float(streak)),
     )
     strengths, trades = torch.tensor(rsi), torch.tensor(tradable)
@@ -156,14 +155,14 @@ def test_a_purchase_after_three_losing_sales_ends_the_streak():
     assert serve((SELL, 1, 0.1), streak=2, **losing).positions.losing_sells == 0
 
 
-def test_the_average_price_and_the_days_of_a_position():
+def test_the_average_price_of_a_position():
     """(200 × 10 + 250 × 30) / 40 = 237.5; selling leaves it; what is sold out and bought again is new."""
     more = serve((BUY, 1, 0.075), held=(0, 10), average=(0.0, 200.0))
-    assert more.positions.average_price.tolist() == [0, 237.5] and more.positions.days_held.tolist() == [0, 4]
+    assert more.positions.average_price.tolist() == [0, 237.5]
     less = serve((SELL, 1, 0.5), held=(0, 10), average=(0.0, 200.0))
-    assert less.positions.average_price.tolist() == [0, 200] and less.positions.days_held.tolist() == [0, 4]
+    assert less.positions.average_price.tolist() == [0, 200]
     again = serve((SELL, 1, 1.0), (BUY, 1, 0.01), held=(0, 10), average=(0.0, 200.0))
-    assert again.positions.average_price.tolist() == [0, 250] and again.positions.days_held.tolist() == [0, 0]
+    assert again.positions.average_price.tolist() == [0, 250]
 
 
 @pytest.mark.parametrize(

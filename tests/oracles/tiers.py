@@ -249,7 +249,7 @@ class TierAccount:
         self.losing_sells = self.losing_sells + 1 if losing else 0
         self.held[k] -= n
         if self.held[k] == 0:
-            self.average_price[k], self.days_held[k] = 0.0, 0
+            self.average_price[k] = 0.0
         return n
 
     def _buy(self, k: int, q: int) -> int:

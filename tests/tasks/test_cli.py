@@ -192,7 +192,7 @@ def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_pa
         (["evaluate", "--agents", "hold", "nobody"], ["nobody", "buy_and_hold"]),
         (["evaluate", "--checkpoint", "nowhere"], ["nowhere"]),
         (["evaluate", "--checkpoint", "market.parquet"], ["market.parquet", "not a checkpoint"]),
-        (["evaluate", "--checkpoint", "run", "--symbols", "S0", "S1"], ["3 symbols", "has 2"]),
+        (["evaluate", "--checkpoint", "run", "--symbols", "S0", "S1"], ["3 symbols", "2 are chosen"]),
         (["evaluate", "--checkpoint", "run", "--env.features", "macd"], ["rsi_30", "macd"]),
         (["evaluate", "--checkpoint", "run", "--env.action", "weights"], ["'shares'", "'weights'"]),
         (["data", "inspect", "nofile.csv"], ["nofile.csv"]),

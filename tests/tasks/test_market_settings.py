@@ -55,11 +55,9 @@ def test_a_later_start_keeps_the_features_of_the_days_before(dates):
     assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
 
 
-def test_symbols_name_a_synthetic_market_and_select_from_others():
+def test_symbols_name_those_of_a_generator():
     assert settings().tape(RULES).symbols == ("A", "B")
-    assert settings(market="planted", symbols=("SYN00",)).tape(RULES).num_symbols == 1
-    with pytest.raises(ValueError, match="unknown symbols"):
-        settings(market="planted").tape(RULES)
+    assert settings(market="planted").tape(RULES).symbols == ("A", "B")
 
 
 @pytest.mark.parametrize(

@@ -192,27 +192,25 @@ def execute_orders(
     """
     single = before.average_price.dtype
     zero = torch.zeros_like(before.losing_sells)
-    close, rsi = quotes.close(orders.symbols), quotes.rsi(orders.symbols)
-    tradable = quotes.tradable(orders.symbols)
-    prices = fill_prices(money, close, limits.slippage, limits.commission)
-    trade_prices = torch.where(orders.buys > 0, prices.buy, prices.sell)
-    open_buys = torch.where(limits.closed, 0.0, orders.buys)
-    can_buy, can_sell = open_buys * tradable, orders.sells * tradable
-
     cash, streak, trades = before.cash, before.losing_sells, zero
     traded = costs = torch.zeros_like(cash)
     counts = dict.fromkeys(ORDER_COUNTS, zero)
     fills: list[Tensor] = []
     served: list[tuple[Tensor, Tensor]] = []
     for number in range(orders.symbols.shape[-1]):
-        steps, price, fill = (values[number].double() for values in (orders.steps, trade_prices, close))
+        symbol, buys, sells = orders.symbols[number], orders.buys[number], orders.sells[number]
+        close, rsi, tradable = quotes.close(symbol), quotes.rsi(symbol), quotes.tradable(symbol)
+        prices = fill_prices(money, close, limits.slippage, limits.commission)
+        steps, fill = orders.steps[number].double(), close.double()
+        price = torch.where(buys > 0, prices.buy, prices.sell).double()
+        open_buys = torch.where(limits.closed, 0.0, buys)
         held, average = _latest(before, orders.symbols, served)
 
-        sold = torch.where(can_sell[number] > 0, torch.floor(steps * held / FRACTION_STEPS), 0.0)
+        sold = torch.where(sells * tradable > 0, torch.floor(steps * held / FRACTION_STEPS), 0.0)
         late = trades >= limits.max_trades
         budget = torch.floor(steps * limits.capacity * cash / (FRACTION_STEPS * CAPACITY_STEPS))
         wanted = affordable(money, budget, price, limits.commission)
-        wanted = torch.where((can_buy[number] > 0) & ~late, wanted, 0.0)
+        wanted = torch.where((open_buys * tradable > 0) & ~late, wanted, 0.0)
         room = _smaller(limits.position_value - held * fill, limits.exposure_value - exposure)
         allowed = torch.where(room > 0, torch.floor(room / fill), 0.0)
         bought = _smaller(_smaller(wanted, allowed), MAX_SHARES - held)
@@ -228,11 +226,11 @@ def execute_orders(
         losing = selling & (price.to(single) < average)
         revenge = buying & (streak >= LOSING_STREAK)
         happened = {
-            "overbought_buy": buying & (rsi[number] > OVERBOUGHT),
-            "oversold_sell": selling & (rsi[number] < OVERSOLD),
+            "overbought_buy": buying & (rsi > OVERBOUGHT),
+            "oversold_sell": selling & (rsi < OVERSOLD),
             "position_limit": bought < wanted,
-            "trade_limit": (open_buys[number] > 0) & late,
-            "sell_unheld": (orders.sells[number] > 0) & (held == 0),
+            "trade_limit": (open_buys > 0) & late,
+            "sell_unheld": (sells > 0) & (held == 0),
             "losing_streak_buy": revenge,
         }
         counts |= {name: counts[name] + _flag(flag) for name, flag in happened.items()}

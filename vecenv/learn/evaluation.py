@@ -152,7 +152,7 @@ class Evaluation:
 
         caption = (
             "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
-            "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the probability of more than luck."
+            "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the chance of more than luck."
         )
         if self.return_bound is not None:
             caption += f" No account could have returned more than {100 * float(self.return_bound.mean()):,.0f}%."

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's palette, told apart by colour-blind readers."""
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
+"""Okabe and Ito's palette and a wine red, told apart by colour-blind readers."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 12,
@@ -202,7 +202,7 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     dates = evaluation.dates[start : start + days]
     layers, names = _holding_layers(record, evaluation.symbols, days)
     figure, (axis,) = _figure()
-    colours = ["#DDDDDD", *(_colour(index) for index in range(len(_COLOURS) - 1)), "#F0E442", "#882255"]
+    colours = ["#DDDDDD", *(colour for colour in _COLOURS if colour != "#000000")]
     axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
     axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
     axis.set_ylabel("Value, thousands of the currency")

@@ -63,7 +63,8 @@ def planted_bars(
     Args:
         num_paths: independent histories P; path p is the same whatever their number.
         num_days: business days T.
-        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); they are independent, signals and all.
+        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); all are independent, also their
+            signals.
         seed: integer in [0, 2^64).
         device: where the tensors are made.
         strength: mean of the next simple return where the signal is +1; 0 makes the signal worthless.
