@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -130,6 +131,15 @@ class TierTrading(Scenario[TierState]):
     name = "tiers"
     version = "1"
     config_type: Callable[[], TierConfig] = TierConfig
+    compile_options = MappingProxyType(
+        # A day of orders is one long chain of scalars: in few loops, each value computed once, eight accounts at a time.
+        {
+            "realize_opcount_threshold": 5,
+            "max_fusion_size": 2000,
+            "cpp.max_horizontal_fusion_size": 2000,
+            "cpp.enable_tiling_heuristics": False,
+        }
+    )
 
     def __init__(
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None

@@ -196,7 +196,8 @@ class FusedCollector:
             if self.mode == "eager":
                 phase.call = eager_in_place(phase.function)
             else:
-                phase.call = compile_in_place(phase.function, phase.inputs[0], phase.outputs[0])
+                options = self.env.scenario.compile_options
+                phase.call = compile_in_place(phase.function, phase.inputs[0], phase.outputs[0], **options)
         if self.mode == "cuda_graph":
             self._replay()
             self._graph = torch.cuda.CUDAGraph()

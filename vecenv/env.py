@@ -208,7 +208,7 @@ class VecEnv(EnvBase):
                 outcome = self.engine.bind(list(tensors[:count])).step(rows, tensors[-1])
                 return [*leaves(outcome.rows), outcome.reward]
 
-            self._call = compile_in_place(function, inputs, outputs)
+            self._call = compile_in_place(function, inputs, outputs, **self.scenario.compile_options)
         self._call(inputs, outputs)
         return Outcome(with_leaves(self.rows, outputs[:-1]), outputs[-1])
 

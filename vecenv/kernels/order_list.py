@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.kernels.materialise import materialise
 from vecenv.kernels.money import Money
 from vecenv.kernels.orders import fill_prices
 
@@ -244,8 +245,21 @@ def execute_orders(
         fills.append(change.to(torch.float32))
     counts["regime_violation"] = torch.where(limits.closed, orders.buys.sum(-1), 0.0)
     holdings, average_price = _put_back(before, orders.symbols, served)
-    positions = Positions(cash, holdings, average_price, streak)
-    return Execution(positions, torch.stack(fills), trades, traded, costs, exposure, counts)
+    # Few tensors cross the border: each is a copy of its own.
+    money_sums = torch.stack([cash, traded, costs, exposure])
+    numbers = torch.stack([streak, trades, *(counts[name] for name in ORDER_COUNTS), *fills])
+    money_sums, numbers, holdings, average_price = materialise([money_sums, numbers, holdings, average_price])
+    cash, traded, costs, exposure = money_sums.unbind(0)
+    streak, trades, *happenings = numbers[: 2 + len(ORDER_COUNTS)].unbind(0)
+    return Execution(
+        positions=Positions(cash, holdings, average_price, streak),
+        fills=numbers[2 + len(ORDER_COUNTS) :],
+        num_trades=trades,
+        traded=traded,
+        costs=costs,
+        exposure=exposure,
+        counts=dict(zip(ORDER_COUNTS, happenings, strict=True)),
+    )
 
 
 ORDER_COUNTS = (

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 REFERENCE = "buy_and_hold"
 """Agent that the others' differences are taken from."""
 
+HINDSIGHT = "oracle"
+"""Agent that sees the future."""
+
 _COLUMNS = (
     ("Sharpe", "sharpe", 1.0),
     ("Max\nDD %", "max_drawdown", 100.0),
@@ -115,13 +118,13 @@ class Evaluation:
 
     @cached_property
     def deflated_sharpes(self) -> dict[str, float]:
-        """Deflated Sharpe ratios, by agent."""
-        return deflated_sharpe(
-            {
-                name: returns_by_day(record.curves.returns, record.curves.lived, self.path, self.start_day)
-                for name, record in self.records.items()
-            }
-        )
+        """Deflated Sharpe ratios, by agent; NaN for hindsight, which is no strategy that was tried."""
+        tried = {
+            name: returns_by_day(record.curves.returns, record.curves.lived, self.path, self.start_day)
+            for name, record in self.records.items()
+            if name != HINDSIGHT
+        }
+        return {HINDSIGHT: math.nan, **deflated_sharpe(tried)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison: grades, metrics and differences to buy-and-hold, with 95% intervals."""

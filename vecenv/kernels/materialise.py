@@ -1,0 +1,35 @@
+"""A border in a compiled step: what crosses it is computed once and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+@torch.library.custom_op("vecenv::materialise", mutates_args=())
+def _materialise(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.clone() for tensor in tensors]
+
+
+@_materialise.register_fake
+def _(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.empty_like(tensor) for tensor in tensors]
+
+
+@_materialise.register_vmap
+def _(info: object, in_dims: tuple, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[int | None]]:
+    return _materialise(tensors), list(in_dims[0])
+
+
+def materialise(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies of tensors that a compiler does not compute again for each use.
+
+    Inductor repeats cheap expressions in every loop that reads them, and splits a long step into many loops, so that a
+    chain as long as a day of orders is computed several times over.
+
+    Args:
+        tensors: of one sub-environment or, under ``torch.vmap``, of many.
+    """
+    return _materialise(tensors)
