@@ -132,7 +132,7 @@ class TierTrading(Scenario[TierState]):
     version = "1"
     config_type: Callable[[], TierConfig] = TierConfig
     compile_options = MappingProxyType(
-        # A day of orders is one long chain of scalars: in few loops, each value computed once, eight accounts at a time.
+        # A day of orders is one long chain of scalars: few loops, each value computed once, eight accounts at a time.
         {
             "realize_opcount_threshold": 5,
             "max_fusion_size": 2000,

@@ -148,7 +148,7 @@ def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
     assert excess.mean() < 3 * excess.std() / math.sqrt(256)
 
 
-@pytest.mark.parametrize("choices", [(3, 4), (5,)])
+@pytest.mark.parametrize("choices", [(3, 4), pytest.param((5,), marks=pytest.mark.slow)])
 def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     env = guess_env(64, choices=choices)
     config = PPOConfig(num_steps=16, total_frames=64 * 16 * 15, minibatches=4, hidden=(16,), learning_rate=1e-2)
@@ -376,6 +376,7 @@ def test_compiled_gradients_equal_eager_ones() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_weights_action_space_and_bf16_stay_finite() -> None:
     env = planted_env(action="weights", num_envs=64)
     trained = train(env, PPOConfig(num_steps=8, total_frames=8 * 64 * 4, bf16=True, target_kl=0.02))

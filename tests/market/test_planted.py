@@ -176,7 +176,7 @@ def test_future_signals_change_no_price_before() -> None:
     [
         ({"num_paths": 0}, "num_paths"),
         ({"num_days": 0}, "num_days"),
-        ({"num_symbols": 0}, "symbol"),
+        ({"symbols": 0}, "symbol"),
         ({"strength": -0.1}, "strength"),
         ({"volatility": -0.1}, "volatility"),
         ({"volatility": float("nan")}, "volatility"),

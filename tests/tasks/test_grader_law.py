@@ -96,7 +96,12 @@ def planted_grades(task: str, strength: float) -> Grades:
     return Grades(tape, task, {"signal": lambda: FollowSignal(signal), "buy_and_hold": AGENTS["buy_and_hold"]})
 
 
-@pytest.mark.parametrize("task", TIERS)
+LARGE = ("portfolio", "full_autonomous")
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow if task in LARGE else ()) for task in TIERS]
+)
 def test_who_uses_a_planted_signal_stands_above_buy_and_hold(task):
     grades = planted_grades(task, strength=0.01)
     assert grades.interval("signal").low > grades.interval("buy_and_hold").high

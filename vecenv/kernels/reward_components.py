@@ -65,7 +65,8 @@ REWARD_PRESETS: dict[str, dict[str, float]] = {
     },
     "aligned": {**{name: 0.3 * weight for name, weight in _SIGNAL.items()}, "episode": 0.7},
 }
-"""Weights by preset; a component that is not named weighs nothing. All but the first are known to be gamed."""
+"""Weights by preset; a component that is not named weighs nothing. The last three are there to be watched: what agents
+make of all four is shown by ``benchmarks/reward_presets.py``."""
 
 LONG_HOLDING_DAYS = 5
 
