@@ -17,7 +17,8 @@ from torch import Tensor
 
 from tasks.curriculum_config import CurriculumConfig
 from tasks.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
-from tasks.tiers import Tensors, TierState, TierTrading
+from tasks.tier_state import TierState
+from tasks.tiers import Tensors, TierTrading
 from vecenv.engine import Rows
 from vecenv.env import VecEnv
 from vecenv.market.tape import MarketTape

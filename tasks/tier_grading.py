@@ -17,7 +17,8 @@ from vecenv.kernels.reward_components import MISTAKES, RULE_BREAKS, picked
 from vecenv.market.hindsight import hindsight_tables, sleeves
 
 if TYPE_CHECKING:
-    from tasks.tiers import TierState, TierTrading
+    from tasks.tier_state import TierState
+    from tasks.tiers import TierTrading
 
 Tensors = Mapping[str, Tensor]
 

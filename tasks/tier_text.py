@@ -12,7 +12,8 @@ from vecenv.text.parse import Order, orders_tensor, parse_orders, symbol_slots
 from vecenv.text.render import TextRenderer
 
 if TYPE_CHECKING:
-    from tasks.tiers import TierState, TierTrading
+    from tasks.tier_state import TierState
+    from tasks.tiers import TierTrading
 
 
 class TierText:

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec
 
-from tasks.tier_grading import episode_record, holding_share, purchases_a_day, references
+from tasks.tier_grading import episode_record, references
+from tasks.tier_market import market_tensors, rule_table
+from tasks.tier_state import TierState
 from tasks.tier_text import TierText
 from tasks.tiers_config import TierConfig, tier_config
 from vecenv.kernels.graders import GRADERS, grade_function
@@ -34,85 +35,18 @@ from vecenv.kernels.order_list import (
 )
 from vecenv.kernels.order_spaces import FRACTION_BINS, choice_mask, choices_to_orders, weights_to_orders
 from vecenv.kernels.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
-from vecenv.market.bars import CLOSE
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.random import EpisodeKey, random_bits
 from vecenv.scenario import Scenario
+from vecenv.text.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
 
 Tensors = Mapping[str, Tensor]
 
-ACCOUNT = (
-    *("day", "days", "start_value", "total_return", "cash", "exposure", "drawdown", "losing_sells"),
-    *("gate_closed", "declining", "mean_change"),
-    *("max_position", "max_exposure", "max_trades", "commission", "slippage"),
-)
-"""Numbers of the account in the observation, in their order."""
-
-PRICE_SCALE, VALUE_SCALE, TRADES_SCALE = 2.0**-10, 2.0**-20, 0.01
-RSI = TIER_FEATURES.index("rsi_14")
-GATE_SHARE, GATE_CHANGE = 0.7, -0.005
-"""Share of declining symbols above which, and mean change below which, the gate closes."""
-
 LOSS = 0.05
-RSI_BUY, RSI_SELL = 25.0, 75.0
-"""Relative strength below which not buying, and above which not selling, is a missed opportunity."""
+"""Loss of a position that should not be sat out."""
 
-
-class TierState(TensorClass, frozen=True):  # type: ignore[call-arg]
-    """One account; K symbols, M orders a day, C components of the reward. Money is in whole ticks, float64.
-
-    Attributes:
-        cash: Shape: ().
-        holdings: whole shares. Shape: (K,), float32.
-        average_price: of the positions. Shape: (K,).
-        days_held: nights since each position was opened. Shape: (K,), float32.
-        losing_sells: losing sells in a row. Shape: (), float32.
-        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
-        peak_value: highest portfolio value so far. Shape: ().
-        start_value: portfolio value at the start. Shape: ().
-        path: path of the market. Shape: (), int64.
-        day: day whose close the agent has seen. Shape: (), int64.
-        start_day: first day of the episode. Shape: (), int64.
-        end_day: day on which the episode is truncated. Shape: (), int64.
-        rule: row of the rules' table. Shape: (), int64.
-        traded: value bought and sold in the last step. Shape: ().
-        costs: commissions and slippage of the last step. Shape: ().
-        fills: shares bought in the last step, negative where sold, by order. Shape: (M,), float32.
-        components: of the last step's reward. Shape: (C,).
-        totals: components summed over the episode. Shape: (C,).
-        num_trades: executed orders of the episode. Shape: (), float32.
-        traded_total: value bought and sold in the episode. Shape: ().
-        max_drawdown: largest loss from an earlier peak, at the closes. Shape: (), float64.
-        return_sums: sums of the daily returns and of their squares. Shape: (2,), float64.
-        exposure_sum: sum over the days of the positions' share of the portfolio value. Shape: (), float64.
-        gate_days: closed days, and those of them without a BUY. Shape: (2,), float32.
-    """
-
-    cash: Tensor
-    holdings: Tensor
-    average_price: Tensor
-    days_held: Tensor
-    losing_sells: Tensor
-    portfolio_value: Tensor
-    peak_value: Tensor
-    start_value: Tensor
-    path: Tensor
-    day: Tensor
-    start_day: Tensor
-    end_day: Tensor
-    rule: Tensor
-    traded: Tensor
-    costs: Tensor
-    fills: Tensor
-    components: Tensor
-    totals: Tensor
-    num_trades: Tensor
-    traded_total: Tensor
-    max_drawdown: Tensor
-    return_sums: Tensor
-    exposure_sum: Tensor
-    gate_days: Tensor
+TRADES_SCALE = 0.01
+"""Of the trades a day in the observation."""
 
 
 class TierTrading(Scenario[TierState]):
@@ -156,8 +90,8 @@ class TierTrading(Scenario[TierState]):
         self.money = Money(whole_shares=True, dtype=torch.float64)
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64
         self.longest = max(tier.days for tier in self.tiers)
-        self.market = self._market_tensors()
-        self.params = self._parameter_tensors()
+        self.market = market_tensors(self.tape, config, self.longest)
+        self.params = rule_table(self.tape, config, self.tiers)
         self.action_spec = self._action_spec()
         if float(component_weights(config.reward, config.reward_weights)[-1]) != 0.0:
             self.market |= self.references
@@ -166,65 +100,6 @@ class TierTrading(Scenario[TierState]):
     def mixed(self) -> bool:
         """Whether a batch may hold several tiers."""
         return len(self.tiers) > 1
-
-    def _market_tensors(self) -> dict[str, Tensor]:
-        """Flatten (path, day) to one row index; what an agent sees of a day is one contiguous row."""
-        tape = self.tape
-        flat = tape.num_paths * tape.num_days
-        close = tape.price_ticks(CLOSE)
-        price = close * (tape.tick_size * PRICE_SCALE)
-        shown = torch.cat([torch.stack([price, tape.tradable.float()], dim=-1), tape.features], dim=-1)
-        columns = [tape.context_names.index(name) for name in self.config.context]
-        first = self._first_days()
-        rsi = tape.features[..., RSI].reshape(flat, -1)
-        tradable = tape.tradable.reshape(flat, -1)
-        return {
-            "close": close.reshape(flat, -1).contiguous(),
-            "shown": shown.reshape(flat, -1).contiguous(),
-            "rsi": rsi.contiguous(),
-            "oversold": (tradable & (rsi < RSI_BUY)).float(),
-            "overbought": (rsi > RSI_SELL).float(),
-            "breadth": market_breadth(close).reshape(flat, 3).float(),
-            "context": tape.context[..., columns].reshape(flat, -1).contiguous(),
-            "first_day": first,
-            # With a random symbol, those that are listed too short are never drawn.
-            "long_paths": (first + self.longest < tape.num_days).nonzero().squeeze(-1),
-        }
-
-    def _first_days(self) -> Tensor:
-        """Return the first day of each path on which every symbol has been tradable. Shape: (P,), int64."""
-        tradable, tape = self.tape.tradable, self.tape
-        first = torch.where(tradable.any(1), tradable.to(torch.int8).argmax(1), tape.num_days).max(-1).values
-        short = first + self.longest >= tape.num_days
-        if bool(short.all() if self.config.random_symbol else short.any()):
-            raise ValueError(
-                f"{tape.source}: {tape.num_days} days are fewer than the {int(first.max())} days until every symbol "
-                f"trades plus an episode of {self.longest} days and the day after it"
-            )
-        return first
-
-    def _parameter_tensors(self) -> dict[str, Tensor]:
-        """Return the table of rules, one row per tier, and the weights of the reward."""
-        device, tiers = self.tape.device, self.tiers
-        params = {
-            name: torch.tensor([float(getattr(tier, name)) for tier in tiers], dtype=torch.float64, device=device)
-            for name in _RULES
-        }
-        own = [1 if tier.random_symbol else len(tier.symbols) for tier in tiers]
-        shares = [holding_share(tier, count) for tier, count in zip(tiers, own, strict=True)]
-        params["holding_share"] = torch.tensor(shares, dtype=torch.float64, device=device)
-        params["purchases"] = torch.tensor([purchases_a_day(tier) for tier in tiers], device=device)
-        single = params["slippage"].to(torch.float32)
-        below = torch.nextafter(single, torch.zeros_like(single))
-        params["slippage"] = torch.where(single.double() > params["slippage"], below, single).double()
-        if self.mixed:
-            owned = [[symbol in tier.symbols for symbol in self.tape.symbols] for tier in tiers]
-            params["owned"] = torch.tensor(owned, dtype=torch.float32, device=device)
-        weights = component_weights(self.config.reward, self.config.reward_weights)
-        return params | {
-            "weights": weights.to(device),
-            "rule": torch.zeros((), dtype=torch.int64, device=device),
-        }
 
     def _action_spec(self) -> TensorSpec:
         config, num_symbols, device = self.config, self.tape.num_symbols, self.tape.device
@@ -442,27 +317,24 @@ class TierTrading(Scenario[TierState]):
         row = state.path * self.tape.num_days + state.day
         value = state.portfolio_value
         breadth = market["breadth"][row].double()
-        currency = self.tape.tick_size
-        account = torch.stack(
-            [
-                (state.day - state.start_day).double(),
-                number("days"),
-                state.start_value * (currency * VALUE_SCALE),
-                value / state.start_value - 1.0,
-                state.cash / value,
-                (value - state.cash) / value,
-                1.0 - value / state.peak_value,
-                state.losing_sells.double(),
-                torch.where(number("gate") > 0, breadth[0], 0.0),
-                *breadth[1:].unbind(-1),
-                number("max_position"),
-                number("max_exposure"),
-                number("max_trades") * TRADES_SCALE,
-                number("commission"),
-                number("slippage"),
-            ],
-            dim=-1,
-        ).to(torch.float32)
+        account = {
+            "days_gone": (state.day - state.start_day).double(),
+            "num_days": number("days"),
+            "start_value": state.start_value * (self.tape.tick_size / VALUE_UNIT),
+            "total_return": value / state.start_value - 1.0,
+            "cash": state.cash / value,
+            "exposure": (value - state.cash) / value,
+            "drawdown": 1.0 - value / state.peak_value,
+            "losing_sells": state.losing_sells.double(),
+            "gate_closed": torch.where(number("gate") > 0, breadth[0], 0.0),
+            "share_down": breadth[1],
+            "mean_change": breadth[2],
+            "max_position": number("max_position"),
+            "max_exposure": number("max_exposure"),
+            "max_trades": number("max_trades") * TRADES_SCALE,
+            "commission": number("commission"),
+            "slippage": number("slippage"),
+        }
         close = market["close"][row]
         weight = state.holdings * close / value.to(torch.float32)
         average = state.average_price.to(torch.float32)
@@ -473,7 +345,8 @@ class TierTrading(Scenario[TierState]):
             mask = owned.repeat_interleave(2 + len(self.config.features))
             shown = shown * mask
         series = (market["context"][row],) if self.config.context else ()
-        return account, *series, shown, weight, gain, state.days_held
+        numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
+        return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return which choices of a discrete action can do anything, from what the agent sees.
@@ -487,13 +360,13 @@ class TierTrading(Scenario[TierState]):
         if self.config.action != "discrete":
             return None
         num_symbols = self.tape.num_symbols
-        start = len(ACCOUNT) + len(self.config.context)
+        start = ACCOUNT_SIZE + len(self.config.context)
         width = 2 + len(self.config.features)
         shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))
         weight = observation[:, start + num_symbols * width :][:, :num_symbols]
-        number = {name: observation[:, index : index + 1] for index, name in enumerate(ACCOUNT)}
+        number = {name: observation[:, index : index + 1] for index, name in enumerate(Account._fields)}
         value = number["start_value"] * (1.0 + number["total_return"])
-        cash = number["cash"] * value * (PRICE_SCALE / VALUE_SCALE)
+        cash = number["cash"] * value * (VALUE_UNIT / PRICE_UNIT)
         unit_cost = 1.0 + number["commission"] + number["slippage"]
         return choice_mask(shown[..., 1], shown[..., 0], weight, cash, unit_cost, self.config.max_orders)
 
@@ -563,33 +436,6 @@ class TierTrading(Scenario[TierState]):
             components["reward/episode"] = torch.where(self.truncated(state, params, market), grade, 0.0)
         invalid = state.totals[COMPONENTS.index("invalid")]
         return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}
-
-
-def market_breadth(close: Tensor) -> Tensor:
-    """Return the gate of each day, the share of symbols that closed lower, and the mean change.
-
-    Args:
-        close: ticks, 0 before the listing. Shape: (P, T, K).
-
-    Returns:
-        Gate 1 where closed, else 0. Shape: (P, T, 3), float64.
-    """
-    today, before = close[:, 1:].double(), close[:, :-1].double()
-    listed = before > 0
-    count = listed.sum(-1).clamp(min=1).double()
-    change = torch.where(listed, today / torch.where(listed, before, 1.0) - 1.0, 0.0)
-    declining = (listed & (today < before)).sum(-1) / count
-    mean_change = change.sum(-1) / count
-    closed = (declining > GATE_SHARE) | (mean_change < GATE_CHANGE)
-    breadth = torch.stack([closed.double(), declining, mean_change], dim=-1)
-    return torch.cat([torch.zeros_like(breadth[:, :1]), breadth], dim=1)
-
-
-_RULES = (
-    *("days", "initial_cash", "commission", "slippage"),
-    *("max_trades", "max_position", "max_exposure", "gate"),
-)
-"""Numbers of the rules' table."""
 
 
 class SingleStock(TierTrading):

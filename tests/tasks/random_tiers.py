@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tasks.tiers import RSI
+from tasks.tier_market import RSI
 from tasks.tiers_config import TierConfig
 from tests.oracles.tiers import PRESETS, Market, Rules
 from vecenv.market.state_indicators import TIER_FEATURES

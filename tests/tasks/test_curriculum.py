@@ -13,7 +13,6 @@ from tasks.curriculum import Curriculum, CurriculumDriver, path_volatility
 from tasks.curriculum_config import CurriculumConfig, interpolated_rules
 from tasks.curriculum_schedulers import AdaptiveDifficulty, Promotion
 from tasks.tier_agents import BuyAndHold
-from tasks.tiers import ACCOUNT
 from tasks.tiers_config import TIERS, TWENTY_FIVE
 from tests.small_env import make_env as make_stock_env
 from vecenv.collector import FusedCollector
@@ -23,6 +22,7 @@ from vecenv.kernels.reward_components import COMPONENTS
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
+from vecenv.text.layout import Account
 
 NAMES = tuple(TIERS)
 NUM_PATHS = 6
@@ -195,7 +195,7 @@ def test_symbols_that_are_not_the_tiers_show_zeros_and_cannot_be_traded():
     env = make_env(5)
     CurriculumDriver(env, scheduler)
     width = 2 + len(TIER_FEATURES)
-    shown = env.observe_rows(env.rows, torch.arange(5))[:, len(ACCOUNT) :][:, : 25 * width].view(5, 25, width)
+    shown = env.observe_rows(env.rows, torch.arange(5))[:, len(Account._fields) :][:, : 25 * width].view(5, 25, width)
     for row, name in enumerate(NAMES):
         own = len(TIERS[name].symbols)
         assert (shown[row, :own, 0] > 0).all() and not shown[row, own:].any(), name

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from tasks.tiers import ACCOUNT, TierTrading
+from tasks.tiers import TierTrading
 from tasks.tiers_config import TEN, TIERS, tier_config
 from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
 from tests.tasks.random_tiers import random_orders, tier_tape
@@ -20,6 +20,7 @@ from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
+from vecenv.text.layout import Account
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
 
@@ -101,8 +102,8 @@ def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
     assert set(drawn.tolist()) == set(range(2 * 25)) - {25 + 7}
     close = tape.price_ticks()[drawn // 25, env.state.day, drawn % 25]
     shown = env.observe_rows(env.rows, torch.arange(2_000))
-    assert shown.shape == (2_000, len(ACCOUNT) + 14 + 3) and bool((close > 0).all())
-    torch.testing.assert_close(shown[:, len(ACCOUNT)], close * tape.tick_size / 1024)
+    assert shown.shape == (2_000, len(Account._fields) + 14 + 3) and bool((close > 0).all())
+    torch.testing.assert_close(shown[:, len(Account._fields)], close * tape.tick_size / 1024)
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
@@ -225,7 +226,7 @@ def test_a_row_of_a_mixed_batch_has_the_account_of_its_tier_alone(name):
             if field != "rule":
                 assert same_bits(left, right[:, place] if field in per_symbol else right), field
     others = [k for k in range(len(FULL.symbols)) if k not in place.tolist()]
-    shown = torch.cat(mixed.observe(rows[1]), dim=-1)[:, len(ACCOUNT) :]
+    shown = torch.cat(mixed.observe(rows[1]), dim=-1)[:, len(Account._fields) :]
     assert bool((shown[:, : 14 * 25].unflatten(-1, (25, 14))[:, others] == 0).all())
     assert bool((shown[:, 14 * 25 :].unflatten(-1, (3, 25))[..., others] == 0).all())
     assert bool(first.truncated.all()) and float(rows[0].state.num_trades.sum()) > 0
