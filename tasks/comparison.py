@@ -172,17 +172,24 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     )
 
 
+def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -> dict[str, Agent]:
+    """Return the trained agent, if there is one, and baselines, by name.
+
+    Raises:
+        ValueError: the checkpoint does not fit the environment.
+    """
+    trained = {} if checkpoint is None else {TRAINED: trained_agent(checkpoint, env)}
+    known = baselines_of(env.scenario.name)
+    return trained | {name: known[name]() for name in baselines}
+
+
 def compare(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str], seed: int) -> Evaluation:
     """Let a trained agent, if there is one, and baselines play the same episodes.
 
     Raises:
         ValueError: the checkpoint does not fit the environment, or there is no agent.
     """
-    agents: dict[str, Agent] = {}
-    if checkpoint is not None:
-        agents[TRAINED] = trained_agent(checkpoint, env)
-    known = baselines_of(env.scenario.name)
-    agents |= {name: known[name]() for name in baselines}
+    agents = agents_for(env, checkpoint, baselines)
     bounded = isinstance(env.scenario, StockTrading) and not env.scenario.config.shorting
     return evaluate(env, agents, seed, return_bound if bounded else None)
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from tasks.comparison import (
     ALL,
     TRAINED,
+    agents_for,
     check_fits,
     chosen_agents,
     compare,
@@ -20,11 +21,18 @@ from tasks.comparison import (
     trained_rules,
     wide_console,
 )
+from tasks.episode_recorder import record_episodes
 from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
+from tasks.records import market_origin, write_jsonl, write_parquet
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from tasks.tiers import TierTrading
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values
+from vecenv.registry import task_class
+
+RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
+"""How records are written, by the file's suffix."""
 
 Rules = TypeVar("Rules")
 
@@ -53,6 +61,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """Episodes of each agent."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
+    record: Path | None = None
+    """File for the episodes of the table's first agent, of tiers only: .jsonl, for vecenv replay, or .parquet."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
@@ -86,6 +96,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
 def main(settings: EvaluateSettings) -> dict[str, Any]:
     """Evaluate a trained agent, baselines, or both on any market and span."""
     names = chosen_agents(settings.task, settings.agents)
+    _refuse_bad_record(settings)
     rules = settings.with_symbols(settings.env)
     tape = settings.tape(rules)
     test = settings.test(tape)
@@ -106,4 +117,19 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
         metadata = {"command": "evaluate", "checkpoint": result["checkpoint"], "seed": settings.seed}
         write_run_folder(settings.folder, metadata, evaluation, agent=shown)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
+    if settings.record is not None:
+        agent = next(iter(agents_for(env, checkpoint, names).values()))
+        records = record_episodes(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
+        RECORD_WRITERS[settings.record.suffix](settings.record, records)
+        console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
+
+
+def _refuse_bad_record(settings: EvaluateSettings) -> None:
+    """Raise if episodes are to be written that cannot be."""
+    if settings.record is None:
+        return
+    if not issubclass(task_class(settings.task), TierTrading):
+        raise ValueError(f"only episodes of the trading tiers are recorded, not of {settings.task!r}")
+    if settings.record.suffix not in RECORD_WRITERS:
+        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_WRITERS)}")

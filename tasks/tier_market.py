@@ -80,8 +80,15 @@ def first_days(tape: MarketTape, longest: int, random_symbol: bool) -> Tensor:
     return first
 
 
-def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]) -> dict[str, Tensor]:
-    """Return the rules, one row per tier, the weights of the reward, and the row that episodes follow."""
+def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig], padded: bool) -> dict[str, Tensor]:
+    """Return the rules, one row per tier, the weights of the reward, and the row that episodes follow.
+
+    Args:
+        tape: of the tiers' symbols.
+        config: what all tiers of a batch share.
+        tiers: one row of the table each.
+        padded: whether the tape may hold symbols that are not a tier's.
+    """
     device = tape.device
     params = {
         name: torch.tensor([float(getattr(tier, name)) for tier in tiers], dtype=torch.float64, device=device)
@@ -94,7 +101,7 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
     single = params["slippage"].to(torch.float32)
     below = torch.nextafter(single, torch.zeros_like(single))
     params["slippage"] = torch.where(single.double() > params["slippage"], below, single).double()
-    if len(tiers) > 1:
+    if padded:
         owned = [[symbol in tier.symbols for symbol in tape.symbols] for tier in tiers]
         params["owned"] = torch.tensor(owned, dtype=torch.float32, device=device)
     params["weights"] = component_weights(config.reward, config.reward_weights).to(device)

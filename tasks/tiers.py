@@ -91,7 +91,7 @@ class TierTrading(Scenario[TierState]):
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64
         self.longest = max(tier.days for tier in self.tiers)
         self.market = market_tensors(self.tape, config, self.longest)
-        self.params = rule_table(self.tape, config, self.tiers)
+        self.params = rule_table(self.tape, config, self.tiers, self.mixed)
         self.action_spec = self._action_spec()
         if float(component_weights(config.reward, config.reward_weights)[-1]) != 0.0:
             self.market |= self.references

@@ -132,6 +132,16 @@ def test_one_symbol_may_be_another_or_a_random_one(place):
     assert drawn["symbols"] == ["*"] and drawn["paths"] > 2
 
 
+def test_recorded_episodes_replay(place):
+    target = place / "episodes.jsonl"
+    evaluated(place, "--task", "multi_stock_3", "--agents", "rule_based", "--episodes", "4", "--record", str(target))
+    assert len(target.read_text().splitlines()) == 4
+    assert cli.main(["replay", str(target)]) == 0
+    table = place / "episodes.parquet"
+    evaluated(place, "--task", "multi_stock_3", "--agents", "hold", "--episodes", "4", "--record", str(table))
+    assert set(pd.read_parquet(table)["component/profit"]) == {0.0}
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -146,6 +156,11 @@ def test_one_symbol_may_be_another_or_a_random_one(place):
         (["evaluate", "--checkpoint", "three", "--symbols", "TCS"], ["trained on 3 symbols", "1 are chosen"]),
         (["evaluate", "--checkpoint", "three", "--env.max-orders", "1"], ["trained with 2 orders", "more than 1"]),
         (["train", "--preset", "tiny.yaml", "--task", "stock_trading"], ["tiny.yaml", "unknown settings max_orders"]),
+        (
+            ["evaluate", "--record", "e.jsonl"],
+            "only episodes of the trading tiers are recorded, not of 'stock_trading'",
+        ),
+        (["evaluate", "--task", "portfolio", "--record", "e.txt"], ["e.txt", ".jsonl or .parquet"]),
     ],
 )
 def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, words):
