@@ -13,7 +13,6 @@ from tasks.records import RecordedDay, RecordedEpisode
 from tasks.tiers import TierTrading
 from vecenv.engine import Rows, select_rows
 from vecenv.env import VecEnv
-from vecenv.kernels.graders import GRADERS
 from vecenv.kernels.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.kernels.reward_components import COMPONENTS, MISTAKES
 from vecenv.learn.baselines import Agent
@@ -174,7 +173,7 @@ class EpisodeRecorder:
         versions = {
             "vecenv": vecenv.__version__,
             "task": metadata["task_version"],
-            "graders": {name: grader.version for name, grader in GRADERS.items()},
+            "graders": metadata["graders"],
         }
         state, start = rows.state, self._start.state
         value, start_value = state.portfolio_value.tolist(), start.start_value.tolist()

@@ -45,6 +45,9 @@ Tensors = Mapping[str, Tensor]
 LOSS = 0.05
 """Loss of a position that should not be sat out."""
 
+MAX_CASH_TICKS = 2**36
+"""Cash at the start is below this, so that shares of it in steps of an order stay exact while it doubles."""
+
 TRADES_SCALE = 0.01
 """Of the trades a day in the observation."""
 
@@ -87,6 +90,12 @@ class TierTrading(Scenario[TierState]):
         lacking = [name for name in config.context if name not in self.tape.context_names]
         if lacking:
             raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
+        richest = max(tier.initial_cash for tier in self.tiers)
+        if richest / self.tape.tick_size >= MAX_CASH_TICKS:
+            raise ValueError(
+                f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
+                f"exact orders need fewer than 2^36: use a coarser tick_size"
+            )
         self.money = Money(whole_shares=True, dtype=torch.float64)
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64
         self.longest = max(tier.days for tier in self.tiers)
@@ -113,8 +122,9 @@ class TierTrading(Scenario[TierState]):
         return Bounded(torch.zeros_like(high), high, dtype=torch.float32, device=device)
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version, rules and market, JSON-able."""
-        return super().metadata() | {"config": asdict(self.config), "market": self.tape.metadata()}
+        """Task, versions, rules and market, JSON-able."""
+        versions = {name: grader.version for name, grader in GRADERS.items()}
+        return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
 
     def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
         """Return a number of the rules that the episode follows. Shape: ()."""

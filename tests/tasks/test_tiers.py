@@ -121,6 +121,8 @@ def test_unknown_names_are_answered_with_the_known_ones():
         make("single_stock", market=nse_tape(), symbols=("NOPE",), compile=False)
     with pytest.raises(ValueError, match=r"no series vvix; it has .*vix"):
         TierTrading(nse_tape(), replace(FULL, context=("vvix",)))
+    with pytest.raises(ValueError, match=r"initial_cash 1e\+12 is 1e\+1. ticks .* exact orders need fewer than 2\^36"):
+        TierTrading(nse_tape(), replace(FULL, initial_cash=1e12))
     with pytest.raises(ValueError, match=r"20 days are fewer than .* an episode of 40"):
         TierTrading(nse_tape(num_days=20), FULL)
 
