@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from tasks.curriculum_config import CurriculumConfig
 from tasks.run_folder import read_checkpoint
 from tasks.stock_trading import StockTrading
 from tasks.stock_trading_config import StockTradingConfig
-from tasks.tier_agents import AGENTS
 from tasks.tiers import TierTrading
 from tasks.tiers_config import TierConfig
 from vecenv.env import VecEnv
@@ -72,23 +71,13 @@ def test_rules(rules: Any) -> Any:  # noqa: ANN401
     return replace(rules, action="orders", max_orders=max(MAX_ORDERS, rules.max_orders))
 
 
-def baselines_of(task: str) -> Mapping[str, Callable[[], Agent]]:
-    """Return the agents by name that a trained one is compared with.
-
-    Raises:
-        ValueError: there is no such task.
-    """
-    kind = task_class(task)
-    return AGENTS if issubclass(kind, TierTrading) else kind.baselines
-
-
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of baselines, of all where it says so.
 
     Raises:
         ValueError: naming those that the task does not have, and those it has.
     """
-    known = baselines_of(task)
+    known = task_class(task).baselines()
     if tuple(names) == (ALL,):
         return tuple(known)
     unknown = [name for name in names if name not in known]
@@ -179,7 +168,7 @@ def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -
         ValueError: the checkpoint does not fit the environment.
     """
     trained = {} if checkpoint is None else {TRAINED: trained_agent(checkpoint, env)}
-    known = baselines_of(env.scenario.name)
+    known = env.scenario.baselines()
     return trained | {name: known[name]() for name in baselines}
 
 

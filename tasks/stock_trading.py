@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,9 @@ from torchrl.data import Bounded
 from tasks.stock_trading_config import StockTradingConfig
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
-from vecenv.kernels.money import Money
+from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
-from vecenv.learn.baselines import BASELINES
+from vecenv.learn.baselines import BASELINES, Agent
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.random import EpisodeKey, random_bits
@@ -81,7 +81,6 @@ class StockTrading(Scenario[StockState]):
     name = "stock_trading"
     version = "1"
     config_type = StockTradingConfig
-    baselines = BASELINES
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
         config = config or StockTradingConfig()
@@ -106,13 +105,18 @@ class StockTrading(Scenario[StockState]):
         low = 0.0 if config.action == "weights" else -1.0
         self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
 
+    @classmethod
+    def baselines(cls) -> Mapping[str, Callable[[], Agent]]:
+        """Return the agents that learn nothing."""
+        return BASELINES
+
     def randomise(self, params: Tensors, num_envs: int) -> None:
         """Replace parameters as `Scenario.randomise` does; rates are rounded like those of the settings."""
         super().randomise(params, num_envs)
         if self.config.whole_shares:
             rates = {name: self.params[name] for name in self.varied & {"slippage", "commission"}}
             single = {name: rate for name, rate in rates.items() if name == "slippage" or rate.ndim == 2}
-            self.params = {**self.params, **{name: _single_rounded_down(rate) for name, rate in single.items()}}
+            self.params = {**self.params, **{name: single_rounded_down(rate) for name, rate in single.items()}}
 
     def _market_tensors(self) -> dict[str, Tensor]:
         """Flatten (path, day) to one row index and scale the features once."""
@@ -140,7 +144,7 @@ class StockTrading(Scenario[StockState]):
             params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
             single = name == "slippage" or (name == "commission" and isinstance(value, tuple))
             if single and config.whole_shares:
-                params[name] = _single_rounded_down(params[name])
+                params[name] = single_rounded_down(params[name])
         holdings = params["initial_holdings"].to(self.money.dtype)
         params["initial_holdings"] = holdings.expand(tape.num_symbols).contiguous()
         if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
@@ -382,13 +386,6 @@ class StockTrading(Scenario[StockState]):
         money = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}
         return amounts | {"invalid_actions": state.invalid_actions}
-
-
-def _single_rounded_down(rates: Tensor) -> Tensor:
-    """Return float64 rates as float32 numbers not above them, so that 0.1% of 1,000 ticks is one tick and not two."""
-    single = rates.to(torch.float32)
-    below = torch.nextafter(single, torch.zeros_like(single))
-    return torch.where(single.double() > rates, below, single).double()
 
 
 _PARAMETERS: dict[str, torch.dtype] = {

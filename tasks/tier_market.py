@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasks.tier_grading import holding_share, purchases_a_day
 from tasks.tiers_config import TierConfig
+from vecenv.kernels.money import single_rounded_down
 from vecenv.kernels.reward_components import component_weights
 from vecenv.market.bars import CLOSE
 from vecenv.market.state_indicators import TIER_FEATURES
@@ -98,9 +99,7 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
     shares = [holding_share(tier, count) for tier, count in zip(tiers, own, strict=True)]
     params["holding_share"] = torch.tensor(shares, dtype=torch.float64, device=device)
     params["purchases"] = torch.tensor([purchases_a_day(tier) for tier in tiers], device=device)
-    single = params["slippage"].to(torch.float32)
-    below = torch.nextafter(single, torch.zeros_like(single))
-    params["slippage"] = torch.where(single.double() > params["slippage"], below, single).double()
+    params["slippage"] = single_rounded_down(params["slippage"])
     if padded:
         owned = [[symbol in tier.symbols for symbol in tape.symbols] for tier in tiers]
         params["owned"] = torch.tensor(owned, dtype=torch.float32, device=device)

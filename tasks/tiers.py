@@ -21,7 +21,7 @@ from tasks.tier_state import TierState
 from tasks.tier_text import TierText
 from tasks.tiers_config import TierConfig, tier_config
 from vecenv.kernels.graders import GRADERS, grade_function
-from vecenv.kernels.money import Money
+from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.order_list import (
     CAPACITY_STEPS,
     Execution,
@@ -104,6 +104,20 @@ class TierTrading(Scenario[TierState]):
         self.action_spec = self._action_spec()
         if float(component_weights(config.reward, config.reward_weights)[-1]) != 0.0:
             self.market |= self.references
+
+    @classmethod
+    def baselines(cls) -> Mapping[str, Callable[[], Any]]:
+        """Return the agents that learn nothing."""
+        # The agents know the tiers, so they are imported where they are asked for.
+        from tasks.tier_agents import AGENTS
+
+        return AGENTS
+
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings."""
+        super().randomise(params, num_envs)
+        if "slippage" in self.varied:
+            self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}
 
     @property
     def mixed(self) -> bool:

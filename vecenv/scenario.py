@@ -62,7 +62,6 @@ class Scenario(ABC, Generic[State]):
         version: changes when, and only when, behaviour does.
         market: tensors shared by all sub-environments.
         params: numbers of the rules.
-        baselines: agents by name that a trained one is compared with, each made by a call without arguments.
         compile_options: settings of Inductor under which the step compiles best.
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
@@ -73,9 +72,13 @@ class Scenario(ABC, Generic[State]):
     market: Mapping[str, Tensor]
     params: Mapping[str, Tensor]
     action_spec: TensorSpec
-    baselines: Mapping[str, Callable[[], Any]] = MappingProxyType({})
     compile_options: Mapping[str, Any] = MappingProxyType({})
     varied: frozenset[str] = frozenset()
+
+    @classmethod
+    def baselines(cls) -> Mapping[str, Callable[[], Any]]:
+        """Return agents by name that a trained one is compared with, each made by a call without arguments."""
+        return {}
 
     def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
         """Replace parameters by ones that differ per sub-environment: domain randomisation.

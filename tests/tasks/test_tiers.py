@@ -9,6 +9,7 @@ import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
+from tasks.tier_market import market_breadth
 from tasks.tiers import TierTrading
 from tasks.tiers_config import TEN, TIERS, tier_config
 from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
@@ -245,3 +246,21 @@ def test_weights_of_symbols_that_are_not_the_tiers_own_count_as_zero():
     state = bound.step(bound.start(torch.tensor(0), ids, torch.zeros_like(ids)), target).rows.state
     assert state.totals[:, COMPONENTS.index("invalid")].tolist() == [0, 0, 1]
     assert float(state.holdings[1, 10:].sum()) == 0
+
+
+@pytest.mark.parametrize(
+    ("closes", "closed"),
+    [([99] * 7 + [150] * 3, 0), ([99] * 3 + [150], 1), ([99.02] * 5 + [100] * 5, 0), ([98.98] * 5 + [100] * 5, 1)],
+)
+def test_the_gate_closes_beyond_seven_tenths_or_half_a_percent(closes, closed):
+    """Seven of ten lower are not too many, three of four are; so is a mean change of -0.51% but not of -0.49%."""
+    days = torch.tensor([[[100.0] * len(closes), closes]], dtype=torch.float64)
+    assert market_breadth(days * 100)[0, :, 0].tolist() == [0, closed]
+
+
+def test_slippage_that_differs_by_row_is_rounded_like_that_of_the_settings():
+    """Rows that all have the tier's own slippage have the tier's own accounts."""
+    own = env_of(4)
+    given = env_of(4)
+    given.scenario.randomise({"slippage": torch.full((4, 1), FULL.slippage, dtype=torch.float64)}, 4)
+    assert torch.equal(given.scenario.params["slippage"][0], own.scenario.params["slippage"])

@@ -111,6 +111,16 @@ class Money:
         return (steps.clamp(max=RATIO_STEPS).to(torch.float32) * (1.0 / RATIO_STEPS)).to(self.dtype)
 
 
+def single_rounded_down(rates: Tensor) -> Tensor:
+    """Return float64 rates as float32 numbers not above them, so that 0.1% of 1,000 ticks is one tick and not two.
+
+    Shape: any, float64.
+    """
+    single = rates.to(torch.float32)
+    below = torch.nextafter(single, torch.zeros_like(single))
+    return torch.where(single.double() > rates, below, single).double()
+
+
 @cache
 def _limb_widths(num_symbols: int, max_shares: int | None) -> tuple[int, int, int] | None:
     """Choose how to cut shares and prices for exact float32 sums with the fewest products.

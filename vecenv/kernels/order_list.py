@@ -35,6 +35,9 @@ OVERBOUGHT, OVERSOLD = 70.0, 30.0
 CAPACITY_STEPS = 4
 """Capacity is counted in quarters."""
 
+CAPACITY_DRAWDOWNS = (0.03, 0.05, 0.08)
+"""Drawdowns from each of which on a purchase may use a quarter less."""
+
 
 class Kind(IntEnum):
     """What an order asks for; an invalid one counts as a hold and is marked."""
@@ -172,8 +175,8 @@ def affordable(money: Money, budget: Tensor, price: Tensor, commission: Tensor) 
 def capacity(value: Tensor, peak: Tensor) -> Tensor:
     """Return the quarters of a purchase that a drawdown from the peak leaves. Shape: (), float64."""
     drawdown = 1.0 - value / peak
-    losses = (drawdown >= 0.03).double() + (drawdown >= 0.05).double() + (drawdown >= 0.08).double()
-    return CAPACITY_STEPS - losses
+    reached = torch.stack([(drawdown >= loss).double() for loss in CAPACITY_DRAWDOWNS])
+    return CAPACITY_STEPS - reached.sum(0)
 
 
 def execute_orders(

@@ -34,6 +34,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from vecenv.kernels.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
 from vecenv.text.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account
 from vecenv.text.styles import STYLES, money
 
@@ -41,7 +42,7 @@ CACHED_QUOTES = 1 << 16
 """Days of a symbol whose text is kept: 25 symbols over ten years, about 50 MB."""
 
 # In float32 like the drawdown: one that only rounding tells from a threshold counts as on it, the smaller capacity.
-_CAPACITY_DRAWDOWNS = np.array([0.03, 0.05, 0.08], np.float32).tolist()
+_DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
 
 
 class TextRenderer:
@@ -170,7 +171,7 @@ class TextRenderer:
         return [
             f"Risk: drawdown {account.drawdown:z.1%} | exposure {account.exposure:z.1%}"
             f" | losing sells in a row {account.losing_sells:.0f}"
-            f" | BUY capacity {100 - 25 * bisect_right(_CAPACITY_DRAWDOWNS, account.drawdown)}%",
+            f" | BUY capacity {100 - 100 // CAPACITY_STEPS * bisect_right(_DRAWDOWNS, account.drawdown)}%",
             _constraints(self.currency, account.start_value, *account[-5:]),
             f"Available actions: {actions}",
         ]
