@@ -1,0 +1,174 @@
+"""Daily bars as moves from the close before, and back: every five moves make a valid bar.
+
+A symbol's day is five numbers in units of log-price and log-volume:
+
+    gap    log(open / close before)          upper  log(high / max(open, close)), not negative
+    body   log(close / open)                 lower  log(min(open, close) / low), not negative
+    volume log(volume) less its level, the exponential mean of the days before
+
+gap + body is the log-return from close to close. What a generator carries from day to day is a `MoveState`.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+
+VARIANCE_DECAY = 0.94
+"""Of the exponential mean of squared daily returns (RiskMetrics 1996)."""
+
+VOLUME_DECAY = 1.0 - 2.0 / 21.0
+"""Of the level of log-volume: the weights of a 20-day exponential mean."""
+
+MOVE_LIMIT = 0.7
+"""Bound of gap, body and wicks: in each a price at most doubles or halves. Two moves of 109 NSE symbols since 2015, and
+none of the Dow's since 2008, are larger."""
+
+LOG_CLOSE_LIMITS = (math.log(1e-2), math.log(1e6))
+"""A generated close stays between these bounds whatever the path, so that it never reaches zero or infinity."""
+
+LOG_VOLUME_LIMITS = (0.0, math.log(1e13))
+
+INITIAL_VOLATILITY = 0.02
+"""Daily volatility that a symbol is taken to have before its first return."""
+
+
+class Move(IntEnum):
+    """Positions of the five numbers of a symbol's day."""
+
+    GAP = 0
+    BODY = 1
+    UPPER = 2
+    LOWER = 3
+    VOLUME = 4
+
+
+class MoveState(NamedTuple):
+    """What the next day's bar of each symbol starts from.
+
+    Attributes:
+        log_close: logarithm of the last close. Shape: (..., K).
+        volume_level: exponential mean of log-volume. Shape: (..., K).
+        variance: exponential mean of squared returns, per day. Shape: (..., K).
+    """
+
+    log_close: Tensor
+    volume_level: Tensor
+    variance: Tensor
+
+
+class EncodedBars(NamedTuple):
+    """Bars as moves.
+
+    Attributes:
+        moves: 0 where `valid` is not set. Shape: (P, T, K, 5), in the order of `Move`.
+        valid: whether the day and the last day before it with a bar make a move. Shape: (P, T, K), bool.
+        before: state before each day. Shape of each: (P, T, K).
+        last: state after the last day. Shape of each: (P, K).
+    """
+
+    moves: Tensor
+    valid: Tensor
+    before: MoveState
+    last: MoveState
+
+
+def encode_bars(ohlcv: Tensor) -> EncodedBars:
+    """Turn bars into moves, symbol by symbol; a day without a bar is skipped and leaves the state as it is.
+
+    Args:
+        ohlcv: float64, NaN on days without a bar. Shape: (P, T, K, 5).
+    """
+    present = ohlcv[..., CLOSE].isfinite()
+    prices = ohlcv[..., :VOLUME].where(present.unsqueeze(-1), 1.0).log()
+    log_volume = ohlcv[..., VOLUME].where(present, 1.0).clamp(min=1.0).log()
+    batch, days, symbols = present.shape
+    zero = torch.zeros(batch, symbols, dtype=ohlcv.dtype, device=ohlcv.device)
+    known = torch.zeros_like(zero, dtype=torch.bool)
+    state = MoveState(zero, zero, torch.full_like(zero, INITIAL_VOLATILITY**2))
+    moves = torch.zeros_like(ohlcv)
+    valid = torch.zeros_like(present)
+    before: list[MoveState] = []
+    for day in range(days):
+        now, here = prices[:, day], present[:, day]
+        first = here & ~known
+        state = MoveState(
+            torch.where(first, now[..., CLOSE], state.log_close),
+            torch.where(first, log_volume[:, day], state.volume_level),
+            state.variance,
+        )
+        before.append(state)
+        top, bottom = now[..., OPEN].maximum(now[..., CLOSE]), now[..., OPEN].minimum(now[..., CLOSE])
+        move = torch.stack(
+            [
+                now[..., OPEN] - state.log_close,
+                now[..., CLOSE] - now[..., OPEN],
+                now[..., HIGH] - top,
+                bottom - now[..., LOW],
+                log_volume[:, day] - state.volume_level,
+            ],
+            dim=-1,
+        )
+        valid[:, day] = here & known
+        moves[:, day] = move.where(valid[:, day].unsqueeze(-1), 0.0)
+        following = next_state(state, move)
+        state = MoveState(*(torch.where(valid[:, day], new, old) for new, old in zip(following, state, strict=True)))
+        known = known | here
+    stacked = MoveState(*(torch.stack(parts, dim=1) for parts in zip(*before, strict=True)))
+    return EncodedBars(moves, valid, stacked, state)
+
+
+def next_state(state: MoveState, move: Tensor) -> MoveState:
+    """Return the state after a day's moves. Shapes: (..., K), (..., K, 5)."""
+    daily_return = move[..., Move.GAP] + move[..., Move.BODY]
+    return MoveState(
+        state.log_close + daily_return,
+        state.volume_level + (1.0 - VOLUME_DECAY) * move[..., Move.VOLUME],
+        VARIANCE_DECAY * state.variance + (1.0 - VARIANCE_DECAY) * daily_return.square(),
+    )
+
+
+def bounded_moves(state: MoveState, move: Tensor) -> Tensor:
+    """Return moves within their limits that keep close and volume within theirs. Shapes: (..., K), (..., K, 5)."""
+    gap, body, upper, lower, volume = move.unbind(-1)
+    gap, body = gap.clamp(-MOVE_LIMIT, MOVE_LIMIT), body.clamp(-MOVE_LIMIT, MOVE_LIMIT)
+    lowest, highest = LOG_CLOSE_LIMITS
+    gap = (state.log_close + gap).clamp(lowest, highest) - state.log_close
+    body = (state.log_close + gap + body).clamp(lowest, highest) - state.log_close - gap
+    volume = (state.volume_level + volume).clamp(*LOG_VOLUME_LIMITS) - state.volume_level
+    return torch.stack([gap, body, upper.clamp(0.0, MOVE_LIMIT), lower.clamp(0.0, MOVE_LIMIT), volume], dim=-1)
+
+
+def decode_bar(state: MoveState, move: Tensor) -> Tensor:
+    """Return open, high, low, close and volume of a day. Shapes: (..., K), (..., K, 5) -> (..., K, 5)."""
+    gap, body, upper, lower, volume = move.unbind(-1)
+    opened = (state.log_close + gap).exp()
+    closed = (state.log_close + gap + body).exp()
+    # Products with factors of at least one and at most one enclose open and close bit for bit.
+    high = opened.maximum(closed) * upper.exp()
+    low = opened.minimum(closed) * (-lower).exp()
+    return torch.stack([opened, high, low, closed, (state.volume_level + volume).exp()], dim=-1)
+
+
+def decode_bars(state: MoveState, moves: Tensor) -> Tensor:
+    """Return the bars that days of moves make, bounded as `bounded_moves` says.
+
+    Args:
+        state: before the first day. Shape of each: (P, K).
+        moves: Shape: (P, T, K, 5).
+
+    Returns:
+        Open, high, low, close, volume; high and low enclose open and close bit for bit. Shape: (P, T, K, 5).
+    """
+    bars = []
+    for move in moves.unbind(1):
+        bounded = bounded_moves(state, move)
+        bars.append(decode_bar(state, bounded))
+        state = next_state(state, bounded)
+    return torch.stack(bars, dim=1)

@@ -1,0 +1,63 @@
+"""What every model of a market can do: give a density to the next day, and draw days to come."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+
+
+class MarketModel(ABC):
+    """A distribution of the next day's bars of all symbols, given the days before.
+
+    Attributes:
+        name: in tables and pictures.
+    """
+
+    name: str
+
+    @abstractmethod
+    def log_density(self, bars: Bars) -> Tensor:
+        """Return log p of each log-return from close to close given all days before it, in nats.
+
+        Args:
+            bars: one path of history.
+
+        Returns:
+            NaN where a symbol has no return on the day. Shape: (T, K), float64.
+
+        Raises:
+            ValueError: the model does not know a symbol.
+        """
+
+    def joint_log_density(self, bars: Bars) -> Tensor:
+        """Return log p of all symbols' returns of a day together, in nats; by default of independent symbols.
+
+        Returns:
+            NaN on days without any return. Shape: (T,), float64.
+        """
+        density = self.log_density(bars)
+        some = density.isfinite().any(-1)
+        return torch.where(some, density.nan_to_num(0.0).sum(-1), float("nan"))
+
+    @abstractmethod
+    def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+        """Draw the days after the last one of a history.
+
+        Path p depends on the seed and p alone, not on the number of paths; its first days not on the number of days.
+
+        Args:
+            history: one path, whose symbols all have a bar on the last day.
+            num_paths: P.
+            num_days: days to draw.
+            seed: integer in [0, 2^64).
+
+        Returns:
+            Open, high, low, close, volume. Shape: (P, num_days, K, 5), float64.
+
+        Raises:
+            ValueError: the model does not know a symbol, or a symbol has no bar on the last day.
+        """
