@@ -6,7 +6,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 
@@ -23,7 +23,6 @@ DAYS_BEFORE = 5
 """Days of random orders before anything is rendered, so that accounts hold positions."""
 
 Style = Literal["full", "compact"]
-Cache = Literal["warm", "cold"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class TextFigure:
     Attributes:
         what: observations rendered, or actions parsed.
         style: of the observations; none for actions.
-        cache: warm where the same days of the same symbols have been rendered before, cold where none have; none for
-            actions.
         rows: texts of a call, each of another sub-environment.
         num_envs: sub-environments that the rows are among.
         texts_per_second: rows over the median seconds of a call.
@@ -44,7 +41,6 @@ class TextFigure:
 
     what: Literal["render", "parse"]
     style: Style | None
-    cache: Cache | None
     rows: int
     num_envs: int
     texts_per_second: float
@@ -53,9 +49,9 @@ class TextFigure:
 
     def line(self) -> str:
         """Return a line of the table."""
-        kind = " ".join(part for part in (self.what, self.style, self.cache) if part)
+        kind = " ".join(part for part in (self.what, self.style) if part)
         return (
-            f"{kind:>22} {self.rows:>6} of {self.num_envs:<7} {self.texts_per_second:9,.0f} texts/s  "
+            f"{kind:>16} {self.rows:>6} of {self.num_envs:<7} {self.texts_per_second:9,.0f} texts/s  "
             f"{self.milliseconds:8.2f} ms  {self.characters:6,.0f} characters each"
         )
 
@@ -68,7 +64,7 @@ def has_text(task: str) -> bool:
 def measure_text(
     task: str, tape: MarketTape, num_envs: int, row_counts: Sequence[int], repeats: int
 ) -> list[TextFigure]:
-    """Measure rendering in every style, with warm and with cold cache, and parsing.
+    """Measure rendering in every style, and parsing.
 
     Args:
         task: one of those that `has_text`.
@@ -88,16 +84,12 @@ def measure_text(
         for rows in row_counts:
             ids = torch.randperm(num_envs, device=env.device)[:rows]
             length = _mean_length(env.render_text(ids))
-            calls: dict[Cache, Callable] = {"warm": env.render_text, "cold": _render_cold(env)}
-            for cache, call in calls.items():
-                seconds = _median_seconds(call, ids, env, repeats)
-                figures.append(
-                    TextFigure("render", style, cache, rows, num_envs, rows / seconds, 1e3 * seconds, length)
-                )
+            seconds = _median_seconds(env.render_text, ids, env, repeats)
+            figures.append(TextFigure("render", style, rows, num_envs, rows / seconds, 1e3 * seconds, length))
     rows = max(row_counts)
     texts = typical_texts(env.market.symbols, rows)
     seconds = _median_seconds(lambda ids: env.parse_text(texts, ids), torch.arange(rows), env, repeats)
-    figures.append(TextFigure("parse", None, None, rows, num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts)))
+    figures.append(TextFigure("parse", None, rows, num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts)))
     return figures
 
 
@@ -131,17 +123,6 @@ def _started(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv
     fill_given_actions(collector)
     collector.rollout()
     return env
-
-
-def _render_cold(env: VecEnv) -> Callable[[torch.Tensor], list[str]]:
-    """Return a call that renders with a renderer that has kept nothing."""
-
-    def render(ids: torch.Tensor) -> list[str]:
-        scenario: Any = env.scenario
-        del scenario.text
-        return env.render_text(ids)
-
-    return render
 
 
 def _median_seconds(call: Callable[[torch.Tensor], object], ids: torch.Tensor, env: VecEnv, repeats: int) -> float:

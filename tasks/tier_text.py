@@ -29,7 +29,7 @@ class TierText:
 
     @cached_property
     def renderer(self) -> TextRenderer:
-        """Renderer of the observations, with its cache of market blocks."""
+        """Renderer of the observations."""
         config = self.scenario.config
         return TextRenderer(config.context, config.currency, config.text_style)
 

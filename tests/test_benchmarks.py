@@ -23,7 +23,6 @@ from vecenv.registry import make
 
 MARKET = {"num_paths": 2, "num_days": 330}
 DAYS = 25
-CACHES = ("warm", "cold")
 
 
 def tier_env(num_envs: int = 4, task: str = "multi_stock_3", **rules) -> VecEnv:
@@ -93,12 +92,12 @@ def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, caps
     assert [figure["column"] for figure in result["figures"]] == list(config.columns[:-1])
     assert result["market"]["symbols"] == 3 and result["published"] is None
     assert result["scalar_oracle_steps_per_second"] > 0
-    kinds = [(figure["what"], figure["style"], figure["cache"], figure["rows"]) for figure in result["text"]]
-    rendered = [("render", style, cache, rows) for style in ("full", "compact") for rows in (2, 6) for cache in CACHES]
-    assert kinds == [*rendered, ("parse", None, None, 6)]
+    kinds = [(figure["what"], figure["style"], figure["rows"]) for figure in result["text"]]
+    rendered = [("render", style, rows) for style in ("full", "compact") for rows in (2, 6)]
+    assert kinds == [*rendered, ("parse", None, 6)]
     for figure in result["text"]:
         assert math.isclose(figure["texts_per_second"] * figure["milliseconds"], 1e3 * figure["rows"])
-    assert "render compact cold" in capsys.readouterr().out
+    assert "render compact" in capsys.readouterr().out
 
 
 def test_typical_texts_are_mostly_valid():

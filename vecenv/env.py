@@ -112,7 +112,7 @@ class VecEnv(EnvBase):
         env = torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
         if len(env) and not (int(env.min()) >= 0 and int(env.max()) < self.num_envs):
             raise IndexError(f"rows {env.tolist()} are not all in [0, {self.num_envs})")
-        return with_leaves(self.rows, [leaf[env] for leaf in leaves(self.rows)], [len(env)]), env
+        return with_leaves(self.rows, [leaf.index_select(0, env) for leaf in leaves(self.rows)], [len(env)]), env
 
     def render_text(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Return the text of some sub-environments; nothing else is copied from the device.

@@ -340,7 +340,7 @@ def test_slots_of_other_tiers_are_left_out(style):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_rows_do_not_depend_on_each_other(style):
+def test_rows_do_not_depend_on_each_other(style, monkeypatch):
     observations = random_observations(np.random.default_rng(1), 8, 5)
     observations[4:, : 16 + 5 * MARKET_SIZE] = observations[:4, : 16 + 5 * MARKET_SIZE]
     names = [NAMES[:5]] * 4 + [NAMES[5:10]] * 4
@@ -349,6 +349,8 @@ def test_rows_do_not_depend_on_each_other(style):
     assert together == [
         TextRenderer(style=style).render(observations[i : i + 1], names[i : i + 1])[0] for i in range(8)
     ]
+    assert together == renderer.render(observations, names)
+    monkeypatch.setattr("vecenv.text.render.ROWS_AT_ONCE", 3)
     assert together == renderer.render(observations, names)
     assert len(set(together)) == 8
 

@@ -29,17 +29,19 @@ The compact style is for many symbols: one line for each, 25 of them within 1,60
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, compress
 
 import numpy as np
 
 from vecenv.kernels.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
-from vecenv.text.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account
-from vecenv.text.styles import STYLES, money
+from vecenv.text.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Quote
+from vecenv.text.styles import DECIMALS, PERCENTS, STYLES, amounts, money
+from vecenv.text.tables import label_places
 
-CACHED_QUOTES = 1 << 16
-"""Days of a symbol whose text is kept: 25 symbols over ten years, about 50 MB."""
+ROWS_AT_ONCE = 256
+"""Rows that are written together: the lists of their parts stay small."""
 
 # In float32 like the drawdown: one that only rounding tells from a threshold counts as on it, the smaller capacity.
 _DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
@@ -47,8 +49,6 @@ _DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
 
 class TextRenderer:
     """Writes observations as text.
-
-    A symbol's day is written once and kept, because many episodes see it.
 
     Args:
         context_names: names of the series of the whole market that the vector holds, in its order. C of them.
@@ -65,7 +65,6 @@ class TextRenderer:
         self.context_names = tuple(context_names)
         self.currency = currency
         self._style = STYLES[style]
-        self._quote_text = lru_cache(CACHED_QUOTES)(partial(self._style.quote, currency))
 
     def render(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> list[str]:
         """Write each row as text.
@@ -80,50 +79,90 @@ class TextRenderer:
         Raises:
             ValueError: the rows or their numbers do not fit the names, or a state is none that has a label.
         """
-        observations = np.ascontiguousarray(observations, np.float32)
+        observations = np.asarray(observations, np.float32)
         num_symbols = self._check(observations, symbols)
+        texts: list[str] = []
+        for first in range(0, len(observations), ROWS_AT_ONCE):
+            some = slice(first, first + ROWS_AT_ONCE)
+            texts += self._texts(observations[some], symbols[some], num_symbols)
+        return texts
+
+    def _texts(self, observations: np.ndarray, symbols: Sequence[Sequence[str]], num_symbols: int) -> list[str]:
+        """Return the texts of some rows."""
         shared = ACCOUNT_SIZE + len(self.context_names)
-        market, positions = np.split(observations[:, shared:], [MARKET_SIZE * num_symbols], axis=1)
+        market, positions = np.split(observations[:, shared:].astype(np.float64), [MARKET_SIZE * num_symbols], axis=1)
         quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
-        positions = positions.reshape(len(market), POSITION_SIZE, num_symbols).astype(np.float64)
-        weight, profit, days_held = positions.transpose(1, 0, 2)
-        price, tradable = quotes[..., 0] * PRICE_UNIT, quotes[..., 1] > 0
+        weight, profit, days_held = positions.reshape(len(market), POSITION_SIZE, num_symbols).transpose(1, 0, 2)
         start, total_return, cash = observations[:, 2:5].T.astype(np.float64)
         value = start * VALUE_UNIT * (1.0 + total_return)
+        price, tradable = quotes[..., 0] * PRICE_UNIT, quotes[..., 1] > 0
         listed = price > 0
         shares = np.rint(weight * value[:, None] / np.where(listed, price, np.inf)).astype(np.int64)
+        blocks = self._symbols(
+            compress(chain.from_iterable(symbols), listed.ravel().tolist()),
+            dict(zip(Quote._fields, np.ascontiguousarray(quotes[listed].T), strict=True)),
+            shares[listed],
+            profit[listed],
+            days_held[listed],
+        )
         rows = zip(
-            symbols,
             observations[:, :shared].tolist(),
             value.tolist(),
             ((cash > 0) & (listed & tradable).any(1)).tolist(),
             ((shares > 0) & tradable).any(1).tolist(),
-            listed.tolist(),
-            shares.tolist(),
-            (price / (1.0 + profit)).tolist(),
-            profit.tolist(),
-            days_held.tolist(),
+            listed.sum(1).tolist(),
             strict=True,
         )
-        write_quote, write_position, no_position = self._quote_text, self._style.position, self._style.no_position
-        numbers, size = quotes.tobytes(), MARKET_SIZE * quotes.itemsize
         texts, end = [], 0
-        for names, head, worth, can_buy, can_sell, *slots in rows:
+        for head, worth, can_buy, can_sell, count in rows:
+            begin, end = end, end + count
             account = Account._make(head[:ACCOUNT_SIZE])
-            lines = self._opening(account, head[ACCOUNT_SIZE:], worth, num_symbols)
-            for name, is_listed, held, average, gain, days in zip(names, *slots, strict=True):
-                begin, end = end, end + size
-                if not is_listed:
-                    continue
-                text, current = write_quote(name, numbers[begin:end])
-                if held:
-                    text += write_position(held, money(self.currency, average), current, gain, round(days))
-                else:
-                    text += no_position
-                lines.append(text)
-            lines += self._closing(account, can_buy, can_sell)
-            texts.append("\n".join(lines))
+            opening = self._opening(account, head[ACCOUNT_SIZE:], worth, num_symbols)
+            texts.append("\n".join([*opening, *blocks[begin:end], *self._closing(account, can_buy, can_sell)]))
         return texts
+
+    def _symbols(
+        self,
+        names: Iterable[str],
+        quotes: Mapping[str, np.ndarray],
+        shares: np.ndarray,
+        profit: np.ndarray,
+        days_held: np.ndarray,
+    ) -> list[str]:
+        """Return the text of each listed symbol. Shape of the arrays: (L,)."""
+        style, currency, places = self._style, self.currency, label_places(quotes)
+        price = quotes["close"] * PRICE_UNIT
+        wholes, decimals = amounts(price)
+        held = np.flatnonzero(shares)
+        profits = profit[held]
+        positions = [style.no_position] * len(shares)
+        for place, count, whole, decimal, gain, days in zip(
+            held.tolist(),
+            shares[held].tolist(),
+            *amounts(price[held] / (1.0 + profits)),
+            PERCENTS(profits),
+            np.rint(days_held[held]).astype(np.int64).tolist(),
+            strict=True,
+        ):
+            average, current = f"{currency}{whole}{decimal}", f"{currency}{wholes[place]}{decimals[place]}"
+            positions[place] = style.position(count, average, current, gain, days)
+        columns = (
+            names,
+            [style.after_name + currency] * len(shares),
+            wholes,
+            decimals,
+            [style.after_price] * len(shares),
+            PERCENTS(quotes["daily_change"]),
+            style.after_change[(quotes["tradable"] != 0).astype(np.intp)].tolist(),
+            DECIMALS(quotes["rsi_14"]),
+            style.after_rsi(places),
+            DECIMALS(quotes["volume_ratio_20"]),
+            style.after_volume(places),
+            PERCENTS(quotes["momentum_10"]),
+            style.after_momentum(places),
+            positions,
+        )
+        return list(map("".join, zip(*columns, strict=True)))
 
     def _check(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> int:
         """Return the number of slots K after comparing the names with the shape of the vectors."""

@@ -1,60 +1,96 @@
-"""How one symbol of an observation is written: in full, or on one line."""
+"""How one symbol of an observation is written: in full, or on one line.
+
+A symbol's text is its name, price, change, RSI, volume ratio and momentum, and its position. What stands between two
+of these follows from labels, so that it is looked up in a table of all combinations.
+"""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from string import Formatter
 from typing import NamedTuple
 
-from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
-from vecenv.text.layout import MARKET_SIZE, PRICE_UNIT, Quote
+import numpy as np
 
-_QUOTE = struct.Struct(f"={MARKET_SIZE}f")
-_LABELLED = Quote._fields[3:]
+from vecenv.market.state_indicators import LABELS
+from vecenv.text.tables import LabelTable, NumberTable
+
+DECIMALS = NumberTable("{:z.1f}", 0, 100, parts=10)
+"""Texts of RSI and volume ratio."""
+
+PERCENTS = NumberTable("{:+z.1f}%", -100, 100, scale=100, parts=10)
+"""Texts of changes and returns."""
+
+WHOLE_FROM = 999.995
+"""Amounts from here up, those that hundredths would show as 1,000, are shown whole."""
+
+_WHOLES = NumberTable("{:,.0f}", 0, 9_999)
+_HUNDREDTHS = np.array([*(f".{hundredth:02}" for hundredth in range(100)), ""], object)
+
+
+class Style(NamedTuple):
+    """How symbols are written: what follows each of their values.
+
+    Attributes:
+        after_name: the same for all, like the next.
+        after_price: see ``after_name``.
+        after_change: of an untradable and of a tradable symbol. Shape: (2,), of strings.
+        after_rsi: by labels, like the next two.
+        after_volume: see ``after_rsi``.
+        after_momentum: see ``after_rsi``.
+        position: maps shares, average price, price, profit and days held to a text.
+        no_position: the text where there are no shares.
+        legend: lines before the symbols.
+    """
+
+    after_name: str
+    after_price: str
+    after_change: np.ndarray
+    after_rsi: LabelTable
+    after_volume: LabelTable
+    after_momentum: LabelTable
+    position: Callable[[int, str, str, str, int], str]
+    no_position: str
+    legend: list[str]
 
 
 def money(currency: str, amount: float) -> str:
     """Write an amount, whole from 1,000 up."""
-    return f"{currency}{amount:,.0f}" if amount >= 999.995 else f"{currency}{amount:z.2f}"
+    return f"{currency}{amount:,.0f}" if amount >= WHOLE_FROM else f"{currency}{amount:z.2f}"
 
 
-def _codes(quote: Quote) -> dict[str, int]:
-    """Return the codes of a quote's labels by feature.
+def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
+    """Write amounts as `money` does, without a currency.
 
-    Raises:
-        ValueError: a number is none that has a label.
+    Args:
+        numbers: not negative. Shape: (L,), float64.
+
+    Returns:
+        What stands before the decimal point, and from it on.
     """
-    codes = {}
-    for feature, number in zip(_LABELLED, quote[-len(_LABELLED) :], strict=True):
-        code = LEVELS[feature](number) if feature in LEVELS else number
-        if code not in LABELS[feature] or number != number:
-            # Says what is wrong.
-            labels_of(feature, number)
-        codes[feature] = int(code)
-    return codes
+    whole = numbers >= WHOLE_FROM
+    hundredths = numbers * 100
+    nearest = np.rint(hundredths)
+    before = _WHOLES(np.where(whole, numbers, nearest // 100))
+    after = _HUNDREDTHS[np.where(whole, 100, nearest % 100).astype(np.intp)].tolist()
+    for place in np.flatnonzero((np.abs(hundredths - nearest) == 0.5) & ~whole).tolist():
+        # See `NumberTable`.
+        before[place], after[place] = money("", numbers[place]), ""
+    return before, after
 
 
-def _full_quote(currency: str, name: str, numbers: bytes) -> tuple[str, str]:
-    """Return a symbol's block up to its position, and its price."""
-    quote = Quote._make(_QUOTE.unpack(numbers))
-    price = money(currency, quote.close * PRICE_UNIT)
-    word = {feature: LABELS[feature][code] for feature, code in _codes(quote).items()}
-    return (
-        f"{name}: {price} ({quote.daily_change:+z.1%} today){'' if quote.tradable else ' | Untradable today'}\n"
-        f"  RSI: {quote.rsi_14:.1f} ({word['rsi_14']}) | MACD: {word['macd_state']}\n"
-        f"  Trend: {word['trend_state']} | Bollinger: {word['bollinger_zone']}\n"
-        f"  Volume: {quote.volume_ratio_20:.1f}x avg ({word['volume_ratio_20']})"
-        f" | Volatility: {word['volatility_level']}\n"
-        f"  Momentum: {word['momentum_10']} ({quote.momentum_10:+z.1%}) | Regime: {word['regime_state']}\n"
-        f"  Candle: {word['candle']} | Gap: {word['gap_state']} | Range: {word['range_state']}\n"
-        "Position: "
-    ), price
+def _words(form: str) -> LabelTable:
+    """Return the texts of a format of `str.format` with the words of the features that it names."""
+    features = tuple(feature for _, feature, _, _ in Formatter().parse(form) if feature)
+    return LabelTable(
+        features, lambda codes: form.format_map({feature: LABELS[feature][code] for feature, code in codes.items()})
+    )
 
 
-def _full_position(shares: int, average: str, current: str, profit: float, days: int) -> str:
+def _full_position(shares: int, average: str, current: str, profit: str, days: int) -> str:
     """Return a position's part of its line."""
     return (
-        f"{shares} share{'' if shares == 1 else 's'} @ {average} | Current: {current} | P&L: {profit:+z.1%}"
+        f"{shares} share{'' if shares == 1 else 's'} @ {average} | Current: {current} | P&L: {profit}"
         f" | Held: {days} day{'' if days == 1 else 's'}"
     )
 
@@ -79,6 +115,23 @@ def _mark(code: int) -> str:
     return "+" * code or "-" * -code
 
 
+def _marks(number: str, *states: str, end: str = "") -> LabelTable:
+    """Return the texts of the mark of a feature that is a number, and of the states that follow it.
+
+    The candle, if it is among them, is written as a word.
+    """
+
+    def write(codes: Mapping[str, int]) -> str:
+        words = [
+            LABELS[state][codes[state]] if state == "candle" else f"{_ABBREVIATIONS[state]}{_mark(codes[state])}"
+            for state in states
+            if codes[state]
+        ]
+        return " ".join([_mark(codes[number]), *words]) + end
+
+    return LabelTable((number, *states), write)
+
+
 def _legend() -> str:
     """Return the line that says how to read the compact ones."""
     parts = []
@@ -92,51 +145,36 @@ def _legend() -> str:
     )
 
 
-def _compact_quote(currency: str, name: str, numbers: bytes) -> tuple[str, str]:
-    """Return a symbol's line up to its position, and its price."""
-    quote = Quote._make(_QUOTE.unpack(numbers))
-    price = money(currency, quote.close * PRICE_UNIT)
-    codes = _codes(quote)
-    values = {
-        "rsi_14": f"{quote.rsi_14:.1f}",
-        "volume_ratio_20": f"{quote.volume_ratio_20:.1f}",
-        "momentum_10": f"{quote.momentum_10:+z.1%}",
-    }
-    parts = [name, price, f"{quote.daily_change:+z.1%}"]
-    if not quote.tradable:
-        parts.append("untradable")
-    parts += [
-        f"{abbreviation}{values.get(feature, '')}{_mark(codes[feature])}"
-        for feature, abbreviation in _ABBREVIATIONS.items()
-        if feature in values or codes[feature]
-    ]
-    if quote.candle:
-        parts.append(LABELS["candle"][codes["candle"]])
-    return " ".join(parts), price
-
-
-def _compact_position(shares: int, average: str, _current: str, profit: float, days: int) -> str:
+def _compact_position(shares: int, average: str, _current: str, profit: str, days: int) -> str:
     """Return a position's part of its line."""
-    return f" [{shares} @ {average}, {profit:+z.1%}, {days}d]"
-
-
-class Style(NamedTuple):
-    """How symbols are written.
-
-    Attributes:
-        quote: maps currency, name and market numbers to a text and the price.
-        position: maps shares, average price, price, profit and days held to what follows the text.
-        no_position: follows the text where there are no shares.
-        legend: lines before the symbols.
-    """
-
-    quote: Callable[[str, str, bytes], tuple[str, str]]
-    position: Callable[[int, str, str, float, int], str]
-    no_position: str
-    legend: list[str]
+    return f" [{shares} @ {average}, {profit}, {days}d]"
 
 
 STYLES: dict[str, Style] = {
-    "full": Style(_full_quote, _full_position, "none", []),
-    "compact": Style(_compact_quote, _compact_position, "", [_legend()]),
+    "full": Style(
+        after_name=": ",
+        after_price=" (",
+        after_change=np.array([" today) | Untradable today\n  RSI: ", " today)\n  RSI: "], object),
+        after_rsi=_words(
+            " ({rsi_14}) | MACD: {macd_state}\n  Trend: {trend_state} | Bollinger: {bollinger_zone}\n  Volume: "
+        ),
+        after_volume=_words("x avg ({volume_ratio_20}) | Volatility: {volatility_level}\n  Momentum: {momentum_10} ("),
+        after_momentum=_words(
+            ") | Regime: {regime_state}\n  Candle: {candle} | Gap: {gap_state} | Range: {range_state}\nPosition: "
+        ),
+        position=_full_position,
+        no_position="none",
+        legend=[],
+    ),
+    "compact": Style(
+        after_name=" ",
+        after_price=" ",
+        after_change=np.array([" untradable RSI", " RSI"], object),
+        after_rsi=_marks("rsi_14", "macd_state", "trend_state", "bollinger_zone", end=" VOL"),
+        after_volume=_marks("volume_ratio_20", "volatility_level", end=" MOM"),
+        after_momentum=_marks("momentum_10", "regime_state", "gap_state", "range_state", "candle"),
+        position=_compact_position,
+        no_position="",
+        legend=[_legend()],
+    ),
 }
