@@ -15,9 +15,13 @@ class MarketModel(ABC):
 
     Attributes:
         name: in tables and pictures.
+        has_density: whether `log_density` is defined.
+        has_joint_density: whether `joint_log_density` is.
     """
 
     name: str
+    has_density: bool = True
+    has_joint_density: bool = True
 
     @abstractmethod
     def log_density(self, bars: Bars) -> Tensor:
