@@ -1,0 +1,49 @@
+"""How sure a figure is that rests on a few dozen origins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vecenv.learn.significance import DRAWS
+from vecenv.metrics import Interval
+
+BLOCK = 3
+"""Origins drawn together: windows of neighbouring origins overlap, and volatility outlives them."""
+
+
+def block_bootstrap(
+    metric: Callable[[Tensor], float], num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0
+) -> Interval:
+    """Return a metric with the 95% percentile interval of a bootstrap that draws runs of neighbouring origins.
+
+    The blocks wrap around the end, so that every origin is drawn equally often (Politis and Romano, "A circular
+    block-resampling procedure for stationary data", 1992).
+
+    Args:
+        metric: of the origins with the given positions, which may repeat; (O,), int64, on the CPU.
+        num_origins: O.
+        block: origins of a run.
+        draws: how often the metric is computed again.
+        seed: of the draws.
+
+    Returns:
+        The metric of all origins; NaN bounds with fewer than three blocks.
+
+    Raises:
+        ValueError: a count is below one.
+    """
+    if min(num_origins, block, draws) < 1:
+        raise ValueError(f"num_origins, block and draws must be at least 1, got {num_origins}, {block} and {draws}")
+    value = metric(torch.arange(num_origins))
+    if num_origins < 3 * block:
+        return Interval(value, math.nan, math.nan)
+    blocks = math.ceil(num_origins / block)
+    starts = torch.randint(num_origins, (draws, blocks, 1), generator=torch.Generator().manual_seed(seed))
+    origins = ((starts + torch.arange(block)) % num_origins).flatten(1)[:, :num_origins]
+    again = torch.tensor([metric(drawn) for drawn in origins], dtype=torch.float64)
+    low, high = again.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(value, low, high)

@@ -1,0 +1,204 @@
+"""Real and generated days after the same origins, with the same gaps, and moments that ignore gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, VOLUME
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Days after O origins on M paths: sampled ones of a model, or the real ones with M = 1.
+
+    Attributes:
+        returns: log-returns from close to close; NaN where missing, at the same places on all paths of an origin.
+            Shape: (O, M, H, N).
+        scale: standard deviation of each stock's returns over the test span, by which pooled returns are divided.
+            Shape: (N,).
+        bars: open, high, low, close, volume; NaN where missing. Shape: (O, M, H, N, 5).
+        context: real bars up to the origin. Shape: (O, C, N, 5).
+
+    Raises:
+        ValueError: shapes disagree, or a scale is not positive.
+    """
+
+    returns: Tensor
+    scale: Tensor
+    bars: Tensor | None = None
+    context: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.returns.ndim != 4:
+            raise ValueError(f"returns need the shape (O, M, H, N), got {tuple(self.returns.shape)}")
+        origins, _, _, stocks = self.returns.shape
+        if self.scale.shape != (stocks,):
+            raise ValueError(f"scale needs one number for each of {stocks} stocks, got {tuple(self.scale.shape)}")
+        if not bool((self.scale > 0).all()):
+            raise ValueError(
+                f"scale must be positive, but is not for stocks {(~(self.scale > 0)).nonzero()[:, 0].tolist()}"
+            )
+        if self.bars is not None and self.bars.shape != (*self.returns.shape, 5):
+            raise ValueError(f"bars of returns {tuple(self.returns.shape)} have the shape {tuple(self.bars.shape)}")
+        if self.context is not None and (len(self.context) != origins or self.context.shape[2:] != (stocks, 5)):
+            raise ValueError(f"context needs the shape ({origins}, C, {stocks}, 5), got {tuple(self.context.shape)}")
+
+    @property
+    def horizon(self) -> int:
+        """Days after each origin, H."""
+        return self.returns.shape[2]
+
+    @property
+    def standardised(self) -> Tensor:
+        """Returns over each stock's scale. Shape: (O, M, H, N)."""
+        return self.returns / self.scale.to(self.returns.dtype)
+
+    @property
+    def market(self) -> Tensor:
+        """Mean return of the stocks of a day: the equal-weight market. Shape: (O, M, H)."""
+        return self.returns.nanmean(-1)
+
+    def select(self, origins: Tensor) -> Windows:
+        """Return the windows of some origins, which may repeat."""
+        bars, context = (None if part is None else part[origins] for part in (self.bars, self.context))
+        return Windows(self.returns[origins], self.scale, bars, context)
+
+    def days(self, first: int, last: int) -> Windows:
+        """Return the returns of some days, counted from 1 and both ends included, without bars.
+
+        Raises:
+            ValueError: the windows do not have these days.
+        """
+        if not 1 <= first <= last <= self.horizon:
+            raise ValueError(f"days {first} to {last} are not within the windows' 1 to {self.horizon}")
+        return Windows(self.returns[:, :, first - 1 : last], self.scale)
+
+    def sums(self, days: int) -> Tensor:
+        """Return non-overlapping sums of standardised returns, NaN where one of the days is missing.
+
+        Args:
+            days: of each sum; what is left over at the end of a window is dropped.
+
+        Returns:
+            Shape: (O, M, H // days, N).
+        """
+        blocks = self.horizon // self.days(1, days).horizon
+        return self.standardised[:, :, : blocks * days].unflatten(2, (blocks, days)).sum(3)
+
+    def bars_and_context(self, context_days: int = 1) -> tuple[Tensor, Tensor]:
+        """Return the bars and the last days of their context.
+
+        Raises:
+            ValueError: there are no bars, or the context is shorter.
+        """
+        have = 0 if self.context is None else self.context.shape[1]
+        if self.bars is None or self.context is None or have < context_days:
+            raise ValueError(
+                f"needs bars and {context_days} days of context, got {have} and bars={self.bars is not None}"
+            )
+        return self.bars, self.context[:, -context_days:]
+
+
+class Compared(NamedTuple):
+    """A statistic of the real windows and of the generated ones."""
+
+    real: float
+    synthetic: float
+
+
+def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, scale: Tensor) -> tuple[Windows, Windows]:
+    """Make the real and the generated windows, with every gap of the real ones in both.
+
+    A day is missing if the real bar is, and a return is missing if one of its two days is: a real return over a gap is
+    of two days or more and has no counterpart. A stock without a bar on the origin is left out of that origin.
+
+    Args:
+        context: real bars up to and with each origin. Shape: (O, C, N, 5).
+        real_bars: of the days after it, NaN where missing. Shape: (O, H, N, 5).
+        synthetic_bars: sampled days; values at real gaps do not matter. Shape: (O, M, H, N, 5), float32 or float64.
+        scale: standard deviation of each stock's returns over the test span, see `return_scale`. Shape: (N,).
+
+    Returns:
+        Real windows with M = 1, and generated ones.
+
+    Raises:
+        ValueError: shapes disagree, or a generated bar that has a real counterpart is not finite and positive.
+    """
+    expected = (len(real_bars), synthetic_bars.shape[1], *real_bars.shape[1:])
+    if synthetic_bars.shape != expected:
+        raise ValueError(
+            f"synthetic_bars of real bars {tuple(real_bars.shape)} have shape {tuple(synthetic_bars.shape)}"
+        )
+    present = _complete(real_bars) & _complete(context[:, -1:])
+    for origin, (bars, real) in enumerate(zip(synthetic_bars, present, strict=True)):
+        bad = real & ~_complete(bars)
+        if bool(bad.any()):
+            path, day, stock = bad.nonzero()[0].tolist()
+            values = bars[path, day, stock].tolist()
+            raise ValueError(f"synthetic bar of origin {origin}, path {path}, day {day}, stock {stock} is {values}")
+    return _windows(context, real_bars[:, None], present, scale), _windows(context, synthetic_bars, present, scale)
+
+
+def return_scale(close: Tensor) -> Tensor:
+    """Return the standard deviation of each stock's daily log-returns over a span.
+
+    Args:
+        close: NaN where missing; returns over gaps are left out. Shape: (T, N).
+
+    Returns:
+        Shape: (N,), float64.
+    """
+    return stock_moments((close[1:] / close[:-1]).log())[1]
+
+
+def present_values(values: Tensor) -> Tensor:
+    """Return what is not NaN as one dimension, on the CPU."""
+    array = values.cpu().numpy()
+    return torch.from_numpy(array[~np.isnan(array)])
+
+
+def deviation(values: Tensor) -> float:
+    """Return the standard deviation of all that is not NaN."""
+    mean = values.nanmean(dtype=torch.float64).to(values.dtype)
+    return float((values - mean).square().nanmean(dtype=torch.float64).sqrt())
+
+
+def stock_moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation of each stock over all windows, paths and days, never per window.
+
+    Args:
+        values: NaN where missing. Shape: (..., N).
+
+    Returns:
+        Shape of each: (N,), float64.
+    """
+    pooled = values.flatten(0, -2)
+    mean = pooled.nanmean(0, dtype=torch.float64)
+    return mean, (pooled - mean.to(values.dtype)).square().nanmean(0, dtype=torch.float64).sqrt()
+
+
+def standardise(values: Tensor) -> Tensor:
+    """Return values less their stock's mean, over its standard deviation, both of `stock_moments`. Shape: (..., N)."""
+    mean, spread = stock_moments(values)
+    return (values - mean.to(values.dtype)) / spread.to(values.dtype)
+
+
+def _complete(bars: Tensor) -> Tensor:
+    """Return whether bars have finite and positive prices and a volume. Shape: (..., 5) -> (...), bool."""
+    return bars.isfinite().all(-1) & (bars[..., :VOLUME] > 0).all(-1)
+
+
+def _windows(context: Tensor, bars: Tensor, present: Tensor, scale: Tensor) -> Windows:
+    """Make windows of bars of which some are missing. Shapes: (O, C, N, 5), (O, M, H, N, 5), (O, H, N)."""
+    if not bool(present.all()):
+        bars = bars.masked_fill(~present[:, None, :, :, None], float("nan"))
+    close = bars[..., CLOSE]
+    first = context[:, None, -1:, :, CLOSE].to(bars.dtype).expand(-1, bars.shape[1], -1, -1)
+    # The logarithm of a ratio near one keeps the digits that a difference of logarithms in float32 loses.
+    returns = (close / torch.cat([first, close[:, :, :-1]], dim=2)).log()
+    return Windows(returns, scale, bars, context)
