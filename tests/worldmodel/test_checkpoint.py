@@ -1,0 +1,79 @@
+"""Files of neural markets: whole, unaltered and of this version, or a clear refusal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from worldmodel.checkpoint import FORMAT, load_network, save_network
+from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.transformer import TransformerSettings
+
+TRUNK = TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=4)
+SMALL = NetworkSettings(TRUNK, head=8, markets=("a", "b"))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    torch.manual_seed(0)
+    network = MarketNetwork(SMALL)
+    path = tmp_path / "market.safetensors"
+    save_network(path, network, {"note": [1, 2]}, {"more": torch.arange(3)})
+    return path, network
+
+
+def test_a_network_comes_back_with_its_settings_and_record(saved):
+    path, network = saved
+    back = load_network(path)
+    assert back.network.settings == SMALL and not back.network.training
+    assert back.record == {"note": [1, 2]} and torch.equal(back.extra["more"], torch.arange(3))
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(back.network.state_dict()[name], tensor)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def metadata_of(path):
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata())
+
+
+def rewrite(path, tensors=None, **changes):
+    save_file(tensors or load_file(path), path, metadata_of(path) | changes)
+
+
+def test_a_truncated_file_is_refused(saved):
+    path, _ = saved
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"market.safetensors: not a whole"):
+        load_network(path)
+
+
+def test_altered_tensors_are_refused(saved):
+    path, _ = saved
+    tensors = load_file(path)
+    tensors["network.returns.inner.bias"][0] += 1
+    rewrite(path, tensors)
+    with pytest.raises(ValueError, match="not those that were saved"):
+        load_network(path)
+
+
+def test_other_versions_and_other_files_are_refused(saved, tmp_path):
+    path, _ = saved
+    rewrite(path, version="0")
+    with pytest.raises(ValueError, match="version 0 of the format"):
+        load_network(path)
+    rewrite(path, format="other")
+    with pytest.raises(ValueError, match="not of a neural market"):
+        load_network(path)
+    with pytest.raises(FileNotFoundError, match="absent"):
+        load_network(tmp_path / "absent.safetensors")
+
+
+def test_settings_are_readable_without_torch(saved):
+    metadata = metadata_of(saved[0])
+    assert metadata["format"] == FORMAT and json.loads(metadata["settings"])["trunk"]["width"] == 8

@@ -1,0 +1,98 @@
+"""Checkpoints of neural markets: safetensors files that carry their settings, and that load without running code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.transformer import TransformerSettings
+
+FORMAT = "vecenv-neural-market"
+VERSION = 1
+"""Changes when, and only when, an older network can no longer be read as it was trained."""
+
+WEIGHTS = "network."
+
+
+class Checkpoint(NamedTuple):
+    """A network and how it came about.
+
+    Attributes:
+        network: in evaluation mode.
+        record: data, split, settings and scores of the training, JSON-able.
+        extra: further tensors, such as the optimiser's, by name.
+    """
+
+    network: MarketNetwork
+    record: dict[str, Any]
+    extra: dict[str, Tensor]
+
+
+def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
+    """Write a checkpoint in one stroke: an interruption leaves the one before."""
+    tensors = {WEIGHTS + name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    tensors |= {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "settings": json.dumps(asdict(network.settings)),
+        "record": json.dumps(record),
+        "sha256": _digest(tensors),
+    }
+    partial = path.with_suffix(".partial")
+    save_file(tensors, partial, metadata)
+    os.replace(partial, path)
+
+
+def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, altered, of another kind or of another version.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no checkpoint of a neural market")
+    try:
+        with safe_open(path, "pt", device=str(device)) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path}: a safetensors file, but not of a neural market")
+    if metadata.get("version") != str(VERSION):
+        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed")
+    if metadata.get("sha256") != _digest(tensors):
+        raise ValueError(f"{path}: its tensors are not those that were saved")
+    network = MarketNetwork(_settings(json.loads(metadata["settings"])))
+    network.load_state_dict({name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)})
+    extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
+    return Checkpoint(network.to(device).eval(), json.loads(metadata["record"]), extra)
+
+
+def _settings(values: dict[str, Any]) -> NetworkSettings:
+    return NetworkSettings(
+        trunk=TransformerSettings(**values["trunk"]), head=values["head"], markets=tuple(values["markets"])
+    )
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of names, types, shapes and bytes. SHA-256."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

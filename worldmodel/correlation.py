@@ -1,0 +1,76 @@
+"""Correlations of the symbols' scaled returns, estimated from the days before alone.
+
+The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more where two
+symbols share few days, and its eigenvalues are kept from zero, so that any number of symbols and days gives a matrix.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+DECAY = 0.995
+"""Of the exponential means, two hundred days."""
+
+SHRINKAGE = 0.3
+"""Weight of constant correlation once the means are full; more before."""
+
+PRIOR_DAYS = 60.0
+"""Days that the prior is worth: all symbols correlated by `PRIOR_CORRELATION`."""
+
+PRIOR_CORRELATION = 0.3
+
+LOWEST_EIGENVALUE = 0.02
+
+RETURN_LIMIT = 4.0
+"""Scaled returns beyond count as this large, so that one day does not make a matrix."""
+
+
+class CorrelationState(NamedTuple):
+    """Exponential sums of products over days on which both symbols have a return.
+
+    Attributes:
+        products: Shape: (K, K).
+        squares: of the first symbol over the same days. Shape: (K, K).
+        days: Shape: (K, K).
+    """
+
+    products: Tensor
+    squares: Tensor
+    days: Tensor
+
+    @classmethod
+    def empty(cls, num_symbols: int, device: torch.device | str = "cpu") -> CorrelationState:
+        """Return the state before the first day."""
+        return cls(*(torch.zeros(num_symbols, num_symbols, dtype=torch.float64, device=device) for _ in range(3)))
+
+    def after(self, scaled: Tensor, valid: Tensor) -> CorrelationState:
+        """Return the state after a day's scaled returns. Shapes: (K,), (K,)."""
+        limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * valid
+        both = valid[:, None].double() * valid
+        day = (limited[:, None] * limited, limited.square()[:, None] * both, both)
+        return CorrelationState(*(DECAY * old + new for old, new in zip(self, day, strict=True)))
+
+    def correlation(self) -> Tensor:
+        """Return the shrunk matrix. Shape: (K, K), float64, positive definite."""
+        raw = self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
+        size = len(raw)
+        off = ~torch.eye(size, dtype=torch.bool, device=raw.device)
+        evidence = self.days / (self.days + PRIOR_DAYS)
+        weight = evidence[off].sum().clamp(min=1e-9)
+        level = float((raw * evidence)[off].sum() / weight) if size > 1 else 0.0
+        known = float(evidence.max())
+        constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
+        trust = (1.0 - SHRINKAGE) * evidence
+        mixed = trust * raw + (1.0 - trust) * constant
+        return _positive(torch.where(off, mixed, 1.0))
+
+
+def _positive(matrix: Tensor) -> Tensor:
+    """Return the correlation matrix with no eigenvalue below `LOWEST_EIGENVALUE` before it is scaled to ones."""
+    values, vectors = torch.linalg.eigh(matrix)
+    lifted = (vectors * values.clamp(min=LOWEST_EIGENVALUE)) @ vectors.T
+    scale = lifted.diagonal().rsqrt()
+    return lifted * scale[:, None] * scale

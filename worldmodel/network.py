@@ -1,0 +1,95 @@
+"""The neural market: a trunk that reads each symbol's days, and heads that join the symbols of the next day."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from worldmodel.bar_moves import Move
+from worldmodel.bar_shape import ShapeHead, TokenHead, day_summary, market_token
+from worldmodel.features import FEATURES
+from worldmodel.return_chain import ChainStatistics, ReturnHead, chain_statistics, masked_factor
+from worldmodel.transformer import Transformer, TransformerSettings
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a neural market is made of.
+
+    Attributes:
+        trunk: sizes of the transformer.
+        head: width inside the output heads.
+        markets: names of the markets it knows, each with a flag among the features.
+    """
+
+    trunk: TransformerSettings = field(default_factory=TransformerSettings)
+    head: int = 128
+    markets: tuple[str, ...] = ("india", "us")
+
+
+class DayLogProb(NamedTuple):
+    """Log-densities of scaled moves, one per symbol and day; 0 where there is none. Shape of each: (..., K).
+
+    Attributes:
+        alone: of the return, given the days before.
+        chained: of the return, given also the returns of the symbols before it on the day.
+        shape: of gap, wicks and volume, given all returns of the day and the market's token, whose own density is
+            shared out equally.
+    """
+
+    alone: Tensor
+    chained: Tensor
+    shape: Tensor
+
+
+class MarketNetwork(nn.Module):
+    """Joint distribution of the next day of any number of symbols.
+
+    Args:
+        settings: sizes and markets.
+    """
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.trunk = Transformer(len(FEATURES) + len(settings.markets), settings.trunk)
+        self.returns = ReturnHead(settings.trunk.width, settings.head)
+        self.token = TokenHead(settings.trunk.width, settings.head)
+        self.shapes = ShapeHead(settings.trunk.width, settings.head)
+
+    def inputs(self, features: Tensor, market: str) -> Tensor:
+        """Append the market's flag to the features. Shape: (..., F) -> (..., F + number of markets).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        if market not in self.settings.markets:
+            raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
+        flag = features.new_zeros(len(self.settings.markets))
+        flag[self.settings.markets.index(market)] = 1.0
+        return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
+
+    def log_prob(self, known: Tensor, scaled: Tensor, valid: Tensor, correlation: Tensor, noise: Tensor) -> DayLogProb:
+        """Return the log-densities of days in the order of the symbols given.
+
+        Args:
+            known: the trunk's output on the day before. Shape: (..., K, width).
+            scaled: moves over the volatility known the day before. Shape: (..., K, 5).
+            valid: Shape: (..., K).
+            correlation: of the scaled returns. Shape: (..., K, K).
+            noise: of the market's token, standard normal. Shape: (..., 3).
+        """
+        daily_return = scaled[..., Move.GAP] + scaled[..., Move.BODY]
+        statistics = chain_statistics(daily_return, valid, masked_factor(correlation, valid))
+        for_return = self.returns.known(known)
+        alone = self.returns(for_return, ChainStatistics.none(daily_return)).log_prob(daily_return)
+        chained = self.returns(for_return, statistics).log_prob(daily_return)
+        summary = day_summary(daily_return, valid)
+        token = market_token(scaled, valid, noise)
+        joint = self.token.log_prob(self.token.begin(known, valid, summary), token)
+        shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)
+        shape = shape + (joint / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
+        return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))

@@ -1,0 +1,112 @@
+"""The neural market as a `MarketModel`: densities of history, and paths that start from it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from worldmodel.bar_moves import Move, encode_bars
+from worldmodel.bar_shape import TOKEN_SIZE
+from worldmodel.correlation import CorrelationState
+from worldmodel.features import ObservedHistory, observe_history
+from worldmodel.market_model import MarketModel
+from worldmodel.network import DayLogProb, MarketNetwork
+from worldmodel.return_chain import masked_factor
+from worldmodel.rollout import MAX_SYMBOLS, Start, roll_out
+
+CORRELATION_STRIDE = 10
+"""Days after which the correlation matrix of a history is computed again."""
+
+DAYS_PER_READ = 128
+"""Days whose densities are computed together."""
+
+
+class NeuralMarket(MarketModel):
+    """A trained network on one of its markets.
+
+    Args:
+        network: trained.
+        market: one of the markets that the network knows.
+        name: in tables.
+        temperature: of generated days, as in `worldmodel.rollout.roll_out`.
+
+    Raises:
+        ValueError: the network does not know the market.
+    """
+
+    def __init__(self, network: MarketNetwork, market: str, name: str = "neural", temperature: float = 1.0) -> None:
+        network.inputs(torch.zeros(1, 1), market)
+        self.network, self.market, self.name = network.eval(), market, name
+        self.temperature = temperature
+        trunk = network.settings.trunk
+        self.reach = trunk.layers * trunk.window
+        """Days of history that reach the trunk's output."""
+
+    def log_density(self, bars: Bars) -> Tensor:
+        """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""
+        return self._densities(bars).alone
+
+    def joint_log_density(self, bars: Bars) -> Tensor:
+        """Return log p of all returns of a day by the chain rule, in the order of the symbols. Shape: (T,)."""
+        chained = self._densities(bars).chained
+        return torch.where(chained.isfinite().any(-1), chained.nan_to_num(0.0).sum(-1), float("nan"))
+
+    @torch.no_grad()
+    def _densities(self, bars: Bars) -> DayLogProb:
+        """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
+        observed = observe_history(encode_bars(bars.ohlcv))
+        matrices = correlations(observed)
+        parts = []
+        days = observed.valid.shape[1]
+        for first in range(1, days, DAYS_PER_READ):
+            last = min(first + DAYS_PER_READ, days)
+            begin = max(0, first - self.reach)
+            inputs = self.network.inputs(observed.features[0, begin : last - 1], self.market)
+            known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
+            day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
+            scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
+            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), torch.zeros(len(day), TOKEN_SIZE))
+            log_scale = observed.volatility[0, first:last].log()
+            read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
+            parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
+        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64)
+        return DayLogProb(*(torch.cat([nothing, *pieces]) for pieces in zip(*parts, strict=True)))
+
+    def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+        """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64."""
+        start = self.start(history)
+        return roll_out(self.network, start, self.market, num_paths, num_days, seed, self.temperature)
+
+    @torch.no_grad()
+    def start(self, history: Bars) -> Start:
+        """Read a history; the days that the trunk's layers reach are read once for all paths.
+
+        Raises:
+            ValueError: a symbol has no bar on the last day, or there are too many symbols.
+        """
+        missing = [name for name, bar in zip(history.symbols, history.listed[0, -1], strict=True) if not bar]
+        if missing:
+            raise ValueError(f"{history.source}: no bar on {history.dates[-1]} for {', '.join(missing)}")
+        if len(history.symbols) > MAX_SYMBOLS:
+            raise ValueError(
+                f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly"
+            )
+        observed = observe_history(encode_bars(history.ohlcv))
+        inputs = self.network.inputs(observed.features[0, -self.reach :], self.market)
+        known, cache = self.network.trunk.prefill(inputs.transpose(0, 1))
+        correlation = correlations(observed)[-1].float()
+        everyone = torch.ones(len(correlation), dtype=torch.bool, device=known.device)
+        return Start(known, cache, observed.last, masked_factor(correlation, everyone))
+
+
+def correlations(observed: ObservedHistory) -> Tensor:
+    """Return the matrices before each `CORRELATION_STRIDE`-th day, and after the last. Shape: (M, K, K), float64."""
+    returns = observed.scaled[0, ..., Move.GAP] + observed.scaled[0, ..., Move.BODY]
+    state = CorrelationState.empty(returns.shape[1], returns.device)
+    matrices = []
+    for day in range(len(returns)):
+        if day % CORRELATION_STRIDE == 0:
+            matrices.append(state.correlation())
+        state = state.after(returns[day], observed.valid[0, day])
+    return torch.stack([*matrices, state.correlation()])

@@ -1,0 +1,195 @@
+"""Draws of days to come, batched over paths and symbols, one day after the other.
+
+Random numbers are counter-based: path p of a seed draws the same whatever the number of paths. Paths run in blocks of a
+fixed size, because a matrix product may round differently for another number of rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
+from worldmodel.bar_moves import Move, MoveState, bounded_moves, decode_bar
+from worldmodel.bar_shape import TOKEN_SIZE, day_summary
+from worldmodel.correlation import RETURN_LIMIT
+from worldmodel.features import FeatureState, observe_day
+from worldmodel.network import MarketNetwork
+from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
+from worldmodel.transformer import Cache
+
+PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 11, "cuda": 1 << 17}
+"""Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
+
+MAX_SYMBOLS = 1 << 12
+
+RETURN_STREAM = 0x2000_0000
+"""First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
+
+
+class Start(NamedTuple):
+    """What a rollout starts from, shared by its paths.
+
+    Attributes:
+        known: the trunk's output on the last day. Shape: (K, width).
+        cache: of the trunk. Batch: K.
+        state: after the last day. Batch: (1, K).
+        factor: lower Cholesky factor of the symbols' correlation. Shape: (K, K).
+    """
+
+    known: Tensor
+    cache: Cache
+    state: FeatureState
+    factor: Tensor
+
+
+@torch.no_grad()
+def roll_out(
+    network: MarketNetwork,
+    start: Start,
+    market: str,
+    num_paths: int,
+    num_days: int,
+    seed: int,
+    temperature: float = 1.0,
+    first_path: int = 0,
+) -> Tensor:
+    """Draw days to come.
+
+    Args:
+        network: in evaluation mode.
+        start: from `worldmodel.neural`.
+        market: whose flag the network is shown.
+        num_paths: P.
+        num_days: H.
+        seed: integer in [0, 2^64).
+        temperature: factor on the scale of every signed draw; 1 draws from the model.
+        first_path: number of the first path.
+
+    Returns:
+        Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
+    """
+    symbols = start.known.shape[0]
+    device = start.known.device
+    block = max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols)
+    bars = []
+    for first in range(first_path, first_path + num_paths, block):
+        paths = torch.arange(first, first + block, device=device)
+        bars.append(_block(network, start, market, paths, num_days, seed, temperature))
+    return torch.cat(bars)[:num_paths]
+
+
+def _block(
+    network: MarketNetwork, start: Start, market: str, paths: Tensor, num_days: int, seed: int, temperature: float
+) -> Tensor:
+    """Draw some paths. Shape: (len(paths), num_days, K, 5)."""
+    count, symbols = len(paths), start.known.shape[0]
+    key = episode_key(seed, paths[:, None], 0)
+
+    def repeated(tensor: Tensor, dim: int) -> Tensor:
+        return tensor.repeat(*(count if axis == dim else 1 for axis in range(tensor.ndim)))
+
+    cache = Cache(repeated(start.cache.keys, 1), repeated(start.cache.values, 1), start.cache.length.clone())
+    known = start.known.expand(count, -1, -1)
+    state = FeatureState(
+        MoveState(*(part.expand(count, -1) for part in start.state.moves)),
+        start.state.slow_variance.expand(count, -1),
+        start.state.market_variance.expand(count, -1),
+    )
+    valid = torch.ones(count, symbols, dtype=torch.bool, device=paths.device)
+    bars = []
+    for day in range(num_days):
+        scaled = draw_day(network, known, start.factor, key, day, temperature)
+        volatility = state.volatility.unsqueeze(-1)
+        move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
+        move = bounded_moves(state.moves, move)
+        bars.append(decode_bar(state.moves, move))
+        if day + 1 < num_days:
+            features, state = observe_day(state, move, valid)
+            inputs = network.inputs(features.to(known.dtype), market).flatten(0, 1)
+            flat, cache = network.trunk.step(inputs, cache)
+            known = flat.unflatten(0, (count, symbols))
+    return torch.stack(bars, dim=1)
+
+
+def draw_day(
+    network: MarketNetwork, known: Tensor, factor: Tensor, key: EpisodeKey, day: int, temperature: float
+) -> Tensor:
+    """Draw the scaled moves of one day, symbol after symbol.
+
+    Args:
+        network: in evaluation mode.
+        known: the trunk's output. Shape: (P, K, width).
+        factor: lower Cholesky factor. Shape: (K, K).
+        key: of the paths. Shape of each word: (P, 1).
+        day: number of the day, from 0.
+        temperature: as in `roll_out`.
+
+    Returns:
+        Shape: (P, K, 5), float64.
+    """
+    index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
+    noise = [
+        [open_uniform(word, torch.float32) for word in random_bits(key, RETURN_STREAM + stream, index)]
+        for stream in range(5 + TOKEN_SIZE)
+    ]
+    returns = _draw_returns(network, known, factor, noise[0], temperature)
+    return _draw_shapes(network, known, returns, noise[1:], temperature).double()
+
+
+def _draw_returns(
+    network: MarketNetwork, known: Tensor, factor: Tensor, noise: list[Tensor], temperature: float
+) -> Tensor:
+    """Draw scaled returns, each given those before it. Shape: (P, K)."""
+    paths, symbols = known.shape[:2]
+    for_return = network.returns.known(known)
+    white = known.new_zeros(paths, symbols)
+    returns = []
+    total, squares = known.new_zeros(paths), known.new_zeros(paths)
+    for k in range(symbols):
+        implied = white[:, :k] @ factor[k, :k]
+        statistics = ChainStatistics(
+            implied_mean=implied,
+            implied_log_scale=factor[k, k].log().expand(paths),
+            running_mean=total / (k + SHRINK_COUNT),
+            surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
+            position=torch.full_like(total, k).log1p(),
+        )
+        mixture = network.returns(for_return[:, k], statistics)
+        drawn = mixture.draw(*(word[:, k] for word in noise[:3]))
+        if temperature != 1.0:
+            drawn = mixture.mean() + temperature * (drawn - mixture.mean())
+        returns.append(drawn)
+        limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
+        white[:, k] = (limited - implied) / factor[k, k]
+        total, squares = total + limited, squares + white[:, k].square()
+    return torch.stack(returns, dim=-1)
+
+
+def _draw_shapes(
+    network: MarketNetwork, known: Tensor, returns: Tensor, noise: list[list[Tensor]], temperature: float
+) -> Tensor:
+    """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
+    gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
+    everyone = torch.ones_like(returns, dtype=torch.bool)
+    summary = day_summary(returns, everyone)
+    for_token = network.token.begin(known, everyone, summary)
+    numbers: list[Tensor] = []
+    for words in token_noise:
+        numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+    heads = network.shapes
+    joined = heads.begin(known, returns, summary, torch.stack(numbers, dim=-1))
+    gap = heads.gap(joined, returns).draw(*gap_noise[:3])
+    body = returns - gap
+    upper = temperature * heads.upper(joined, gap, body).draw(*_wick_noise(upper_noise))
+    lower = temperature * heads.lower(joined, gap, body, upper).draw(*_wick_noise(lower_noise))
+    volume = heads.volume(joined, gap, body, upper, lower).draw(*volume_noise[:3])
+    return torch.stack([gap, body, upper, lower, volume], dim=-1)
+
+
+def _wick_noise(words: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
+    choice, radial, angular, atom = words
+    return choice, box_muller(radial, angular)[0], atom
