@@ -27,8 +27,8 @@ VOLUME_DECAY = 1.0 - 2.0 / 21.0
 """Of the level of log-volume: the weights of a 20-day exponential mean."""
 
 MOVE_LIMIT = 0.7
-"""Bound of gap, body and wicks: in each a price at most doubles or halves. Two moves of 109 NSE symbols since 2015, and
-none of the Dow's since 2008, are larger."""
+"""Bound of return, gap and wicks: in each a price at most doubles or halves. Two moves of 109 NSE symbols since 2015,
+and none of the Dow's since 2008, are larger."""
 
 LOG_CLOSE_LIMITS = (math.log(1e-2), math.log(1e6))
 """A generated close stays between these bounds whatever the path, so that it never reaches zero or infinity."""
@@ -135,14 +135,18 @@ def next_state(state: MoveState, move: Tensor) -> MoveState:
 
 
 def bounded_moves(state: MoveState, move: Tensor) -> Tensor:
-    """Return moves within their limits that keep close and volume within theirs. Shapes: (..., K), (..., K, 5)."""
+    """Return moves within their limits that keep close and volume within theirs. Shapes: (..., K), (..., K, 5).
+
+    The return is bounded before the gap, and the body is what the gap leaves of it: a wild gap does not change the
+    return.
+    """
     gap, body, upper, lower, volume = move.unbind(-1)
-    gap, body = gap.clamp(-MOVE_LIMIT, MOVE_LIMIT), body.clamp(-MOVE_LIMIT, MOVE_LIMIT)
-    lowest, highest = LOG_CLOSE_LIMITS
-    gap = (state.log_close + gap).clamp(lowest, highest) - state.log_close
-    body = (state.log_close + gap + body).clamp(lowest, highest) - state.log_close - gap
+    daily_return = (gap + body).clamp(-MOVE_LIMIT, MOVE_LIMIT)
+    daily_return = (state.log_close + daily_return).clamp(*LOG_CLOSE_LIMITS) - state.log_close
+    gap = gap.clamp(-MOVE_LIMIT, MOVE_LIMIT)
     volume = (state.volume_level + volume).clamp(*LOG_VOLUME_LIMITS) - state.volume_level
-    return torch.stack([gap, body, upper.clamp(0.0, MOVE_LIMIT), lower.clamp(0.0, MOVE_LIMIT), volume], dim=-1)
+    wicks = (wick.clamp(0.0, MOVE_LIMIT) for wick in (upper, lower))
+    return torch.stack([gap, daily_return - gap, *wicks, volume], dim=-1)
 
 
 def decode_bar(state: MoveState, move: Tensor) -> Tensor:

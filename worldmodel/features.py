@@ -129,8 +129,10 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
 
     log_volatility = after.volatility.log()
     market_scaled = mean(scaled_return)
+    # On a day without any move, as the first one, all symbols count.
+    counted = torch.where(some, weight, 1.0)
+    mean_log_volatility = (log_volatility * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True)
     everyone = torch.ones_like(weight)
-    mean_log_volatility = log_volatility.mean(-1, keepdim=True)
     features = torch.stack(
         [
             scaled_return.asinh(),
@@ -147,7 +149,7 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
             mean(volume),
             (0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility) * everyone,
             (mean_log_volatility - _log(INITIAL_VOLATILITY)) * everyone,
-            (scaled_return - market_scaled).asinh(),
+            (scaled_return - market_scaled).asinh() * weight,
             weight,
         ],
         dim=-1,
@@ -160,7 +162,7 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
     state = initial_state(MoveState(*(part[:, 0] for part in encoded.before)))
     features, scaled, volatilities = [], [], []
     for day in range(encoded.moves.shape[1]):
-        # A symbol's listing sets its close and volume level; its volatility is the state's own.
+        # A symbol's listing sets its close and volume level.
         before = MoveState(*(part[:, day] for part in encoded.before))
         state = state._replace(moves=before)
         volatilities.append(state.volatility)

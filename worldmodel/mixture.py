@@ -111,18 +111,23 @@ class WickMixture(NamedTuple):
         )
 
     def log_prob(self, value: Tensor, smallest: float = 1e-4) -> Tensor:
-        """Return the log-probability of zero, or the log-density of a positive number. Shape: (...).
+        """Return the log-probability of a wick of about zero, or the log-density of a longer one. Shape: (...).
 
         Args:
             value: Shape: (...).
             smallest: numbers below count as zero, which rounding of prices makes them.
         """
-        is_zero = value < smallest
+        scale = (-self.log_scale).exp()
+        least = torch.special.ndtr((math.log(smallest) - self.location) * scale).clamp(min=1e-30).log()
+        log_positive = functional.logsigmoid(-self.zero)
+        zero = torch.logaddexp(
+            functional.logsigmoid(self.zero), log_positive + torch.logsumexp(self.log_weight + least, dim=-1)
+        )
         log_value = value.clamp(min=smallest).log()
-        standard = (log_value.unsqueeze(-1) - self.location) * (-self.log_scale).exp()
+        standard = (log_value.unsqueeze(-1) - self.location) * scale
         density = -0.5 * standard.square() - self.log_scale - 0.5 * math.log(2.0 * math.pi)
-        positive = torch.logsumexp(self.log_weight + density, dim=-1) - log_value + functional.logsigmoid(-self.zero)
-        return torch.where(is_zero, functional.logsigmoid(self.zero), positive)
+        positive = torch.logsumexp(self.log_weight + density, dim=-1) - log_value + log_positive
+        return torch.where(value < smallest, zero, positive)
 
     def draw(self, choice: Tensor, normal: Tensor, atom: Tensor) -> Tensor:
         """Draw from a uniform number, a standard normal one, and another uniform one. Shape: (...)."""

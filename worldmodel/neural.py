@@ -57,8 +57,9 @@ class NeuralMarket(MarketModel):
         """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
         observed = observe_history(encode_bars(bars.ohlcv))
         matrices = correlations(observed)
-        parts = []
         days = observed.valid.shape[1]
+        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64)
+        parts = [DayLogProb(nothing, nothing, nothing)]
         for first in range(1, days, DAYS_PER_READ):
             last = min(first + DAYS_PER_READ, days)
             begin = max(0, first - self.reach)
@@ -70,8 +71,7 @@ class NeuralMarket(MarketModel):
             log_scale = observed.volatility[0, first:last].log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
-        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64)
-        return DayLogProb(*(torch.cat([nothing, *pieces]) for pieces in zip(*parts, strict=True)))
+        return DayLogProb(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64."""
@@ -83,8 +83,10 @@ class NeuralMarket(MarketModel):
         """Read a history; the days that the trunk's layers reach are read once for all paths.
 
         Raises:
-            ValueError: a symbol has no bar on the last day, or there are too many symbols.
+            ValueError: a symbol has no bar on the last day, or there are several paths or too many symbols.
         """
+        if len(history.ohlcv) != 1:
+            raise ValueError(f"{history.source}: a history is one path, not {len(history.ohlcv)}")
         missing = [name for name, bar in zip(history.symbols, history.listed[0, -1], strict=True) if not bar]
         if missing:
             raise ValueError(f"{history.source}: no bar on {history.dates[-1]} for {', '.join(missing)}")

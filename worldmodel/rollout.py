@@ -65,12 +65,18 @@ def roll_out(
         num_paths: P.
         num_days: H.
         seed: integer in [0, 2^64).
-        temperature: factor on the scale of every signed draw; 1 draws from the model.
+        temperature: factor on returns, about their mean, and with them on gaps and wicks; 1 draws from the model.
         first_path: number of the first path.
 
     Returns:
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
+
+    Raises:
+        ValueError: a number of paths or days is below one.
     """
+    for name, count in (("num_paths", num_paths), ("num_days", num_days)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
     symbols = start.known.shape[0]
     device = start.known.device
     block = max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols)
@@ -181,7 +187,10 @@ def _draw_shapes(
         numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
     heads = network.shapes
     joined = heads.begin(known, returns, summary, torch.stack(numbers, dim=-1))
-    gap = heads.gap(joined, returns).draw(*gap_noise[:3])
+    gap_law = heads.gap(joined, returns)
+    gap = gap_law.draw(*gap_noise[:3])
+    if temperature != 1.0:
+        gap = gap_law.mean() + temperature * (gap - gap_law.mean())
     body = returns - gap
     upper = temperature * heads.upper(joined, gap, body).draw(*_wick_noise(upper_noise))
     lower = temperature * heads.lower(joined, gap, body, upper).draw(*_wick_noise(lower_noise))

@@ -22,8 +22,11 @@ from worldmodel.training_market import TrainingMarket
 SUBSET_STEPS = 12
 """Steps that train on the same symbols: their market features are computed anew for each choice."""
 
-SUBSET_SIZES = (3, 10, 25, 50)
-"""Numbers of symbols that are trained together, beside all."""
+SUBSET_SIZES = {3: 0.1, 10: 0.2, 25: 0.3, 50: 0.25}
+"""How often so many symbols are trained together; else all are, as also where there are not so many."""
+
+READ_BEFORE = 20
+"""Days that a chunk reads before the first that it is scored on."""
 
 VALIDATION_DAYS = 128
 """Days whose densities are computed together."""
@@ -172,8 +175,8 @@ def validate_network(network: MarketNetwork, market: TrainingMarket, first: int,
 def _subset(market: TrainingMarket, generator: np.random.Generator) -> TrainingMarket:
     """Choose some symbols, or all."""
     total = market.observed.valid.shape[2]
-    sizes = [size for size in SUBSET_SIZES if size < total]
-    size = int(generator.choice([*sizes, total]))
+    rest = 1.0 - sum(SUBSET_SIZES.values())
+    size = int(generator.choice([*SUBSET_SIZES, total], p=[*SUBSET_SIZES.values(), rest]))
     return market.only(torch.from_numpy(generator.permutation(total)[:size])) if size < total else market
 
 
@@ -182,13 +185,12 @@ def _update(
 ) -> float:
     """Make one step of AdamW and return the loss."""
     network = state.network.train()
-    window = network.settings.trunk.window
     torch.manual_seed(int(generator.integers(2**62)))
     days = min(settings.days, market.split.train - 1)
     first = int(generator.integers(1, market.split.train - days + 1))
     order = torch.from_numpy(generator.permutation(market.observed.valid.shape[2]))
     noise = torch.randn(days, TOKEN_SIZE)
-    scores, valid, _ = market.log_prob(network, first, first + days, window, order, noise)
+    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, noise)
     total = (
         scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
     )

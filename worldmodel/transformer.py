@@ -27,7 +27,7 @@ class TransformerSettings:
         heads: attention heads; their width must be even.
         hidden: width of the feed-forward layer.
         window: days that one layer sees, the present one included.
-        dropout: share of a layer's output dropped in training.
+        dropout: share of a layer's output dropped in training, the same numbers on all days of a symbol.
     """
 
     layers: int = 4
@@ -119,7 +119,7 @@ class _Layer(nn.Module):
         self.output = nn.Linear(settings.width, settings.width, bias=False)
         self.expand = nn.Linear(settings.width, settings.hidden)
         self.contract = nn.Linear(settings.hidden, settings.width)
-        self.dropout = nn.Dropout(settings.dropout)
+        self.dropout = settings.dropout
 
     def forward(self, hidden: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return output, rotated keys and values. Shapes: (B, T, width), 2 x (B, T, width of head)."""
@@ -127,8 +127,8 @@ class _Layer(nn.Module):
         query, key = _rotated(query.transpose(1, 2), position), _rotated(key, position)
         shared_key, shared_value = (part.unsqueeze(1).expand(-1, self.heads, -1, -1) for part in (key, value))
         mixed = functional.scaled_dot_product_attention(query, shared_key, shared_value, attn_mask=mask)
-        hidden = hidden + self.dropout(self.output(mixed.transpose(1, 2).flatten(2)))
-        return hidden + self.dropout(self._feed(hidden)), key, value
+        hidden = hidden + self._dropped(self.output(mixed.transpose(1, 2).flatten(2)))
+        return hidden + self._dropped(self._feed(hidden)), key, value
 
     def step(
         self, hidden: Tensor, keys: Tensor, values: Tensor, position: Tensor, place: Tensor, visible: Tensor
@@ -151,6 +151,11 @@ class _Layer(nn.Module):
             (width, self.head_width, self.head_width), dim=-1
         )
         return query.unflatten(-1, (self.heads, -1)), key, value
+
+    def _dropped(self, output: Tensor) -> Tensor:
+        """Drop numbers in training, the same on all days: fewer draws, and no noise between days (Gal 2016)."""
+        kept = torch.ones_like(output[:, :1])
+        return output * functional.dropout(kept, self.dropout, self.training)
 
     def _feed(self, hidden: Tensor) -> Tensor:
         return self.contract(functional.silu(self.expand(self.feed_norm(hidden))))

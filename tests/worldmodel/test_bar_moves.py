@@ -11,6 +11,7 @@ from vecenv.market.synthetic import synthetic_bars
 from worldmodel.bar_moves import (
     INITIAL_VOLATILITY,
     MoveState,
+    bounded_moves,
     decode_bars,
     encode_bars,
 )
@@ -76,5 +77,12 @@ def test_wild_moves_still_make_valid_bars():
     assert bool((bars[..., HIGH] >= bars[..., OPEN].maximum(bars[..., CLOSE])).all())
     assert bool((bars[..., LOW] <= bars[..., OPEN].minimum(bars[..., CLOSE])).all())
     falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
-    falling[..., 0] = -100.0
+    falling[..., 1] = -100.0
     assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) >= 0.01 * math.exp(-0.7)
+
+
+def test_a_wild_gap_does_not_change_the_return():
+    state = state_of(1, 1)
+    move = torch.tensor([[[5.0, -4.98, 0.0, 0.0, 0.0]]], dtype=torch.float64)
+    bounded = bounded_moves(state, move)[0, 0].tolist()
+    assert math.isclose(bounded[0], 0.7) and math.isclose(bounded[0] + bounded[1], 0.02)
