@@ -1,0 +1,216 @@
+"""A model of a market put to the test: its densities, forecasts and paths on real days that it has never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, Bars
+from worldmodel.market_model import MarketModel
+from worldmodel.metrics.forecast import ForecastScores, forecast_scores
+from worldmodel.metrics.windows import Windows, align_windows, return_scale
+from worldmodel.training_days import MINIMUM_RETURNS, encode_history
+from worldmodel.training_market import split_by_date
+
+HORIZON = 40
+"""Days of a path, which drawdowns and the figures by rollout day need."""
+
+CONTEXT = 60
+"""Real days before an origin that are kept with its windows."""
+
+SEED_STRIDE = 1 << 32
+"""Between the seeds of two runs: every origin of a run has a seed of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The real days on which models are judged.
+
+    Attributes:
+        bars: one path of history up to the last test day.
+        train_stop: number of training days, which come first.
+        first: position of the first test day.
+        every: test days from one origin of paths to the next.
+        forecast_every: test days from one origin of one-day forecasts to the next.
+        memory: last days of history that a model sees at an origin.
+
+    Raises:
+        ValueError: a number is out of its range, the test days are fewer than a path's, or a symbol has no bar on a
+            day that paths or forecasts start from.
+    """
+
+    bars: Bars
+    train_stop: int
+    first: int
+    every: int = 20
+    forecast_every: int = 10
+    memory: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("forecast_every", 1), ("memory", CONTEXT)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if len(self.bars.dates) - self.first < HORIZON:
+            raise ValueError(
+                f"{self.bars.source}: {len(self.bars.dates) - self.first} test days after "
+                f"{self.bars.dates[self.first - 1]}, at least {HORIZON} are needed"
+            )
+        if self.first < CONTEXT:
+            raise ValueError(f"{self.bars.source}: {self.first} days before the test, at least {CONTEXT} are needed")
+        for day in sorted({*self.origins(), *self.forecast_days}):
+            absent = [name for name, here in zip(self.bars.symbols, self.bars.listed[0, day], strict=True) if not here]
+            if absent:
+                raise ValueError(f"{self.bars.source}: no bar on {self.bars.dates[day]}: {', '.join(absent)}")
+
+    @property
+    def train(self) -> Bars:
+        """Training days."""
+        return self._days(0, self.train_stop)
+
+    @property
+    def forecast_days(self) -> Sequence[int]:
+        """Positions of the days whose next day is forecast."""
+        return range(self.first - 1, len(self.bars.dates) - 1, self.forecast_every)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Standard deviation of each symbol's returns over the test days. Shape: (N,)."""
+        return return_scale(self.bars.ohlcv[0, self.first - 1 :, :, CLOSE])
+
+    @cached_property
+    def real(self) -> Windows:
+        """The real days after each origin, with M = 1."""
+        bars = self._following(HORIZON)
+        return self.aligned(bars[:, None])[0]
+
+    def origins(self, days: int = HORIZON) -> Sequence[int]:
+        """Return the positions of the days that paths of so many test days start from, the first before the test."""
+        return range(self.first - 1, len(self.bars.dates) - days, self.every)
+
+    def history(self, day: int) -> Bars:
+        """Return what a model sees at the end of a day."""
+        return self._days(max(0, day + 1 - self.memory), day + 1)
+
+    def aligned(self, synthetic_bars: Tensor) -> tuple[Windows, Windows]:
+        """Return real and generated windows. Shape: (O, M, H, N, 5), of all origins of as many days."""
+        days = synthetic_bars.shape[2]
+        context = torch.stack([self.bars.ohlcv[0, day + 1 - CONTEXT : day + 1] for day in self.origins(days)])
+        return align_windows(context, self._following(days), synthetic_bars, self.scale)
+
+    def test_days(self) -> Bars:
+        """Return the test days and the history before them."""
+        return self._days(max(0, self.first - self.memory), len(self.bars.dates))
+
+    def _following(self, days: int) -> Tensor:
+        """Return the real days after each origin. Shape: (O, H, N, 5)."""
+        return torch.stack([self.bars.ohlcv[0, day + 1 : day + 1 + days] for day in self.origins(days)])
+
+    def _days(self, start: int, stop: int) -> Bars:
+        return Bars(
+            self.bars.symbols,
+            self.bars.dates[start:stop],
+            self.bars.ohlcv[:, start:stop],
+            source=f"{self.bars.source} to {self.bars.dates[stop - 1]}",
+        )
+
+
+def choose_trial(
+    bars: Bars,
+    train_end: str,
+    validation_end: str,
+    every: int = 20,
+    forecast_every: int = 10,
+    memory: int = 1000,
+    keep_gaps: bool = False,
+    max_symbols: int | None = None,
+) -> tuple[Trial, tuple[str, ...]]:
+    """Split a history by date, and leave out symbols that cannot be judged.
+
+    Args:
+        bars: one path, to the last test day.
+        train_end: last date of training.
+        validation_end: last date before the test.
+        every: see `Trial`.
+        forecast_every: see `Trial`.
+        memory: see `Trial`.
+        keep_gaps: keep symbols without a bar on some test day.
+        max_symbols: keep the first ones only.
+
+    Returns:
+        The trial, and the symbols left out because they have too few training days or a gap.
+
+    Raises:
+        ValueError: there are no training or no test days, fewer than two symbols are left, or as `Trial`.
+    """
+    split = split_by_date(bars.dates, train_end, validation_end, 0, bars.source)
+    if split.stop >= len(bars.dates):
+        raise ValueError(f"{bars.source}: no test day after {validation_end}; its days run to {bars.dates[-1]}")
+    history = Bars(bars.symbols, bars.dates[: split.train], bars.ohlcv[:, : split.train], source=bars.source)
+    fit = encode_history(history).valid[0].sum(0) >= MINIMUM_RETURNS
+    if not keep_gaps:
+        fit &= bars.listed[0, split.stop - 1 :].all(0)
+    chosen = fit.nonzero().squeeze(-1)[:max_symbols]
+    if len(chosen) < 2:
+        raise ValueError(
+            f"{bars.source}: {len(chosen)} symbols with {MINIMUM_RETURNS} training returns and bars on all test days "
+            f"after {validation_end}, at least 2 are needed"
+        )
+    symbols = tuple(bars.symbols[index] for index in chosen.tolist())
+    left_out = tuple(name for name, kept in zip(bars.symbols, fit.tolist(), strict=True) if not kept)
+    judged = Bars(symbols, bars.dates, bars.ohlcv[:, :, chosen], source=bars.source)
+    return Trial(judged, split.train, split.stop, every, forecast_every, memory), left_out
+
+
+def sample_paths(
+    trial: Trial,
+    model: MarketModel,
+    num_paths: int,
+    seed: int,
+    days: int = HORIZON,
+    advance: Callable[[], object] = lambda: None,
+) -> Tensor:
+    """Draw paths after every origin.
+
+    Args:
+        trial: with O origins of paths of as many days.
+        model: knows the trial's symbols.
+        num_paths: M.
+        seed: of the run.
+        days: H.
+        advance: called after each origin.
+
+    Returns:
+        Shape: (O, M, H, N, 5), float32.
+    """
+    origins = trial.origins(days)
+    bars = torch.empty(len(origins), num_paths, days, len(trial.bars.symbols), 5)
+    for row, day in zip(bars, origins, strict=True):
+        row.copy_(model.generate(trial.history(day), num_paths, days, seed * SEED_STRIDE + day))
+        advance()
+    return bars
+
+
+def sample_forecasts(
+    trial: Trial, model: MarketModel, draws: int, seed: int, advance: Callable[[], object] = lambda: None
+) -> ForecastScores:
+    """Draw the next day of every forecast day, and score it against what happened.
+
+    Args:
+        trial: with D forecast days.
+        model: knows the trial's symbols.
+        draws: of each day.
+        seed: of the run.
+        advance: called after each day.
+    """
+    close = trial.bars.ohlcv[0, :, :, CLOSE]
+    samples = torch.empty(len(trial.forecast_days), draws, close.shape[1], dtype=torch.float64)
+    for row, day in zip(samples, trial.forecast_days, strict=True):
+        drawn = model.generate(trial.history(day), draws, 1, seed * SEED_STRIDE + day)
+        row.copy_((drawn[:, 0, :, CLOSE] / close[day]).log())
+        advance()
+    days = torch.tensor(trial.forecast_days)
+    return forecast_scores(samples, (close[days + 1] / close[days]).log())
