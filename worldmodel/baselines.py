@@ -186,7 +186,7 @@ class StationaryBootstrap(Baseline):
         last_days: how many days of the history, where `days` is None.
     """
 
-    has_density = False
+    has_density = has_joint_density = False
 
     def __init__(
         self, days: TrainingDays | None, symbols: tuple[str, ...], mean_block: float, last_days: int | None

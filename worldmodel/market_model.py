@@ -35,6 +35,7 @@ class MarketModel(ABC):
 
         Raises:
             ValueError: the model does not know a symbol.
+            NotImplementedError: it has no density.
         """
 
     def joint_log_density(self, bars: Bars) -> Tensor:
@@ -42,6 +43,10 @@ class MarketModel(ABC):
 
         Returns:
             NaN on days without any return. Shape: (T,), float64.
+
+        Raises:
+            ValueError: the model does not know a symbol.
+            NotImplementedError: it has no joint density.
         """
         density = self.log_density(bars)
         some = density.isfinite().any(-1)

@@ -87,18 +87,20 @@ def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
 def density_figures(trial: Trial, model: MarketModel) -> Figures:
     """Return the negative log-densities of the test days' returns, alone and joint, in nats per stock-day.
 
-    A density that the model does not have, which it says by `NotImplementedError`, is left out.
+    A density that the model does not have is left out.
     """
     bars = trial.test_days()
     returns = encode_history(bars).valid[0].sum(-1)
     test = slice(trial.first - len(trial.bars.dates), None)
     figures: Figures = {}
-    for name, density in (("nll", model.log_density), ("joint_nll", model.joint_log_density)):
-        try:
-            by_day = density(bars)
-        except NotImplementedError:
+    densities = (
+        ("nll", model.has_density, model.log_density),
+        ("joint_nll", model.has_joint_density, model.joint_log_density),
+    )
+    for name, defined, density in densities:
+        if not defined:
             continue
-        total = -by_day.reshape(len(returns), -1).nansum(-1)
+        total = -density(bars).reshape(len(returns), -1).nansum(-1)
         figures[name] = _ratio(total[test], returns[test], NLL_BLOCK)
     return figures
 

@@ -158,9 +158,14 @@ def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_pa
         os.kill(os.getpid(), signal.SIGINT)
 
     folder = tmp_path / "a run"
-    with monkeypatch.context() as patch:
-        patch.setattr(train_command.TrainingBar, "show", interrupted)
-        assert cli.main(train_args(place, "--folder", str(folder))) == 130
+    # A shell that starts the tests in the background makes them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(train_command.TrainingBar, "show", interrupted)
+            assert cli.main(train_args(place, "--folder", str(folder))) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out
     assert read_checkpoint(folder)["update"] == 1
     assert cli.main(["train", "--resume", str(folder)]) == 0
