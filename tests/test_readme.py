@@ -13,6 +13,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_python_block(number, tmp_path):
     # Fewer rows compute the same things sooner.

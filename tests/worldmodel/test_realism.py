@@ -168,6 +168,7 @@ def test_densities_are_of_the_test_days_alone_per_stock_and_day(trial):
     assert figures["joint_nll"].mean == pytest.approx(-mean)
 
 
+@pytest.mark.slow
 def test_a_density_that_is_missing_is_left_out_and_shown_as_a_dash(run):
     _, result = run
     models = result["models"]
@@ -178,6 +179,7 @@ def test_a_density_that_is_missing_is_left_out_and_shown_as_a_dash(run):
     assert headings[-1] == "bootstrap" and [line[-1] for line in lines] == ["–", "–"]
 
 
+@pytest.mark.slow
 def test_a_run_has_every_figure_of_every_model(run):
     out, result = run
     assert sorted(file.name for file in out.iterdir()) == ["validation.json", "validation.md", "validation.png"]
@@ -196,6 +198,7 @@ def test_a_run_has_every_figure_of_every_model(run):
     assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_rivals_of_the_bars_are_in_the_run(run):
     """Only the running-mean chain is not; and three origins give the real figures no intervals."""
     _, result = run
@@ -207,6 +210,7 @@ def test_rivals_of_the_bars_are_in_the_run(run):
     assert RUNNING_MEAN_CHAIN in result["bars"]["joint_nll"]["bar"]
 
 
+@pytest.mark.slow
 def test_real_days_drawn_again_are_nearer_to_the_real_ones_than_a_normal_law(run):
     _, result = run
     models = result["models"]
@@ -214,6 +218,7 @@ def test_real_days_drawn_again_are_nearer_to_the_real_ones_than_a_normal_law(run
     assert models["bootstrap, last 250 days"]["ks_1"]["mean"] < models["GBM"]["ks_1"]["mean"]
 
 
+@pytest.mark.slow
 def test_the_real_column_does_not_depend_on_the_models(run, market, ends, tmp_path, monkeypatch):
     _, result = run
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
