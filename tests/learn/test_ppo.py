@@ -117,6 +117,7 @@ class Guess(Scenario[GuessState]):
         return torch.ones(())
 
 
+@pytest.mark.slow
 def test_reaches_the_optimum_of_the_planted_signal() -> None:
     config = PPOConfig(
         num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3
