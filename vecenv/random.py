@@ -188,3 +188,21 @@ def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
     radius = torch.sqrt(-2.0 * torch.log(radial))
     angle = (2.0 * math.pi) * angular
     return radius * torch.cos(angle), radius * torch.sin(angle)
+
+
+def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tensor:
+    """Turn two uniform numbers into a Student-t one of unit variance.
+
+    The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
+    Computation 62 (1994): two numbers whatever the degrees of freedom, and no rejection.
+
+    Args:
+        radial: uniform in (0, 1]. Shape: (...).
+        angular: uniform in [0, 1]. Shape: (...).
+        freedom: degrees of freedom, above 2; a tensor broadcasts.
+
+    Returns:
+        Shape: (...).
+    """
+    radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * torch.log(radial)))
+    return radius * torch.cos((2.0 * math.pi) * angular)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 
 VARIANCE_DECAY = 0.94
 """Of the exponential mean of squared daily returns (RiskMetrics 1996)."""
@@ -124,9 +124,30 @@ def encode_bars(ohlcv: Tensor) -> EncodedBars:
     return EncodedBars(moves, valid, stacked, state)
 
 
+def encode_history(bars: Bars) -> EncodedBars:
+    """Encode the bars of one path.
+
+    Raises:
+        ValueError: there are several paths.
+    """
+    if len(bars.ohlcv) != 1:
+        raise ValueError(f"{bars.source}: a history is one path, got {len(bars.ohlcv)}")
+    return encode_bars(bars.ohlcv)
+
+
+def daily_returns(encoded: EncodedBars) -> tuple[Tensor, Tensor]:
+    """Return log-returns from close to close, 0 where there is none, and whether there is. Shape of each: (T, K)."""
+    return log_return(encoded.moves[0]), encoded.valid[0]
+
+
+def log_return(moves: Tensor) -> Tensor:
+    """Return the return from close to close that moves make, in their own units. Shape: (..., 5) -> (...)."""
+    return moves[..., Move.GAP] + moves[..., Move.BODY]
+
+
 def next_state(state: MoveState, move: Tensor) -> MoveState:
     """Return the state after a day's moves. Shapes: (..., K), (..., K, 5)."""
-    daily_return = move[..., Move.GAP] + move[..., Move.BODY]
+    daily_return = log_return(move)
     return MoveState(
         state.log_close + daily_return,
         state.volume_level + (1.0 - VOLUME_DECAY) * move[..., Move.VOLUME],

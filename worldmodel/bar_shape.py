@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from worldmodel.bar_moves import Move
+from worldmodel.bar_moves import log_return
 from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.features import VOLUME_LIMIT
 from worldmodel.mixture import StudentTMixture, WickMixture
@@ -152,7 +152,7 @@ class ShapeHead(nn.Module):
         """Return log p of gap, wicks and volume given the return. Shapes: (..., hidden), (..., 5) -> (...)."""
         gap, body, upper, lower, volume = scaled.unbind(-1)
         return (
-            self.gap(joined, scaled[..., Move.GAP] + scaled[..., Move.BODY]).log_prob(gap)
+            self.gap(joined, log_return(scaled)).log_prob(gap)
             + self.upper(joined, gap, body).log_prob(upper)
             + self.lower(joined, gap, body, upper).log_prob(lower)
             + self.volume(joined, gap, body, upper, lower).log_prob(volume)

@@ -20,13 +20,21 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
-from worldmodel.bar_moves import EncodedBars, Move, MoveState, bounded_moves, decode_bar, next_state
+from worldmodel.bar_moves import (
+    EncodedBars,
+    Move,
+    MoveState,
+    bounded_moves,
+    daily_returns,
+    decode_bar,
+    encode_history,
+    next_state,
+)
+from worldmodel.correlation import positive_definite
 from worldmodel.market_model import MarketModel
 from worldmodel.training_days import (
     DayShapes,
     TrainingDays,
-    daily_returns,
-    encode_history,
     symbol_positions,
 )
 
@@ -84,7 +92,7 @@ class Baseline(MarketModel):
             raise ValueError(f"num_paths and num_days must be at least 1, got {num_paths} and {num_days}")
         num_symbols = len(self.columns(history))
         encoded = encode_history(history)
-        absent = [name for name, here in zip(history.symbols, history.listed[0, -1].tolist(), strict=True) if not here]
+        absent = history.absent(-1)
         if absent:
             raise ValueError(f"{history.source}: no bar on the last day, {history.dates[-1]}: {', '.join(absent)}")
         state = MoveState(*(part.expand(num_paths, -1) for part in encoded.last))
@@ -235,9 +243,6 @@ class StationaryBootstrap(Baseline):
 def pairwise_correlation(standard: Tensor, valid: Tensor) -> Tensor:
     """Return the correlation of each pair of symbols over the days that both have, made positive definite.
 
-    Eigenvalues below `EIGENVALUE_FLOOR` are raised to it, then the diagonal is scaled back to one (Rebonato and
-    Jäckel 2000).
-
     Args:
         standard: centred returns, 0 where there is none. Shape: (T, K).
         valid: whether there is a return. Shape: (T, K), bool.
@@ -247,10 +252,7 @@ def pairwise_correlation(standard: Tensor, valid: Tensor) -> Tensor:
     """
     common = standard.square().T @ valid.to(standard.dtype)
     correlation = (standard.T @ standard / (common * common.T).sqrt()).nan_to_num(0.0)
-    values, vectors = torch.linalg.eigh(correlation)
-    raised = vectors * values.clamp(min=EIGENVALUE_FLOOR) @ vectors.T
-    scale = raised.diagonal().rsqrt()
-    return raised * scale * scale.unsqueeze(-1)
+    return positive_definite(correlation, EIGENVALUE_FLOOR)
 
 
 def symbol_draws(key: EpisodeKey, day: int, num_symbols: int, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -65,12 +65,20 @@ class CorrelationState(NamedTuple):
         constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
         trust = (1.0 - SHRINKAGE) * evidence
         mixed = trust * raw + (1.0 - trust) * constant
-        return _positive(torch.where(off, mixed, 1.0))
+        return positive_definite(torch.where(off, mixed, 1.0), LOWEST_EIGENVALUE)
 
 
-def _positive(matrix: Tensor) -> Tensor:
-    """Return the correlation matrix with no eigenvalue below `LOWEST_EIGENVALUE` before it is scaled to ones."""
+def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
+    """Raise the eigenvalues of a correlation matrix to a lowest one and scale its diagonal back to ones.
+
+    The spectral decomposition of Rebonato and Jäckel, "The most general methodology to create a valid correlation
+    matrix", 2000.
+
+    Args:
+        matrix: symmetric, with ones on its diagonal. Shape: (K, K).
+        lowest: positive.
+    """
     values, vectors = torch.linalg.eigh(matrix)
-    lifted = (vectors * values.clamp(min=LOWEST_EIGENVALUE)) @ vectors.T
-    scale = lifted.diagonal().rsqrt()
-    return lifted * scale[:, None] * scale
+    raised = (vectors * values.clamp(min=lowest)) @ vectors.T
+    scale = raised.diagonal().rsqrt()
+    return raised * scale * scale.unsqueeze(-1)

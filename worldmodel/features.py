@@ -6,12 +6,13 @@ nothing is normalised over a window. The same `observe_day` serves history and g
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from worldmodel.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, next_state
+from worldmodel.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, log_return, next_state
 
 SLOW_DECAY = 0.99
 """Of the slow exponential mean of squared returns, about a hundred days."""
@@ -108,8 +109,8 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
     weight = valid.to(move.dtype)
     count = weight.sum(-1, keepdim=True).clamp(min=1.0)
     scaled = scaled_moves(move, state.volatility) * weight.unsqueeze(-1)
-    daily_return = (move[..., Move.GAP] + move[..., Move.BODY]) * weight
-    scaled_return = scaled[..., Move.GAP] + scaled[..., Move.BODY]
+    daily_return = log_return(move) * weight
+    scaled_return = log_return(scaled)
     volume = scaled[..., Move.VOLUME].clamp(-VOLUME_LIMIT, VOLUME_LIMIT)
 
     def mean(values: Tensor) -> Tensor:
@@ -132,7 +133,6 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
     # On a day without any move, as the first one, all symbols count.
     counted = torch.where(some, weight, 1.0)
     mean_log_volatility = (log_volatility * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True)
-    everyone = torch.ones_like(weight)
     features = torch.stack(
         [
             scaled_return.asinh(),
@@ -141,14 +141,14 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
             scaled[..., Move.UPPER].asinh(),
             scaled[..., Move.LOWER].asinh(),
             volume,
-            log_volatility - _log(INITIAL_VOLATILITY),
+            log_volatility - math.log(INITIAL_VOLATILITY),
             0.5 * after.slow_variance.clamp(min=LOWEST_VOLATILITY**2).log() - log_volatility,
             market_scaled.asinh(),
             mean(scaled_return.abs()) - 0.75,
             mean((scaled_return - market_scaled).square()).sqrt() - 0.9,
             mean(volume),
-            (0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility) * everyone,
-            (mean_log_volatility - _log(INITIAL_VOLATILITY)) * everyone,
+            (0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility).expand_as(weight),
+            (mean_log_volatility - math.log(INITIAL_VOLATILITY)).expand_as(weight),
             (scaled_return - market_scaled).asinh() * weight,
             weight,
         ],
@@ -176,7 +176,3 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
         valid=encoded.valid,
         last=state,
     )
-
-
-def _log(value: float) -> float:
-    return float(torch.tensor(value, dtype=torch.float64).log())

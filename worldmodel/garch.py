@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from vecenv.market.bars import Bars
-from vecenv.random import EpisodeKey, random_bits
-from worldmodel.bar_moves import MOVE_LIMIT, EncodedBars
+from vecenv.random import EpisodeKey, random_bits, student_t
+from worldmodel.bar_moves import MOVE_LIMIT, EncodedBars, daily_returns, encode_history
 from worldmodel.baselines import Baseline, Stream, row_draw, symbol_draws
-from worldmodel.training_days import DayShapes, TrainingDays, daily_returns, encode_history
+from worldmodel.training_days import DayShapes, TrainingDays
 
 FREEDOM_LIMITS = (2.05, 200.0)
 """Degrees of freedom that a fit may reach: the variance is finite, and the normal law is all but reached."""
@@ -158,24 +158,6 @@ def fit_garch(returns: Tensor, valid: Tensor) -> GarchParameters:
         damping = torch.where(better, damping * 0.3, damping * 10.0)
     fitted = _bounded(free)
     return fitted._replace(mean=centre + scale * fitted.mean, omega=scale.square() * fitted.omega)
-
-
-def student_t(radial: Tensor, angular: Tensor, freedom: Tensor) -> Tensor:
-    """Turn two uniform numbers into a Student-t one of unit variance.
-
-    The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
-    Computation 62 (1994): two numbers whatever the degrees of freedom, and no rejection.
-
-    Args:
-        radial: uniform in (0, 1). Shape: (..., K).
-        angular: uniform in (0, 1). Shape: (..., K).
-        freedom: above 2. Shape: (K,).
-
-    Returns:
-        Shape: (..., K).
-    """
-    radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * radial.log()))
-    return radius * torch.cos(2 * math.pi * angular)
 
 
 class GarchT(Baseline):

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from rich.console import Console
 
 from vecenv.market.bars import Bars
+from vecenv.market.sources import read_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.neural import NeuralMarket
 
@@ -50,8 +52,6 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
         ValueError: the settings do not fit the model or the history.
         FileNotFoundError: there is no such checkpoint.
     """
-    from vecenv.market.sources import read_bars
-
     for name in ("paths", "days"):
         if getattr(settings, name) < 1:
             raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
@@ -60,10 +60,7 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
     if settings.out.exists() and any(settings.out.iterdir()):
         raise ValueError(f"{settings.out}: the folder is not empty")
     network = load_network(settings.model).network
-    known = network.settings.markets
-    if settings.market is None and len(known) > 1:
-        raise ValueError(f"{settings.model} knows the markets {', '.join(known)}; choose one with --market")
-    model = NeuralMarket(network, settings.market or known[0], temperature=settings.temperature)
+    model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
     history = read_bars(settings.history, settings.symbols or None, end=settings.start)
     drawn = model.generate(history, settings.paths, settings.days, settings.seed)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -82,10 +79,8 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
     }
 
 
-def _long_table(history: Bars, drawn: torch.Tensor, keep: int) -> Any:  # noqa: ANN401
+def _long_table(history: Bars, drawn: torch.Tensor, keep: int) -> pd.DataFrame:
     """Return a path as a long table; drawn days are the business days after the history. Shape: (H, K, 5)."""
-    import pandas as pd
-
     kept = history.ohlcv[0, max(0, len(history.dates) - keep) :]
     later = np.busday_offset(history.dates[-1] + 1, np.arange(len(drawn)), roll="forward")
     dates = np.concatenate([history.dates[len(history.dates) - len(kept) :], later])

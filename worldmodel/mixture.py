@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vecenv.random import student_t
+
 LOWEST_FREEDOM = 2.1
 """Degrees of freedom of a Student-t component stay above two, so that its variance is finite."""
 
@@ -70,13 +72,13 @@ class StudentTMixture(NamedTuple):
         return torch.logsumexp(self.log_weight + density, dim=-1)
 
     def draw(self, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
-        """Draw by Bailey's polar method (Math. Comp. 62, 1994) from three uniform numbers in (0, 1). Shape: (...)."""
+        """Draw from three uniform numbers in (0, 1). Shape: (...)."""
         component = _chosen(self.log_weight, choice)
         location, log_scale, freedom = (
             part.gather(-1, component).squeeze(-1) for part in (self.location, self.log_scale, self.freedom)
         )
-        radius = torch.sqrt(freedom * torch.expm1(-2.0 / freedom * torch.log(radial)))
-        return location + log_scale.exp() * radius * torch.cos(2.0 * math.pi * angular)
+        standard = student_t(radial, angular, freedom) * torch.sqrt(freedom / (freedom - 2.0))
+        return location + log_scale.exp() * standard
 
 
 class WickMixture(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from worldmodel.bar_moves import Move
+from worldmodel.bar_moves import log_return
 from worldmodel.bar_shape import ShapeHead, TokenHead, day_summary, market_token
 from worldmodel.features import FEATURES
 from worldmodel.return_chain import ChainStatistics, ReturnHead, chain_statistics, masked_factor
@@ -82,7 +82,7 @@ class MarketNetwork(nn.Module):
             correlation: of the scaled returns. Shape: (..., K, K).
             noise: of the market's token, standard normal. Shape: (..., 3).
         """
-        daily_return = scaled[..., Move.GAP] + scaled[..., Move.BODY]
+        daily_return = log_return(scaled)
         statistics = chain_statistics(daily_return, valid, masked_factor(correlation, valid))
         for_return = self.returns.known(known)
         alone = self.returns(for_return, ChainStatistics.none(daily_return)).log_prob(daily_return)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from worldmodel.bar_moves import Move, encode_bars
+from worldmodel.bar_moves import encode_history, log_return
 from worldmodel.bar_shape import TOKEN_SIZE
 from worldmodel.correlation import CorrelationState
 from worldmodel.features import ObservedHistory, observe_history
@@ -43,6 +45,18 @@ class NeuralMarket(MarketModel):
         self.reach = trunk.layers * trunk.window
         """Days of history that reach the trunk's output."""
 
+    @classmethod
+    def of_file(cls, path: Path, network: MarketNetwork, market: str | None, temperature: float) -> NeuralMarket:
+        """Return the model of a network that was read from a file, on its only market if none is named.
+
+        Raises:
+            ValueError: the network knows several markets and none is named, or it does not know the one named.
+        """
+        known = network.settings.markets
+        if market is None and len(known) > 1:
+            raise ValueError(f"{path} knows the markets {', '.join(known)}; choose one with --market")
+        return cls(network, market or known[0], temperature=temperature)
+
     def log_density(self, bars: Bars) -> Tensor:
         """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""
         return self._densities(bars).alone
@@ -55,7 +69,7 @@ class NeuralMarket(MarketModel):
     @torch.no_grad()
     def _densities(self, bars: Bars) -> DayLogProb:
         """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
-        observed = observe_history(encode_bars(bars.ohlcv))
+        observed = observe_history(encode_history(bars))
         matrices = correlations(observed)
         days = observed.valid.shape[1]
         nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64)
@@ -85,16 +99,15 @@ class NeuralMarket(MarketModel):
         Raises:
             ValueError: a symbol has no bar on the last day, or there are several paths or too many symbols.
         """
-        if len(history.ohlcv) != 1:
-            raise ValueError(f"{history.source}: a history is one path, not {len(history.ohlcv)}")
-        missing = [name for name, bar in zip(history.symbols, history.listed[0, -1], strict=True) if not bar]
+        encoded = encode_history(history)
+        missing = history.absent(-1)
         if missing:
             raise ValueError(f"{history.source}: no bar on {history.dates[-1]} for {', '.join(missing)}")
         if len(history.symbols) > MAX_SYMBOLS:
             raise ValueError(
                 f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly"
             )
-        observed = observe_history(encode_bars(history.ohlcv))
+        observed = observe_history(encoded)
         inputs = self.network.inputs(observed.features[0, -self.reach :], self.market)
         known, cache = self.network.trunk.prefill(inputs.transpose(0, 1))
         correlation = correlations(observed)[-1].float()
@@ -104,7 +117,7 @@ class NeuralMarket(MarketModel):
 
 def correlations(observed: ObservedHistory) -> Tensor:
     """Return the matrices before each `CORRELATION_STRIDE`-th day, and after the last. Shape: (M, K, K), float64."""
-    returns = observed.scaled[0, ..., Move.GAP] + observed.scaled[0, ..., Move.BODY]
+    returns = log_return(observed.scaled[0])
     state = CorrelationState.empty(returns.shape[1], returns.device)
     matrices = []
     for day in range(len(returns)):

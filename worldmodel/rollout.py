@@ -54,7 +54,6 @@ def roll_out(
     num_days: int,
     seed: int,
     temperature: float = 1.0,
-    first_path: int = 0,
 ) -> Tensor:
     """Draw days to come.
 
@@ -66,7 +65,6 @@ def roll_out(
         num_days: H.
         seed: integer in [0, 2^64).
         temperature: factor on returns, about their mean, and with them on gaps and wicks; 1 draws from the model.
-        first_path: number of the first path.
 
     Returns:
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
@@ -81,7 +79,7 @@ def roll_out(
     device = start.known.device
     block = max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols)
     bars = []
-    for first in range(first_path, first_path + num_paths, block):
+    for first in range(0, num_paths, block):
         paths = torch.arange(first, first + block, device=device)
         bars.append(_block(network, start, market, paths, num_days, seed, temperature))
     return torch.cat(bars)[:num_paths]

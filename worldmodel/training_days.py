@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from worldmodel.bar_moves import EncodedBars, Move, encode_bars
+from worldmodel.bar_moves import Move, encode_history, log_return
 
 MINIMUM_RETURNS = 250
 """Fewest daily returns of a symbol, about a year, that a model is fitted to."""
@@ -60,7 +60,7 @@ class TrainingDays:
         short = [f"{name} has {n}" for name, n in zip(bars.symbols, count.tolist(), strict=True) if n < needed]
         if short:
             raise ValueError(f"{bars.source}: too few daily returns, {needed} are needed: {', '.join(short)}")
-        still = (moves[..., Move.GAP] + moves[..., Move.BODY] == 0).all(0).tolist()
+        still = (log_return(moves) == 0).all(0).tolist()
         if any(still):
             names = ", ".join(name for name, never in zip(bars.symbols, still, strict=True) if never)
             raise ValueError(f"{bars.source}: the close never changes: {names}")
@@ -71,7 +71,7 @@ class TrainingDays:
     @property
     def returns(self) -> Tensor:
         """Log-returns from close to close, 0 where `valid` is not set. Shape: (R, K)."""
-        return self.moves[..., Move.GAP] + self.moves[..., Move.BODY]
+        return log_return(self.moves)
 
     def filled(self, values: Tensor) -> Tensor:
         """Give each row without a bar the value of the row it takes. Shape: (R, K, ...)."""
@@ -112,22 +112,6 @@ class DayShapes(NamedTuple):
         rest, upper, lower, volume = self.table[row, columns].unbind(-1)
         gap = self.gap_share[columns] * daily_return + volatility * rest
         return torch.stack([gap, daily_return - gap, volatility * upper, volatility * lower, volume], dim=-1)
-
-
-def encode_history(bars: Bars) -> EncodedBars:
-    """Encode the bars of one path.
-
-    Raises:
-        ValueError: there are several paths.
-    """
-    if len(bars.ohlcv) != 1:
-        raise ValueError(f"{bars.source}: a history is one path, got {len(bars.ohlcv)}")
-    return encode_bars(bars.ohlcv)
-
-
-def daily_returns(encoded: EncodedBars) -> tuple[Tensor, Tensor]:
-    """Return log-returns from close to close, 0 where there is none, and whether there is. Shape of each: (T, K)."""
-    return encoded.moves[0, ..., Move.GAP] + encoded.moves[0, ..., Move.BODY], encoded.valid[0]
 
 
 def symbol_positions(known: Sequence[str], asked: Sequence[str]) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from worldmodel.bar_moves import EncodedBars, MoveState, encode_bars
+from worldmodel.bar_moves import EncodedBars, MoveState, encode_history
 from worldmodel.features import ObservedHistory, observe_history
 from worldmodel.network import DayLogProb, MarketNetwork
 from worldmodel.neural import CORRELATION_STRIDE, correlations
@@ -59,7 +59,6 @@ class TrainingMarket:
         observed: features and scaled moves of all symbols together.
         matrices: correlation before every tenth day. Shape: (M, K, K), float32.
         split: by day.
-        chosen: positions of the symbols among the market's. Shape: (K,).
     """
 
     name: str
@@ -67,14 +66,13 @@ class TrainingMarket:
     observed: ObservedHistory
     matrices: Tensor
     split: Split
-    chosen: Tensor
 
     @classmethod
     def from_bars(cls, name: str, bars: Bars, split: Split) -> TrainingMarket:
         """Compute what training needs from one path of history."""
-        encoded = encode_bars(bars.ohlcv)
+        encoded = encode_history(bars)
         observed = observe_history(encoded)
-        return cls(name, encoded, observed, correlations(observed).float(), split, torch.arange(bars.ohlcv.shape[2]))
+        return cls(name, encoded, observed, correlations(observed).float(), split)
 
     def only(self, symbols: Tensor) -> TrainingMarket:
         """Return the market of some symbols, whose market features are of these symbols alone. Shape: (k,)."""
@@ -86,7 +84,7 @@ class TrainingMarket:
             MoveState(*(part[:, symbols] for part in last)),
         )
         matrices = self.matrices[:, symbols][:, :, symbols]
-        return TrainingMarket(self.name, encoded, observe_history(encoded), matrices, self.split, self.chosen[symbols])
+        return TrainingMarket(self.name, encoded, observe_history(encoded), matrices, self.split)
 
     def log_prob(
         self, network: MarketNetwork, first: int, stop: int, context: int, order: Tensor, noise: Tensor

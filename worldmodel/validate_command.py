@@ -188,12 +188,8 @@ def _neural(settings: ValidateSettings) -> tuple[NeuralMarket | None, str, str]:
     if settings.model is None:
         return None, settings.train_end or "", settings.validation_end or ""
     saved = load_network(settings.model)
-    known = saved.network.settings.markets
-    if settings.market is None and len(known) > 1:
-        raise ValueError(f"{settings.model} knows the markets {', '.join(known)}; choose one with --market")
-    market = settings.market or known[0]
-    model = NeuralMarket(saved.network, market, temperature=settings.temperature)
-    trained = saved.record.get("sources", {}).get(market, {})
+    model = NeuralMarket.of_file(settings.model, saved.network, settings.market, settings.temperature)
+    trained = saved.record.get("sources", {}).get(model.market, {})
     if "validation_end" not in trained and not settings.train_end:
         raise ValueError(f"{settings.model} does not say when its training ended; give train_end and validation_end")
     train_end = settings.train_end or trained["train_end"]

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
+from worldmodel.bar_moves import encode_history
 from worldmodel.market_model import MarketModel
 from worldmodel.metrics.forecast import ForecastScores, forecast_scores
 from worldmodel.metrics.windows import Windows, align_windows, return_scale
-from worldmodel.training_days import MINIMUM_RETURNS, encode_history
+from worldmodel.training_days import MINIMUM_RETURNS
 from worldmodel.training_market import split_by_date
 
 HORIZON = 40
@@ -62,7 +63,7 @@ class Trial:
         if self.first < CONTEXT:
             raise ValueError(f"{self.bars.source}: {self.first} days before the test, at least {CONTEXT} are needed")
         for day in sorted({*self.origins(), *self.forecast_days}):
-            absent = [name for name, here in zip(self.bars.symbols, self.bars.listed[0, day], strict=True) if not here]
+            absent = self.bars.absent(day)
             if absent:
                 raise ValueError(f"{self.bars.source}: no bar on {self.bars.dates[day]}: {', '.join(absent)}")
 

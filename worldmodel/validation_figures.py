@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.metrics import Interval
+from worldmodel.bar_moves import encode_history
 from worldmodel.market_model import MarketModel
 from worldmodel.metrics.bar_statistics import bar_distances, invalid_share, volume_statistics
 from worldmodel.metrics.dependence import (
@@ -27,7 +28,6 @@ from worldmodel.metrics.forecast import CRPS_UNIT, ForecastScores, energy_score,
 from worldmodel.metrics.intervals import BLOCK, block_bootstrap
 from worldmodel.metrics.paths import DAY_BUCKETS, drawdown_comparison, drift, max_drawdowns, memorisation
 from worldmodel.metrics.windows import Windows
-from worldmodel.training_days import encode_history
 from worldmodel.validation import Trial
 
 Figures = dict[str, Interval]

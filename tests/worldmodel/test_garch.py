@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.random import episode_key, open_uniform, random_bits
+from vecenv.random import episode_key, open_uniform, random_bits, student_t
 from worldmodel.bar_moves import Move, encode_bars
 from worldmodel.garch import (
     FIT_TOLERANCE,
@@ -22,7 +22,6 @@ from worldmodel.garch import (
     filter_variance,
     fit_garch,
     garch_log_density,
-    student_t,
     student_t_log_density,
 )
 

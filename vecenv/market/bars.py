@@ -37,3 +37,7 @@ class Bars:
     def listed(self) -> Tensor:
         """Whether a symbol has a bar on a day. Shape: (P, T, K), bool."""
         return ~torch.isnan(self.ohlcv[..., CLOSE])
+
+    def absent(self, day: int) -> list[str]:
+        """Return the symbols without a bar on a day, given by position, of the first path."""
+        return [name for name, here in zip(self.symbols, self.listed[0, day].tolist(), strict=True) if not here]

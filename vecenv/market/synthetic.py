@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
+from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 
 TRADING_DAYS = 252
 FIRST_DAY = "2010-01-04"
@@ -200,14 +200,14 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
     low, high = ANNUAL_VOLATILITIES
     daily = (low + (high - low) * open_uniform(traits[1])) / math.sqrt(TRADING_DAYS)
 
-    market = _student_t(*random_bits(key, _Stream.MARKET, day)[:2])
+    market = _shock(*random_bits(key, _Stream.MARKET, day)[:2])
     sector_stream = _Stream.SECTOR + torch.arange(NUM_SECTORS, device=device)
-    sector = _student_t(*random_bits(key, sector_stream, day)[:2])[..., symbol % NUM_SECTORS]
+    sector = _shock(*random_bits(key, sector_stream, day)[:2])[..., symbol % NUM_SECTORS]
     bits = random_bits(key, _Stream.SHOCK + symbol, day)
     shock = (
         torch.sqrt(correlation) * market
         + math.sqrt(SECTOR_SHARE) * sector
-        + torch.sqrt(1 - SECTOR_SHARE - correlation) * _student_t(*bits[:2])
+        + torch.sqrt(1 - SECTOR_SHARE - correlation) * _shock(*bits[:2])
     )
     gap_noise, volume_noise = box_muller(open_uniform(bits[2]), open_uniform(bits[3]))
 
@@ -288,12 +288,6 @@ def _log_uniform(bits: Tensor, bounds: tuple[float, float]) -> Tensor:
     return low + (high - low) * open_uniform(bits)
 
 
-def _student_t(radial: Tensor, angular: Tensor) -> Tensor:
-    """Draw Student-t numbers of unit variance from two words, cut at `SHOCK_LIMIT`.
-
-    The polar method of Bailey, "Polar generation of random variates with the t-distribution",
-    Mathematics of Computation 62 (1994).
-    """
-    power = torch.exp((-2 / DEGREES_OF_FREEDOM) * torch.log(open_uniform(radial)))
-    radius = torch.sqrt((DEGREES_OF_FREEDOM - 2) * (power - 1))
-    return (radius * torch.cos(2 * math.pi * open_uniform(angular))).clamp(-SHOCK_LIMIT, SHOCK_LIMIT)
+def _shock(radial: Tensor, angular: Tensor) -> Tensor:
+    """Draw Student-t numbers of unit variance from two words, cut at `SHOCK_LIMIT`."""
+    return student_t(open_uniform(radial), open_uniform(angular), DEGREES_OF_FREEDOM).clamp(-SHOCK_LIMIT, SHOCK_LIMIT)
