@@ -81,12 +81,17 @@ def roll_out(
             raise ValueError(f"{name} must be at least 1, got {count}")
     symbols = starts.known.shape[1]
     device = starts.known.device
-    block = max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols)
+    block = rows_per_block(device, symbols) // symbols
     bars = []
     for first in range(0, num_paths, block):
         paths = torch.arange(first, first + block, device=device)
         bars.append(_block(network, starts, market, paths, num_days, seed, temperature))
     return torch.cat(bars)[:num_paths]
+
+
+def rows_per_block(device: torch.device, symbols: int) -> int:
+    """Return how many symbol-paths run together, whatever the number of paths."""
+    return max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols) * symbols
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
