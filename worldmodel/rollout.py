@@ -6,6 +6,7 @@ fixed size, because a matrix product may round differently for another number of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from worldmodel.network import MarketNetwork
 from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
 from worldmodel.transformer import Cache
 
-PATHS_PER_BLOCK, ROWS_PER_BLOCK = 16, {"cpu": 1 << 9, "cuda": 1 << 17}
+PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 9, "cuda": 1 << 17}
 """Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
 
 MAX_SYMBOLS = 1 << 12
@@ -148,45 +149,49 @@ def draw_day(
         Shape: (P, K, 5), float64.
     """
     index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
-    noise = [
-        [open_uniform(word, torch.float32) for word in random_bits(key, RETURN_STREAM + stream, index)]
-        for stream in range(5 + TOKEN_SIZE)
-    ]
+    stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
+    words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
+    noise = list(zip(*words, strict=True))
     returns = _draw_returns(network, known, factor, noise[0], temperature)
     return _draw_shapes(network, known, returns, noise[1:], temperature).double()
 
 
 def _draw_returns(
-    network: MarketNetwork, known: Tensor, factor: Tensor, noise: list[Tensor], temperature: float
+    network: MarketNetwork, known: Tensor, factor: Tensor, noise: Sequence[Tensor], temperature: float
 ) -> Tensor:
     """Draw scaled returns, each given those before it. Shape: (P, K)."""
     paths, symbols = known.shape[:2]
     for_return = network.returns.known(known)
     white = known.new_zeros(paths, symbols)
+    choice, radial, angular = (word.unbind(-1) for word in noise[:3])
+    scale = factor.diagonal(dim1=-2, dim2=-1)
+    log_scale, scale = scale.log().unbind(-1), scale.unbind(-1)
+    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
     returns = []
     total, squares = known.new_zeros(paths), known.new_zeros(paths)
     for k in range(symbols):
-        implied, own = (white[:, :k] * factor[:, k, :k]).sum(-1), factor[:, k, k]
+        implied = (white[:, :k] * factor[:, k, :k]).sum(-1)
         statistics = ChainStatistics(
             implied_mean=implied,
-            implied_log_scale=own.log(),
+            implied_log_scale=log_scale[k],
             running_mean=total / (k + SHRINK_COUNT),
             surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
-            position=torch.full_like(total, k).log1p(),
+            position=position[k],
         )
         mixture = network.returns(for_return[:, k], statistics)
-        drawn = mixture.draw(*(word[:, k] for word in noise[:3]))
+        drawn = mixture.draw(choice[k], radial[k], angular[k])
         if temperature != 1.0:
             drawn = mixture.mean() + temperature * (drawn - mixture.mean())
         returns.append(drawn)
         limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
-        white[:, k] = (limited - implied) / own
-        total, squares = total + limited, squares + white[:, k].square()
+        surprise = (limited - implied) / scale[k]
+        white[:, k] = surprise
+        total, squares = total + limited, squares + surprise.square()
     return torch.stack(returns, dim=-1)
 
 
 def _draw_shapes(
-    network: MarketNetwork, known: Tensor, returns: Tensor, noise: list[list[Tensor]], temperature: float
+    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Sequence[Sequence[Tensor]], temperature: float
 ) -> Tensor:
     """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
     gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
@@ -209,7 +214,7 @@ def _draw_shapes(
     return torch.stack([gap, body, upper, lower, volume], dim=-1)
 
 
-def _wick_noise(words: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _wick_noise(words: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
     choice, radial, angular, atom = words
     return choice, box_muller(radial, angular)[0], atom

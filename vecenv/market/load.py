@@ -106,7 +106,7 @@ def load_market(
         bars = generate(**given)
     else:
         if generator:
-            raise ValueError(f"{market} is data, which takes no {', '.join(generator)}")
+            raise ValueError(f"a market of data takes no {', '.join(generator)}: only generators do")
         # The readers bring pandas, which a generator and a tape do without.
         from vecenv.market.sources import read_bars, with_context
 
