@@ -198,7 +198,7 @@ class Summary:
         return Interval(mean, mean - margin, mean + margin)
 
 
-def student_quantile(degrees: int) -> float:
+def student_quantile(degrees: float) -> float:
     """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% from 3 degrees on."""
     z = NormalDist().inv_cdf(0.975)
     terms = (

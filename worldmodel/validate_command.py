@@ -104,7 +104,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     """
     console = Console()
     _check(settings)
-    neural, train_end, validation_end = _neural(settings)
+    neural, train_end, validation_end = judged_model(
+        settings.model, settings.market, settings.temperature, settings.train_end, settings.validation_end
+    )
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
     trial, left_out = choose_trial(
         bars,
@@ -171,33 +173,41 @@ def _check(settings: ValidateSettings) -> None:
     # The autocorrelation of a single day does not exist.
     if settings.long_days and settings.long_days < HORIZON + 2:
         raise ValueError(f"long_days must be 0 or at least {HORIZON + 2}, got {settings.long_days}")
-    if bool(settings.train_end) != bool(settings.validation_end):
-        raise ValueError("give both train_end and validation_end, or neither")
-    if settings.model is None and not settings.train_end:
-        raise ValueError("without a model, train_end and validation_end are needed")
     if settings.out.exists() and not settings.out.is_dir():
         raise ValueError(f"{settings.out}: a folder is needed")
 
 
-def _neural(settings: ValidateSettings) -> tuple[NeuralMarket | None, str, str]:
-    """Return the model, if there is one, and the last dates of training and validation.
+def judged_model(
+    path: Path | None, market: str | None, temperature: float, train_end: str | None, validation_end: str | None
+) -> tuple[NeuralMarket | None, str, str]:
+    """Return a model to be tested, and the last dates of training and validation.
+
+    Args:
+        path: of the checkpoint; None for no model.
+        market: among those of the model, by default its only one.
+        temperature: of generated days.
+        train_end: by default the model's.
+        validation_end: by default the model's.
 
     Raises:
-        ValueError: the model does not know the market, or was trained on later days.
+        ValueError: the model does not know the market, was trained on later days, or no dates are known.
+        FileNotFoundError: there is no such checkpoint.
     """
-    if settings.model is None:
-        return None, settings.train_end or "", settings.validation_end or ""
-    saved = load_network(settings.model)
-    model = NeuralMarket.of_file(settings.model, saved.network, settings.market, settings.temperature)
+    if bool(train_end) != bool(validation_end):
+        raise ValueError("give both train_end and validation_end, or neither")
+    if path is None:
+        if not train_end or not validation_end:
+            raise ValueError("without a model, train_end and validation_end are needed")
+        return None, train_end, validation_end
+    saved = load_network(path)
+    model = NeuralMarket.of_file(path, saved.network, market, temperature)
     trained = saved.record.get("sources", {}).get(model.market, {})
-    if "validation_end" not in trained and not settings.train_end:
-        raise ValueError(f"{settings.model} does not say when its training ended; give train_end and validation_end")
-    train_end = settings.train_end or trained["train_end"]
-    validation_end = settings.validation_end or trained["validation_end"]
+    if "validation_end" not in trained and not train_end:
+        raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
+    train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
     if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
         raise ValueError(
-            f"{settings.model} was chosen on days up to {trained['validation_end']}: the test cannot start after "
-            f"{validation_end}"
+            f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
         )
     return model, train_end, validation_end
 
