@@ -6,6 +6,7 @@ fixed size, because a matrix product may round differently for another number of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -75,19 +76,34 @@ def roll_out(
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
 
     Raises:
-        ValueError: a number of paths or days is below one.
+        ValueError: a number of paths or days is below one, or the bars do not fit in memory.
     """
     for name, count in (("num_paths", num_paths), ("num_days", num_days)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
     symbols = starts.known.shape[1]
     device = starts.known.device
+    _refuse_too_large(num_paths, num_days, symbols, device)
     block = rows_per_block(device, symbols) // symbols
     bars = []
     for first in range(0, num_paths, block):
         paths = torch.arange(first, first + block, device=device)
         bars.append(_block(network, starts, market, paths, num_days, seed, temperature))
     return torch.cat(bars)[:num_paths]
+
+
+def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch.device) -> None:
+    """Raise if the bars, twice while blocks are joined, are more than the device's memory."""
+    needed = 2 * 8 * 5 * num_paths * num_days * symbols
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ValueError(
+            f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols need {needed / 1e9:,.0f} GB, "
+            f"{device} has {memory / 1e9:,.0f} GB; ask for fewer paths at once"
+        )
 
 
 def rows_per_block(device: torch.device, symbols: int) -> int:
@@ -164,8 +180,8 @@ def _draw_returns(
     for_return = network.returns.known(known)
     white = known.new_zeros(paths, symbols)
     choice, radial, angular = (word.unbind(-1) for word in noise[:3])
-    scale = factor.diagonal(dim1=-2, dim2=-1)
-    log_scale, scale = scale.log().unbind(-1), scale.unbind(-1)
+    deviation = factor.diagonal(dim1=-2, dim2=-1)
+    log_scale, scale = deviation.log().unbind(-1), deviation.unbind(-1)
     position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
     returns = []
     total, squares = known.new_zeros(paths), known.new_zeros(paths)

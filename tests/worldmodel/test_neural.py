@@ -141,6 +141,21 @@ def test_bad_input_is_named(market):
         NeuralMarket(market.network, "mars")
 
 
+def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
+    with pytest.raises(ValueError, match=r"1,000,000 paths of 100,000 days of 2 symbols need 16,000 GB, cpu has"):
+        market.generate(history_of(2), 1_000_000, 100_000)
+
+
+@pytest.mark.slow
+def test_prices_stay_finite_and_positive_for_ever(market):
+    """Ten thousand paths of a thousand days of a network whose weights are random, not trained."""
+    bars = market.generate(history_of(1), 10_000, 1000)
+    assert bars.shape == (10_000, 1000, 1, 5)
+    assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0
+    assert bool((bars[..., HIGH] >= bars[..., OPEN].maximum(bars[..., CLOSE])).all())
+    assert bool((bars[..., LOW] <= bars[..., OPEN].minimum(bars[..., CLOSE])).all())
+
+
 def test_densities_have_the_shape_of_the_returns(market, ragged):
     valid = encode_bars(ragged.ohlcv).valid[0]
     density, joint = market.log_density(ragged), market.joint_log_density(ragged)
