@@ -26,6 +26,7 @@ from tasks.comparison import (
     test_rules,
     wide_console,
 )
+from tasks.fresh_paths import FreshPaths, with_headroom
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
@@ -61,6 +62,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Names the episodes; it is added to the seed of PPO, so that one number repeats or renews a run."""
     compile: bool = True
     """Compile the step and the update."""
+    refresh_every: int | None = None
+    """Updates after which the training paths of a generated market are replaced by new ones; by default never."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
     folder: Path | None = None
@@ -100,6 +103,9 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
     tape = settings.tape(rules)
+    if settings.refresh_every is not None:
+        settings = with_headroom(settings, tape)
+        tape = tape if settings.tick_size == tape.tick_size else settings.tape(rules)
     training, test = settings.training(tape), settings.test(tape)
     test_env, note = test_environment(settings.task, test, test_rules(rules), settings.episodes)
     env = vecenv.make(
@@ -115,7 +121,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
-    seconds = _train(settings, env, folder, console)
+    fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
+    seconds = _train(settings, env, folder, console, fresh)
     evaluation = compare(test_env, checkpoint_path(folder), chosen_agents(settings.task, (ALL,)), settings.seed)
     history = read_progress(folder)
     metadata = {
@@ -146,7 +153,7 @@ def _run_folder(settings: TrainSettings) -> Path:
     return folder
 
 
-def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console) -> float:
+def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console, fresh: FreshPaths | None) -> float:
     """Run PPO behind a progress bar and return the seconds it took.
 
     Raises:
@@ -163,7 +170,8 @@ def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console)
     started = time.perf_counter()
     try:
         with bar:
-            train(env, config, folder, settings.resume is not None, on_update)
+            before_update = None if fresh is None else fresh.before_update
+            train(env, config, folder, settings.resume is not None, on_update, before_update)
     except KeyboardInterrupt:
         if checkpoint_path(folder).exists():
             write_settings(folder, settings, _NOT_IN_FILES)

@@ -224,6 +224,22 @@ class VecEnv(EnvBase):
         self._set_seed(seed)
         return self._observation()
 
+    def change_market(self, market: Mapping[str, Tensor]) -> None:
+        """Overwrite the market's tensors in place, so that compiled and captured steps see the new ones.
+
+        Episodes go on in the new market; `reset` starts new ones. `market` keeps naming the first tape.
+
+        Raises:
+            ValueError: the tensors have other names, shapes or types.
+        """
+        own = self.scenario.market
+        for name in {*own, *market}:
+            new = market.get(name)
+            if name not in own or new is None or (new.shape, new.dtype) != (own[name].shape, own[name].dtype):
+                raise ValueError(f"the new market's {name} does not take the place of the old one's")
+        for name, tensor in own.items():
+            tensor.copy_(market[name])
+
     def copy_rows(self, src: Tensor, dst: Tensor) -> None:
         """Make rows ``dst`` copies of rows ``src``, to branch from them. Shape of both: (M,)."""
         for leaf in leaves(self.rows):

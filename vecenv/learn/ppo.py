@@ -297,6 +297,7 @@ def train(
     folder: Path | str | None = None,
     resume: bool = False,
     on_update: Callable[[Metrics], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
 ) -> Trained:
     """Train PPO. Equal seeds, machine and number of threads give equal parameters.
 
@@ -306,6 +307,7 @@ def train(
         folder: for ``checkpoint.pt``, which any interruption leaves too, and ``metrics.csv``; None writes nothing.
         resume: go on from the folder's checkpoint, as if never interrupted.
         on_update: called with the metrics of each update.
+        before_update: called with the number of updates done; it may change the environment.
 
     Raises:
         ValueError: a setting is out of range, or the checkpoint does not fit.
@@ -326,6 +328,8 @@ def train(
     state = learner.state_dict() if path else {}
     try:
         while learner.update_number < learner.num_updates:
+            if before_update:
+                before_update(learner.update_number)
             metrics = learner.update()
             history.append(metrics)
             if path and log:

@@ -1,0 +1,66 @@
+"""New training paths of a generated market, at update numbers that are fixed beforehand.
+
+What is learned then does not depend on how fast paths are made, nor on the number of sub-environments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tasks.market_settings import MarketSettings
+from vecenv.env import VecEnv
+from vecenv.market.bars import HIGH
+from vecenv.market.tape import MAX_TICKS, MarketTape
+
+Settings = TypeVar("Settings", bound=MarketSettings)
+
+SEED_STRIDE = 1 << 40
+"""Between the market's seeds of two rounds of paths."""
+
+HEADROOM = 4.0
+"""Factor by which prices of later rounds may be higher than those of the first before their ticks do not fit."""
+
+
+def with_headroom(settings: Settings, tape: MarketTape) -> Settings:
+    """Return settings whose ticks hold the prices of every round of paths, so that all rounds count in the same."""
+    highest = float(tape.ohlcv[..., HIGH].max())
+    tick = tape.tick_size
+    if settings.tick_size is None and highest * HEADROOM >= MAX_TICKS * tick:
+        tick *= 10.0
+    return replace(settings, tick_size=tick)
+
+
+class FreshPaths:
+    """Replaces the paths that an environment trains on after every so many updates, where all episodes start anew.
+
+    Args:
+        settings: of a generated market, from `with_headroom`.
+        rules: of the task, for the market's features.
+        env: trains on the first round of paths; its tape keeps naming that one.
+        every: updates that a round of paths lasts.
+
+    Raises:
+        ValueError: the market is data, or ``every`` is below one.
+    """
+
+    def __init__(self, settings: MarketSettings, rules: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
+        if every < 1:
+            raise ValueError(f"refresh_every must be at least 1, got {every}")
+        if env.market.num_paths < 2:
+            raise ValueError(f"{env.market.source}: only the paths of a generated market can be refreshed")
+        self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
+
+    def before_update(self, update: int) -> None:
+        """Change the paths where a round begins, or where a run goes on in the middle of a later one."""
+        current = update // self.every
+        if current == self.round:
+            return
+        settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
+        tape = settings.training(settings.tape(self.rules))
+        scenario: Any = self.env.scenario
+        again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
+        self.env.change_market(again.market)
+        if update % self.every == 0:
+            self.env.reset()
+        self.round = current

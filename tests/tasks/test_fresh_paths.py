@@ -1,0 +1,111 @@
+"""New training paths at fixed update numbers: the same whatever the number of environments, and after a resume."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import vecenv
+from tasks.fresh_paths import SEED_STRIDE, FreshPaths, with_headroom
+from tasks.market_settings import MarketSettings
+from tasks.stock_trading_config import StockTradingConfig
+from vecenv.env import VecEnv
+from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.market.tape import MAX_TICKS
+
+RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
+MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
+LEARNER = PPOConfig(num_steps=4, total_frames=4 * 4 * 16, epochs=1, minibatches=2, hidden=(8,), anneal=False)
+
+
+def made(num_envs: int = 16, every: int = 2, rules=RULES, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
+    tape = MARKET.tape(rules)
+    settings = with_headroom(MARKET, tape)
+    env = vecenv.make(task, num_envs, market=settings.training(tape), compile=False, config=rules)
+    return env, FreshPaths(settings, rules, env, every)
+
+
+def closes(settings: MarketSettings) -> torch.Tensor:
+    return settings.training(settings.tape(RULES)).price_ticks().flatten(0, 1)
+
+
+@pytest.mark.parametrize("num_envs", [4, 16])
+def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
+    env, fresh = made(num_envs)
+    first = env.scenario.market["close"].clone()
+    rounds = []
+    for update in range(5):
+        env.rollout(3, break_when_any_done=False)
+        running = env.rows.elapsed.clone()
+        fresh.before_update(update)
+        rounds.append(env.scenario.market["close"].clone())
+        assert bool((env.rows.elapsed == 0).all()) == (update in (2, 4))
+        assert update in (2, 4) or torch.equal(env.rows.elapsed, running)
+    expected = [closes(replace(fresh.settings, market_seed=number * SEED_STRIDE)) for number in range(3)]
+    assert torch.equal(rounds[0], first) and torch.equal(first, expected[0])
+    for update, close in enumerate(rounds):
+        assert torch.equal(close, expected[update // 2])
+    assert not torch.equal(expected[0], expected[1]) and not torch.equal(expected[1], expected[2])
+
+
+def test_accounts_start_on_the_new_paths():
+    env, fresh = made(every=1)
+    fresh.before_update(1)
+    other = replace(fresh.settings, market_seed=SEED_STRIDE)
+    tape = other.training(other.tape(RULES))
+    again = vecenv.make("stock_trading", 16, market=tape, compile=False, config=RULES)
+    values = []
+    for each in (env, again):
+        step = each.reset()
+        for _ in range(3):
+            step = each.step(step.set("action", torch.ones(16, 2)))["next"]
+        values.append(each.state.portfolio_value.clone())
+    assert torch.equal(*values) and len(values[0].unique()) > 4
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """Stopped after one and after three of four updates, in the middle and at the end of a round."""
+    env, fresh = made()
+    whole = train(env, LEARNER, tmp_path / "whole", before_update=fresh.before_update).learner
+    for stop in (1, 2, 3):
+        env, fresh = made()
+        part = replace(LEARNER, total_frames=stop * 64)
+        train(env, part, tmp_path / str(stop), before_update=fresh.before_update)
+        env, fresh = made()
+        resumed = train(env, LEARNER, tmp_path / str(stop), resume=True, before_update=fresh.before_update).learner
+        assert resumed.update_number == whole.update_number == 4
+        for one, other in zip(resumed.actor, whole.actor, strict=True):
+            assert torch.equal(one, other)
+    plain = train(made()[0], LEARNER).learner
+    assert not torch.equal(plain.actor[0], whole.actor[0])
+
+
+def test_the_learner_is_compiled_once():
+    env, fresh = made(every=1)
+    learner = PPO(env, LEARNER)
+    learner.update()
+    market = {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()}
+    fresh.before_update(1)
+    assert {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()} == market
+
+
+def test_ticks_leave_room_for_higher_prices():
+    tape = MARKET.tape(RULES)
+    assert with_headroom(MARKET, tape).tick_size == tape.tick_size
+    scale = 0.9 * MAX_TICKS * tape.tick_size / float(tape.ohlcv.max())
+    high = replace(tape, ohlcv=torch.cat([tape.ohlcv[..., :4] * scale * 1e9, tape.ohlcv[..., 4:]], dim=-1))
+    assert with_headroom(MARKET, high).tick_size == pytest.approx(10 * tape.tick_size)
+    assert with_headroom(replace(MARKET, tick_size=0.5), high).tick_size == high.tick_size
+
+
+def test_what_cannot_be_refreshed_is_refused():
+    env, fresh = made()
+    with pytest.raises(ValueError, match="refresh_every must be at least 1, got 0"):
+        FreshPaths(fresh.settings, RULES, env, 0)
+    single = vecenv.make("stock_trading", 2, market=MARKET.tape(RULES).paths(0, 1), compile=False, config=RULES)
+    with pytest.raises(ValueError, match="only the paths of a generated market can be refreshed"):
+        FreshPaths(fresh.settings, RULES, single, 1)
+    with pytest.raises(ValueError, match="the new market's close does not take the place"):
+        env.change_market({**env.scenario.market, "close": torch.zeros(3)})
