@@ -169,6 +169,7 @@ class EpisodeRecorder:
             # A market is made of all the symbols and days that the tape was made of.
             "loaded_symbols": list(scenario.drawn_symbols),
             "dates": [str(tape.dates[0]), str(tape.dates[-1])],
+            "paths": None if tape.path_span is None else list(tape.path_span),
         }
         versions = {
             "vecenv": vecenv.__version__,

@@ -128,6 +128,7 @@ def recorded_scenario(
             tick_size=record.market["tick_size"],
             device=device,
         ).between(*record.market["dates"])
+        tape = tape.paths(*record.market.get("paths") or (0, tape.num_paths))
         recorded = record.market["fingerprint"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the record does not name its market: {error}") from error

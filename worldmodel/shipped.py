@@ -127,6 +127,8 @@ def _market_and_symbols(
     markets = saved.network.settings.markets
     known = {name: tuple(saved.record.get("starts", {}).get(name, ())) for name in markets}
     first = DEFAULT_MARKET if model == WEIGHTS else markets[0]
+    if not any(known.values()):
+        raise ValueError(f"{model.name} was trained on too few days to know where paths start")
     if symbols is None:
         return first, known[first]
     if isinstance(symbols, int):

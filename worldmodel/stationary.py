@@ -20,7 +20,6 @@ from worldmodel.features import FeatureState, observe_day
 from worldmodel.neural import CORRELATION_STRIDE, NeuralMarket
 from worldmodel.return_chain import masked_factor
 from worldmodel.rollout import Starts
-from worldmodel.training_days import MINIMUM_RETURNS
 from worldmodel.training_market import TrainingMarket
 
 WARM_UP = 252
@@ -31,6 +30,9 @@ BURN_IN = 120
 
 PASTS = 8
 """Warm-ups that paths choose from."""
+
+LEAST_DAYS = 120
+"""Training days that a symbol needs for its means to be worth something."""
 
 PRIOR_DAYS = 60
 """Training days before which a correlation is mostly its prior."""
@@ -63,12 +65,12 @@ class StationaryStart:
             symbols: its names.
 
         Returns:
-            The symbols with enough training days, and what is known of them.
+            The symbols with `LEAST_DAYS` training days, of which there may be none, and what is known of them.
         """
         train = market.split.train
         valid = market.encoded.valid[0, :train]
         count = valid.sum(0)
-        kept = (count >= MINIMUM_RETURNS).nonzero().squeeze(-1)
+        kept = (count >= LEAST_DAYS).nonzero().squeeze(-1)
         before = market.encoded.before
 
         def mean(values: Tensor) -> Tensor:

@@ -108,8 +108,10 @@ def save_with_starts(
     symbols: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, torch.Tensor] = {}
     for market in markets:
-        symbols[market.name], start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
-        tensors |= start.with_warm_up(NeuralMarket(network, market.name)).tensors(market.name)
+        known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
+        if known:
+            symbols[market.name] = known
+            tensors |= start.with_warm_up(NeuralMarket(network, market.name)).tensors(market.name)
     save_network(out, network, record | {"starts": symbols}, tensors)
 
 

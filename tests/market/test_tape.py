@@ -241,6 +241,8 @@ def test_a_split_by_paths_shares_none():
         assert (train.num_paths, test.num_paths) == sizes
         assert torch.equal(torch.cat([train.ohlcv, test.ohlcv]), tape.ohlcv)
         assert train.first_day == test.first_day == tape.first_day
+        assert train.path_span == (0, sizes[0]) and test.path_span == (sizes[0], 5)
+    assert tape.path_span is None and test.paths(1, 9).path_span == (2, 5)
     with pytest.raises(MarketDataError, match="one path cannot be split"):
         tape.paths(0, 1).split_paths()
 

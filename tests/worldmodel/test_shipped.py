@@ -45,7 +45,7 @@ def model(first, tmp_path_factory):
     trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
     network = MarketNetwork(NetworkSettings(trunk=trunk, head=16, markets=("one", "two"))).requires_grad_(False)
     late = first.encoded.valid.clone()
-    late[:, :100, 3] = False
+    late[:, :200, 3] = False
     markets = [
         replace(first, encoded=first.encoded._replace(valid=late)),
         training_market("two", ("DD", "EE"), 2),

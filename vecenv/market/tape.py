@@ -41,6 +41,7 @@ class MarketTape:
         first_day: days before this one are warm-up and never shown to an agent.
         tick_size: currency units per tick; prices are whole numbers of ticks.
         source: where the market came from, for messages.
+        path_span: first of the source's paths that are here, and the one after the last; None for all.
     """
 
     symbols: tuple[str, ...]
@@ -54,6 +55,7 @@ class MarketTape:
     first_day: int
     tick_size: float
     source: str = "tape"
+    path_span: tuple[int, int] | None = None
 
     @classmethod
     def from_bars(
@@ -198,7 +200,9 @@ class MarketTape:
     def paths(self, start: int, stop: int) -> MarketTape:
         """Return the tape of paths ``start`` to ``stop`` (exclusive)."""
         tensors = ("ohlcv", "tradable", "features", "context")
-        return replace(self, **{name: getattr(self, name)[start:stop] for name in tensors})
+        before = 0 if self.path_span is None else self.path_span[0]
+        span = (before + start, before + min(stop, self.num_paths))
+        return replace(self, path_span=span, **{name: getattr(self, name)[start:stop] for name in tensors})
 
     def select(self, symbols: Sequence[str]) -> MarketTape:
         """Return the tape of some symbols, in the order given.
