@@ -14,18 +14,20 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
-from worldmodel import shipped
+from worldmodel import shipped, stationary
 from worldmodel.bar_moves import encode_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
 from worldmodel.shipped import model_bars
-from worldmodel.stationary import BURN_IN, PASTS, WARM_UP, StationaryStart
+from worldmodel.stationary import PASTS, WARM_UP, StationaryStart
 from worldmodel.train_command import save_with_starts
 from worldmodel.training_market import Split, TrainingMarket
 from worldmodel.transformer import TransformerSettings
 
 KNOWN = ("AA", "BB", "CC")
+BURN_IN = 5
+"""Fewer days than are dropped for the weights that are shipped."""
 
 
 def training_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMarket:
@@ -52,7 +54,9 @@ def model(first, tmp_path_factory):
     ]
     record = {"sources": {"one": {"symbols": [*KNOWN, "LATE"]}, "two": {"symbols": ["DD", "EE"]}}}
     path = tmp_path_factory.mktemp("model") / "small.safetensors"
-    save_with_starts(path, network, record, markets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stationary, "BURN_IN", BURN_IN)
+        save_with_starts(path, network, record, markets)
     return path
 
 
@@ -128,6 +132,7 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
     drawn = []
     go_on = NeuralMarket.go_on
+    monkeypatch.setattr(stationary, "BURN_IN", BURN_IN)
     monkeypatch.setattr(NeuralMarket, "go_on", lambda *given: drawn.append(go_on(*given)) or drawn[0])
     again = start.with_warm_up(NeuralMarket(saved.network, "one"))
     assert torch.equal(again.warm_up, start.warm_up)
@@ -211,12 +216,12 @@ def test_too_little_history_is_named(model, history, day):
 
 
 def test_regimes_are_the_most_typical_of_several_draws(model):
-    plain = model_bars(model, 16, WARM_UP + 60, seed=4)
+    plain = model_bars(model, 16, WARM_UP + 20, seed=4)
 
     def market(bars: Bars) -> torch.Tensor:
         return bars.ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
 
-    kinds = {name: market(model_bars(model, 16, WARM_UP + 60, seed=4, regime=name)) for name in shipped.REGIMES}
+    kinds = {name: market(model_bars(model, 16, WARM_UP + 20, seed=4, regime=name)) for name in shipped.REGIMES}
     kinds["plain"] = market(plain)
     mean = {name: float(returns.mean(1).mean()) for name, returns in kinds.items()}
     size = {name: float(returns.mean(1).abs().mean()) for name, returns in kinds.items()}
@@ -224,18 +229,16 @@ def test_regimes_are_the_most_typical_of_several_draws(model):
     assert mean["bear"] < mean["plain"] < mean["bull"]
     assert size["sideways"] < size["plain"]
     assert deviation["sideways"] < deviation["crisis"] and deviation["plain"] < deviation["crisis"]
-    few = model_bars(model, 2, WARM_UP + 60, seed=4, regime="bull")
+    few = model_bars(model, 2, WARM_UP + 20, seed=4, regime="bull")
     assert torch.equal(market(few), kinds["bull"][:2])
 
 
 def test_one_switch_in_make(model):
     """The environment's code cannot tell: only ``market`` changes."""
-    for market in (model, str(model)):
-        env = vecenv.make(
-            "stock_trading", 4, market=market, compile=False, market_options={"num_paths": 2}, episode_length=20
-        )
-        assert env.rollout(3).shape == (4, 3)
-        assert np.array_equal(env.market.dates, business_days(WARM_UP + shipped.EPISODE))
+    options = {"num_paths": 2, "num_days": WARM_UP + 12}
+    env = vecenv.make("stock_trading", 4, market=str(model), compile=False, market_options=options, episode_length=10)
+    assert env.rollout(3).shape == (4, 3)
+    assert np.array_equal(env.market.dates, business_days(WARM_UP + 12))
     with pytest.raises(ValueError, match="takes no start"):
         load_market(model, start="2011-01-01")
     with pytest.raises(ValueError, match="takes no history"):
