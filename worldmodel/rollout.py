@@ -18,7 +18,7 @@ from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.network import MarketNetwork
 from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
-from worldmodel.transformer import Cache
+from worldmodel.trunk import TrunkCache
 
 PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 11, "cuda": 1 << 17}
 """Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
@@ -40,7 +40,7 @@ class Start(NamedTuple):
     """
 
     known: Tensor
-    cache: Cache
+    cache: TrunkCache
     state: FeatureState
     factor: Tensor
 
@@ -92,10 +92,7 @@ def _block(
     count, symbols = len(paths), start.known.shape[0]
     key = episode_key(seed, paths[:, None], 0)
 
-    def repeated(tensor: Tensor, dim: int) -> Tensor:
-        return tensor.repeat(*(count if axis == dim else 1 for axis in range(tensor.ndim)))
-
-    cache = Cache(repeated(start.cache.keys, 1), repeated(start.cache.values, 1), start.cache.length.clone())
+    cache = start.cache.repeated(count)
     known = start.known.expand(count, -1, -1)
     state = FeatureState(
         MoveState(*(part.expand(count, -1) for part in start.state.moves)),
@@ -179,12 +176,15 @@ def _draw_shapes(
     gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
     everyone = torch.ones_like(returns, dtype=torch.bool)
     summary = day_summary(returns, everyone)
-    for_token = network.token.begin(known, everyone, summary)
-    numbers: list[Tensor] = []
-    for words in token_noise:
-        numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+    token = known.new_zeros(len(known), TOKEN_SIZE)
+    if network.token is not None:
+        for_token = network.token.begin(known, everyone, summary)
+        numbers: list[Tensor] = []
+        for words in token_noise:
+            numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+        token = torch.stack(numbers, dim=-1)
     heads = network.shapes
-    joined = heads.begin(known, returns, summary, torch.stack(numbers, dim=-1))
+    joined = heads.begin(known, returns, summary, token)
     gap_law = heads.gap(joined, returns)
     gap = gap_law.draw(*gap_noise[:3])
     if temperature != 1.0:

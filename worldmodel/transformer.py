@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from worldmodel.trunk import Trunk
+
 ROTARY_BASE = 1000.0
 
 
@@ -37,6 +39,11 @@ class TransformerSettings:
     window: int = 60
     dropout: float = 0.1
 
+    @property
+    def reach(self) -> int:
+        """Days of history that reach the output."""
+        return self.layers * self.window
+
 
 class Cache(NamedTuple):
     """Keys and values of the last days of every layer.
@@ -51,8 +58,12 @@ class Cache(NamedTuple):
     values: Tensor
     length: Tensor
 
+    def repeated(self, count: int) -> Cache:
+        """Return a copy with the B sequences repeated as often, one round of all B after the other."""
+        return Cache(self.keys.repeat(1, count, 1, 1), self.values.repeat(1, count, 1, 1), self.length.clone())
 
-class Transformer(nn.Module):
+
+class Transformer(Trunk[Cache]):
     """Maps the features of each day to what is known of the next day.
 
     Args:

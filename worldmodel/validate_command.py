@@ -57,8 +57,10 @@ class ValidateSettings:
     """Folder for validation.json, validation.md and validation.png."""
     model: Path | None = None
     """Checkpoint of ``vecenv worldmodel train``; without it the baselines alone."""
+    beside: tuple[Path, ...] = ()
+    """Checkpoints of other architectures, judged in the same run as further baselines, at temperature 1."""
     market: str | None = None
-    """Name of the market among those of the model, by default its only one."""
+    """Name of the market among those of each checkpoint, by default its only one."""
     train_end: str | None = None
     """Last date of training, by default the model's."""
     validation_end: str | None = None
@@ -104,7 +106,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     """
     console = Console()
     _check(settings)
-    neural, train_end, validation_end = _neural(settings)
+    learned, train_end, validation_end = _learned(settings)
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
     trial, left_out = choose_trial(
         bars,
@@ -121,7 +123,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     settings.out.mkdir(parents=True, exist_ok=True)
-    fits = ([lambda _: neural] if neural is not None else []) + list(BASELINES)
+    fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
     figures: dict[str, Figures] = {}
     sketches: dict[str, Sketch] = {}
     seconds: dict[str, float] = {}
@@ -145,8 +147,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
                 runs.append(densities | run)
             figures[model.name] = average(runs)
             seconds[model.name] = time.monotonic() - began
-    judged = None if neural is None else neural.name
+    judged = None if settings.model is None else learned[0].name
     told = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
+    told["beside"] = [str(path) for path in settings.beside]
     report = Report(trial, told, left_out, real, figures, judged, seconds)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
@@ -179,27 +182,38 @@ def _check(settings: ValidateSettings) -> None:
         raise ValueError(f"{settings.out}: a folder is needed")
 
 
-def _neural(settings: ValidateSettings) -> tuple[NeuralMarket | None, str, str]:
-    """Return the model, if there is one, and the last dates of training and validation.
+def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
+    """Return the networks, the one that is judged first, and the last dates of training and validation.
 
     Raises:
-        ValueError: the model does not know the market, or was trained on later days.
+        ValueError: a network does not know the market or was trained on later days, or two have the same name.
     """
-    if settings.model is None:
-        return None, settings.train_end or "", settings.validation_end or ""
-    saved = load_network(settings.model)
-    model = NeuralMarket.of_file(settings.model, saved.network, settings.market, settings.temperature)
-    trained = saved.record.get("sources", {}).get(model.market, {})
-    if "validation_end" not in trained and not settings.train_end:
-        raise ValueError(f"{settings.model} does not say when its training ended; give train_end and validation_end")
-    train_end = settings.train_end or trained["train_end"]
-    validation_end = settings.validation_end or trained["validation_end"]
-    if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
-        raise ValueError(
-            f"{settings.model} was chosen on days up to {trained['validation_end']}: the test cannot start after "
-            f"{validation_end}"
-        )
-    return model, train_end, validation_end
+    models: dict[str, NeuralMarket] = {}
+    paths = ([] if settings.model is None else [settings.model]) + list(settings.beside)
+    train_end, validation_end = settings.train_end or "", settings.validation_end or ""
+    for path in paths:
+        saved = load_network(path)
+        temperature = settings.temperature if path == settings.model else 1.0
+        model = NeuralMarket.of_file(path, saved.network, settings.market, temperature)
+        if model.name in models:
+            raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
+        models[model.name] = model
+        trained = saved.record.get("sources", {}).get(model.market, {})
+        if "validation_end" not in trained and not settings.train_end:
+            raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
+        # Without dates those of the judged model hold, which comes first.
+        train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
+        if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
+            raise ValueError(
+                f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after "
+                f"{validation_end}"
+            )
+    return list(models.values()), train_end, validation_end
+
+
+def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
+    """Take the place of a fit to the training days."""
+    return model
 
 
 def _run(
