@@ -24,7 +24,7 @@ LEGEND = (
     "where the real days have none of their own. A dash: the model has no such figure, or the run cannot tell."
 )
 
-TABLE_WIDTH, MODEL_WIDTH = 36, 14
+TABLE_WIDTH, MODEL_WIDTH = 52, 14
 """Characters that the table needs, and for each model, and gets on a narrower terminal too."""
 
 
