@@ -213,12 +213,16 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:
     """Print what is traded, and on which days."""
-    paths = "" if tape.num_paths == 1 else f", {tape.num_paths} paths"
+    paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
     console.print(f"Market    {tape.source}: {named}{paths}", soft_wrap=True)
     for name, part in parts.items():
         days = part.dates[part.first_day :]
-        console.print(f"{name:<8}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up")
+        console.print(f"{name:<8}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}")
+
+
+def _paths(tape: MarketTape) -> str:
+    return "" if tape.num_paths == 1 else f", {tape.num_paths} paths"
 
 
 def wide_console() -> Console:

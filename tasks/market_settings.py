@@ -1,4 +1,4 @@
-"""Which market a command trades on, and which of its days are for training and which for the test."""
+"""Which market a command trades on, and which of its days or paths are for training and which for the test."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ Rules = TypeVar("Rules", bound=Any)
 
 @dataclass(frozen=True)
 class MarketSettings:
-    """Market, span and split. Training and test share no day, and an embargo lies between them."""
+    """Market, span and split.
 
-    market: str = "synthetic"
-    """CSV or Parquet file, folder of CSVs, npz, or a generator: synthetic, planted, random_walk."""
+    Of a history, training and test share no day, and an embargo lies between them; of a generated market, no path.
+    """
+
+    market: str = "neural"
+    """CSV or Parquet file, folder of CSVs, npz, or a generator: neural, synthetic, planted, random_walk, or a file of
+    vecenv worldmodel train."""
     symbols: tuple[str, ...] = ()
     """Symbols to trade, by default all, or the tier's; in a tier of one symbol also random."""
     start: date | None = None
@@ -32,7 +36,7 @@ class MarketSettings:
     test_start: date | None = None
     """First day of the test; by default the split follows train-end or test-fraction."""
     test_fraction: float = 0.2
-    """Share of the days, the last ones, kept for the test."""
+    """Share of the days, or of a generator's paths, the last ones, kept for the test."""
     embargo: int = 20
     """Trading days between training and test that neither uses, where the dates do not set both."""
     context_market: str | None = None
@@ -41,10 +45,18 @@ class MarketSettings:
     """Smallest step of prices in their currency; by default the finest that the prices allow."""
     num_paths: int = 32
     """Independent histories of a generator."""
-    num_days: int = 1500
-    """Days of a generator."""
+    num_days: int | None = None
+    """Days of a generator: by default 504 of a neural market, the first 252 as a past, and 1500 of others."""
     market_seed: int = 0
     """Seed of a generator."""
+    history: str | None = None
+    """File of real bars that the paths of a neural market go on from; without it they start from nothing."""
+    history_end: date | None = None
+    """Last day of that history; by default each path goes on from a day of its own."""
+    temperature: float = 1.0
+    """Factor on the size of a neural market's moves."""
+    regime: str | None = None
+    """Kind of market that a generator makes: bull, bear, sideways or crisis."""
     device: str = "auto"
     """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
 
@@ -103,6 +115,7 @@ class MarketSettings:
             num_paths=self.num_paths,
             num_days=self.num_days,
             seed=self.market_seed,
+            generator=self.generator(),
             tick_size=self.tick_size,
             device=self.torch_device(),
         )
@@ -110,8 +123,18 @@ class MarketSettings:
             return tape
         return tape.between(_text(self.start), _text(self.end))
 
+    def generator(self) -> dict[str, Any]:
+        """Return the arguments that only some generators take, those that are set."""
+        given = {name: getattr(self, name) for name in ("history", "history_end", "temperature", "regime")}
+        defaults = {item.name: item.default for item in fields(MarketSettings)}
+        return {
+            name: _text(value) if isinstance(value, date) else value
+            for name, value in given.items()
+            if value != defaults[name]
+        }
+
     def training(self, tape: MarketTape) -> MarketTape:
-        """Return the days for training.
+        """Return the days or paths for training.
 
         Raises:
             ValueError: there is none after the warm-up.
@@ -120,10 +143,10 @@ class MarketSettings:
             return tape.between(None, _text(self.train_end))
         if self.test_start is not None:
             return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
-        return tape.split(self.test_fraction, self.embargo)[0]
+        return self._split(tape)[0]
 
     def test(self, tape: MarketTape) -> MarketTape:
-        """Return the days for the test.
+        """Return the days or paths for the test.
 
         Raises:
             ValueError: there is none after the warm-up.
@@ -133,7 +156,13 @@ class MarketSettings:
         if self.train_end is not None:
             after = int(np.searchsorted(tape.dates, np.datetime64(self.train_end), "right"))
             return tape.days(after + self.embargo, tape.num_days)
-        return tape.split(self.test_fraction, self.embargo)[1]
+        return self._split(tape)[1]
+
+    def _split(self, tape: MarketTape) -> tuple[MarketTape, MarketTape]:
+        """Split a generated market by paths, which share nothing, and a history by days."""
+        if tape.num_paths > 1:
+            return tape.split_paths(self.test_fraction)
+        return tape.split(self.test_fraction, self.embargo)
 
 
 def _first_day(tape: MarketTape, day: date) -> int:

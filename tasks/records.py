@@ -127,6 +127,7 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "num_paths": settings.num_paths,
         "num_days": settings.num_days,
         "seed": settings.market_seed,
+        "generator": settings.generator(),
     }
 
 

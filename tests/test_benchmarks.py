@@ -9,17 +9,20 @@ import pytest
 import torch
 
 from benchmarks import device as machine
-from benchmarks import reward_presets, throughput
+from benchmarks import reward_presets, throughput, worldmodel_rollouts
 from benchmarks.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
 from benchmarks.text import typical_texts
 from benchmarks.throughput import BenchConfig
 from benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
+from benchmarks.worldmodel_rollouts import RolloutsConfig
 from vecenv.collector import FusedCollector
 from vecenv.engine import leaves
 from vecenv.env import VecEnv
 from vecenv.kernels.reward_components import COMPONENTS
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import make
+from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.transformer import TransformerSettings
 
 MARKET = {"num_paths": 2, "num_days": 330}
 DAYS = 25
@@ -176,3 +179,30 @@ def test_presets_are_compared_in_a_picture(tmp_path):
         assert [[update["frames"] for update in history] for history in histories] == 2 * [[80, 160]]
     first, second = result["runs"]["aligned"]
     assert first != second
+
+
+def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):
+    result = worldmodel_rollouts.main(
+        RolloutsConfig(batches=(4, 8), symbols=2, days=3, context=5, repeats=5, output=tmp_path)
+    )
+    written = json.loads(next(tmp_path.glob("worldmodel-rollouts-*.json")).read_text())
+    assert written == json.loads(json.dumps(result))
+    assert [figure["batch"] for figure in result["figures"]] == [4, 8]
+    for figure in result["figures"]:
+        assert figure["stock_days_per_second"] == pytest.approx(figure["batch"] * 3 / figure["seconds"])
+        share = figure["stock_days_per_second"] / result["limit"]["stock_days_per_second"]
+        assert figure["share_of_limit"] == pytest.approx(share)
+    with pytest.raises(ValueError, match="batch 5 is not a multiple of 2 symbols"):
+        RolloutsConfig(batches=(5,), symbols=2)
+
+
+def test_operations_and_bytes_of_a_stock_day():
+    """A layer of width 8 with two heads: counted by hand."""
+    trunk = TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=10)
+    network = MarketNetwork(NetworkSettings(trunk, head=4, markets=("one",)))
+    features = network.trunk.embed.in_features
+    weights = features * 8 + 8 * (8 + 2 * 4) + 8 * 8 + 8 * 16 + 16 * 8
+    # Each of two heads multiplies its query with ten keys, and ten weights with values, of four numbers.
+    attention = 2 * (10 * 4 + 10 * 4)
+    assert worldmodel_rollouts.operations_per_stock_day(network) == 2 * (weights + attention)
+    assert worldmodel_rollouts.bytes_per_stock_day(network) == 10 * (4 + 4) * 4

@@ -57,9 +57,9 @@ class CnnGruCache(NamedTuple):
     recent: Tensor
     state: Tensor
 
-    def repeated(self, count: int) -> CnnGruCache:
-        """Return a copy with the B sequences repeated as often, one round of all B after the other."""
-        return CnnGruCache(self.recent.repeat(1, count, 1, 1), self.state.repeat(count, 1))
+    def chosen(self, rows: Tensor) -> CnnGruCache:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        return CnnGruCache(self.recent[:, rows], self.state[rows])
 
 
 class CnnGru(Trunk[CnnGruCache]):

@@ -72,10 +72,9 @@ class StudentTMixture(NamedTuple):
 
     def draw(self, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
         """Draw from three uniform numbers in (0, 1). Shape: (...)."""
-        component = _chosen(self.log_weight, choice)
-        location, log_scale, freedom = (
-            part.gather(-1, component).squeeze(-1) for part in (self.location, self.log_scale, self.freedom)
-        )
+        component = _chosen(self.log_weight, choice).unsqueeze(-1).expand(*choice.shape, 1, 3)
+        laws = torch.stack([self.location, self.log_scale, self.freedom], dim=-1)
+        location, log_scale, freedom = laws.gather(-2, component).squeeze(-2).unbind(-1)
         standard = student_t(radial, angular, freedom) * torch.sqrt(freedom / (freedom - 2.0))
         return location + log_scale.exp() * standard
 

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from worldmodel.architectures import model_name
-from worldmodel.bar_moves import encode_history, log_return
+from worldmodel.bar_moves import encode_bars, encode_history, log_return
 from worldmodel.bar_shape import TOKEN_SIZE
 from worldmodel.correlation import CorrelationState
 from worldmodel.features import ObservedHistory, observe_history
 from worldmodel.market_model import MarketModel
 from worldmodel.network import DayLogProb, MarketNetwork
 from worldmodel.return_chain import masked_factor
-from worldmodel.rollout import MAX_SYMBOLS, Start, roll_out
+from worldmodel.rollout import MAX_SYMBOLS, Starts, roll_out
 
 CORRELATION_STRIDE = 10
 """Days after which the correlation matrix of a history is computed again."""
@@ -42,6 +42,7 @@ class NeuralMarket(MarketModel):
         network.inputs(torch.zeros(1, 1), market)
         self.network, self.market, self.name = network.eval(), market, name or model_name(network.settings)
         self.temperature = temperature
+        self.device = next(network.parameters()).device
         self.reach = network.settings.trunk.reach
         """Days of history that reach the trunk's output."""
 
@@ -72,10 +73,10 @@ class NeuralMarket(MarketModel):
     @torch.no_grad()
     def _densities(self, bars: Bars) -> DayLogProb:
         """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
-        observed = observe_history(encode_history(bars))
+        observed = observe_history(encode_history(bars.to(self.device)))
         matrices = correlations(observed)
         days = observed.valid.shape[1]
-        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64)
+        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
         parts = [DayLogProb(nothing, nothing, nothing)]
         for first in range(1, days, DAYS_PER_READ):
             last = min(first + DAYS_PER_READ, days)
@@ -84,47 +85,62 @@ class NeuralMarket(MarketModel):
             known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
-            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), torch.zeros(len(day), TOKEN_SIZE))
+            read = self.network.log_prob(
+                known, scaled, valid, matrices[day].float(), torch.zeros(len(day), TOKEN_SIZE, device=self.device)
+            )
             log_scale = observed.volatility[0, first:last].log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
-        return DayLogProb(*(torch.cat(pieces) for pieces in zip(*parts, strict=True)))
+        return DayLogProb(*(torch.cat(pieces).cpu() for pieces in zip(*parts, strict=True)))
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
-        """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64."""
-        start = self.start(history)
-        return roll_out(self.network, start, self.market, num_paths, num_days, seed, self.temperature)
+        """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64.
+
+        A history of several paths is several starts, of which each path draws its own.
+        """
+        return self.go_on(self.starts(history), num_paths, num_days, seed)
+
+    def go_on(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+        """Draw the days after histories that were read before. Shape: (P, num_days, K, 5), float64."""
+        return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
 
     @torch.no_grad()
-    def start(self, history: Bars) -> Start:
-        """Read a history; the days that the trunk's layers reach are read once for all paths.
+    def starts(self, history: Bars, correlation: Tensor | None = None) -> Starts:
+        """Read histories; the days that the trunk's layers reach are read once for all paths.
+
+        Args:
+            history: of one or more paths.
+            correlation: of the symbols' returns, instead of the history's own. Shape: (K, K).
 
         Raises:
-            ValueError: a symbol has no bar on the last day, or there are several paths or too many symbols.
+            ValueError: a symbol has no bar on the last day, or there are too many.
         """
-        encoded = encode_history(history)
-        missing = history.absent(-1)
+        missing = [name for name, here in zip(history.symbols, history.listed[:, -1].all(0), strict=True) if not here]
         if missing:
             raise ValueError(f"{history.source}: no bar on {history.dates[-1]} for {', '.join(missing)}")
         if len(history.symbols) > MAX_SYMBOLS:
             raise ValueError(
                 f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly"
             )
-        observed = observe_history(encoded)
-        inputs = self.network.inputs(observed.features[0, -self.reach :], self.market)
-        known, cache = self.network.trunk.prefill(inputs.transpose(0, 1))
-        correlation = correlations(observed)[-1].float()
-        everyone = torch.ones(len(correlation), dtype=torch.bool, device=known.device)
-        return Start(known, cache, observed.last, masked_factor(correlation, everyone))
+        observed = observe_history(encode_bars(history.ohlcv.to(self.device)))
+        inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
+        flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
+        paths, symbols = len(history.ohlcv), len(history.symbols)
+        if correlation is None:
+            last = torch.stack([correlations(observed, path)[-1] for path in range(paths)])
+        else:
+            last = correlation.to(self.device).expand(paths, -1, -1)
+        everyone = torch.ones(symbols, dtype=torch.bool, device=flat.device)
+        return Starts(flat.unflatten(0, (paths, symbols)), cache, observed.last, masked_factor(last.float(), everyone))
 
 
-def correlations(observed: ObservedHistory) -> Tensor:
+def correlations(observed: ObservedHistory, path: int = 0) -> Tensor:
     """Return the matrices before each `CORRELATION_STRIDE`-th day, and after the last. Shape: (M, K, K), float64."""
-    returns = log_return(observed.scaled[0])
+    returns = log_return(observed.scaled[path])
     state = CorrelationState.empty(returns.shape[1], returns.device)
     matrices = []
     for day in range(len(returns)):
         if day % CORRELATION_STRIDE == 0:
             matrices.append(state.correlation())
-        state = state.after(returns[day], observed.valid[0, day])
+        state = state.after(returns[day], observed.valid[path, day])
     return torch.stack([*matrices, state.correlation()])

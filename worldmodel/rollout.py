@@ -6,6 +6,7 @@ fixed size, because a matrix product may round differently for another number of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from worldmodel.network import MarketNetwork
 from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
 from worldmodel.trunk import TrunkCache
 
-PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 11, "cuda": 1 << 17}
+PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 9, "cuda": 1 << 17}
 """Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
 
 MAX_SYMBOLS = 1 << 12
@@ -29,14 +30,18 @@ RETURN_STREAM = 0x2000_0000
 """First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
 
 
-class Start(NamedTuple):
-    """What a rollout starts from, shared by its paths.
+START_STREAM = 0x2100_0000
+"""Random stream that chooses where a path starts."""
+
+
+class Starts(NamedTuple):
+    """What paths go on from: the ends of S histories of the same symbols.
 
     Attributes:
-        known: the trunk's output on the last day. Shape: (K, width).
-        cache: of the trunk. Batch: K.
-        state: after the last day. Batch: (1, K).
-        factor: lower Cholesky factor of the symbols' correlation. Shape: (K, K).
+        known: the trunk's output on the last day. Shape: (S, K, width).
+        cache: of the trunk. Batch: S K.
+        state: after the last day. Batch: (S, K).
+        factor: lower Cholesky factor of the symbols' correlation. Shape: (S, K, K).
     """
 
     known: Tensor
@@ -48,7 +53,7 @@ class Start(NamedTuple):
 @torch.no_grad()
 def roll_out(
     network: MarketNetwork,
-    start: Start,
+    starts: Starts,
     market: str,
     num_paths: int,
     num_days: int,
@@ -59,7 +64,7 @@ def roll_out(
 
     Args:
         network: in evaluation mode.
-        start: from `worldmodel.neural`.
+        starts: from `worldmodel.neural`; where there are several, each path draws its own.
         market: whose flag the network is shown.
         num_paths: P.
         num_days: H.
@@ -75,34 +80,46 @@ def roll_out(
     for name, count in (("num_paths", num_paths), ("num_days", num_days)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
-    symbols = start.known.shape[0]
-    device = start.known.device
-    block = max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols)
+    symbols = starts.known.shape[1]
+    device = starts.known.device
+    block = rows_per_block(device, symbols) // symbols
     bars = []
     for first in range(0, num_paths, block):
         paths = torch.arange(first, first + block, device=device)
-        bars.append(_block(network, start, market, paths, num_days, seed, temperature))
+        bars.append(_block(network, starts, market, paths, num_days, seed, temperature))
     return torch.cat(bars)[:num_paths]
 
 
+def rows_per_block(device: torch.device, symbols: int) -> int:
+    """Return how many symbol-paths run together, whatever the number of paths."""
+    return max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols) * symbols
+
+
+def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
+    """Return which of a number of starts each path goes on from. Shape: that of the key's words, without the last."""
+    word = random_bits(key, START_STREAM, 0)[0]
+    return (open_uniform(word) * count).long().squeeze(-1)
+
+
 def _block(
-    network: MarketNetwork, start: Start, market: str, paths: Tensor, num_days: int, seed: int, temperature: float
+    network: MarketNetwork, starts: Starts, market: str, paths: Tensor, num_days: int, seed: int, temperature: float
 ) -> Tensor:
     """Draw some paths. Shape: (len(paths), num_days, K, 5)."""
-    count, symbols = len(paths), start.known.shape[0]
+    count, (total, symbols) = len(paths), starts.known.shape[:2]
     key = episode_key(seed, paths[:, None], 0)
-
-    cache = start.cache.repeated(count)
-    known = start.known.expand(count, -1, -1)
+    own = chosen_starts(key, total)
+    rows = (own[:, None] * symbols + torch.arange(symbols, device=paths.device)).flatten()
+    cache = starts.cache.chosen(rows)
+    known, factor = starts.known[own], starts.factor[own]
     state = FeatureState(
-        MoveState(*(part.expand(count, -1) for part in start.state.moves)),
-        start.state.slow_variance.expand(count, -1),
-        start.state.market_variance.expand(count, -1),
+        MoveState(*(part[own] for part in starts.state.moves)),
+        starts.state.slow_variance[own],
+        starts.state.market_variance[own],
     )
     valid = torch.ones(count, symbols, dtype=torch.bool, device=paths.device)
     bars = []
     for day in range(num_days):
-        scaled = draw_day(network, known, start.factor, key, day, temperature)
+        scaled = draw_day(network, known, factor, key, day, temperature)
         volatility = state.volatility.unsqueeze(-1)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(state.moves, move)
@@ -123,7 +140,7 @@ def draw_day(
     Args:
         network: in evaluation mode.
         known: the trunk's output. Shape: (P, K, width).
-        factor: lower Cholesky factor. Shape: (K, K).
+        factor: lower Cholesky factors. Shape: (P, K, K).
         key: of the paths. Shape of each word: (P, 1).
         day: number of the day, from 0.
         temperature: as in `roll_out`.
@@ -132,45 +149,49 @@ def draw_day(
         Shape: (P, K, 5), float64.
     """
     index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
-    noise = [
-        [open_uniform(word, torch.float32) for word in random_bits(key, RETURN_STREAM + stream, index)]
-        for stream in range(5 + TOKEN_SIZE)
-    ]
+    stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
+    words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
+    noise = list(zip(*words, strict=True))
     returns = _draw_returns(network, known, factor, noise[0], temperature)
     return _draw_shapes(network, known, returns, noise[1:], temperature).double()
 
 
 def _draw_returns(
-    network: MarketNetwork, known: Tensor, factor: Tensor, noise: list[Tensor], temperature: float
+    network: MarketNetwork, known: Tensor, factor: Tensor, noise: Sequence[Tensor], temperature: float
 ) -> Tensor:
     """Draw scaled returns, each given those before it. Shape: (P, K)."""
     paths, symbols = known.shape[:2]
     for_return = network.returns.known(known)
     white = known.new_zeros(paths, symbols)
+    choice, radial, angular = (word.unbind(-1) for word in noise[:3])
+    scale = factor.diagonal(dim1=-2, dim2=-1)
+    log_scale, scale = scale.log().unbind(-1), scale.unbind(-1)
+    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
     returns = []
     total, squares = known.new_zeros(paths), known.new_zeros(paths)
     for k in range(symbols):
-        implied = white[:, :k] @ factor[k, :k]
+        implied = (white[:, :k] * factor[:, k, :k]).sum(-1)
         statistics = ChainStatistics(
             implied_mean=implied,
-            implied_log_scale=factor[k, k].log().expand(paths),
+            implied_log_scale=log_scale[k],
             running_mean=total / (k + SHRINK_COUNT),
             surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
-            position=torch.full_like(total, k).log1p(),
+            position=position[k],
         )
         mixture = network.returns(for_return[:, k], statistics)
-        drawn = mixture.draw(*(word[:, k] for word in noise[:3]))
+        drawn = mixture.draw(choice[k], radial[k], angular[k])
         if temperature != 1.0:
             drawn = mixture.mean() + temperature * (drawn - mixture.mean())
         returns.append(drawn)
         limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
-        white[:, k] = (limited - implied) / factor[k, k]
-        total, squares = total + limited, squares + white[:, k].square()
+        surprise = (limited - implied) / scale[k]
+        white[:, k] = surprise
+        total, squares = total + limited, squares + surprise.square()
     return torch.stack(returns, dim=-1)
 
 
 def _draw_shapes(
-    network: MarketNetwork, known: Tensor, returns: Tensor, noise: list[list[Tensor]], temperature: float
+    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Sequence[Sequence[Tensor]], temperature: float
 ) -> Tensor:
     """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
     gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
@@ -196,7 +217,7 @@ def _draw_shapes(
     return torch.stack([gap, body, upper, lower, volume], dim=-1)
 
 
-def _wick_noise(words: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _wick_noise(words: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
     choice, radial, angular, atom = words
     return choice, box_muller(radial, angular)[0], atom

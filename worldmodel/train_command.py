@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from vecenv.market.sources import read_bars
 from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.cnn_gru import CnnGruSettings
+from worldmodel.network import MarketNetwork
+from worldmodel.neural import NeuralMarket
+from worldmodel.stationary import StationaryStart
 from worldmodel.training import TrainingSettings, TrainingState, Validation, new_state, train_network
 from worldmodel.training_market import TrainingMarket, split_by_date
 from worldmodel.transformer import TransformerSettings
@@ -95,11 +99,25 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         train_network(state, markets, settings.training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
-    save_network(settings.out, state.network, final, {})
+    console.print("Making the days that paths without a history start from …")
+    save_with_starts(settings.out, state.network, final, markets)
     running.unlink(missing_ok=True)
     console.print(_table(state))
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return {"file": str(settings.out), "parameters": parameters, **final}
+
+
+def save_with_starts(
+    out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
+) -> None:
+    """Write a trained network, with what paths of each market start from where there is no history."""
+    network.eval()
+    symbols: dict[str, tuple[str, ...]] = {}
+    tensors: dict[str, torch.Tensor] = {}
+    for market in markets:
+        symbols[market.name], start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
+        tensors |= start.with_warm_up(NeuralMarket(network, market.name)).tensors(market.name)
+    save_network(out, network, record | {"starts": symbols}, tensors)
 
 
 def running_path(out: Path) -> Path:

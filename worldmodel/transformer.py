@@ -58,9 +58,9 @@ class Cache(NamedTuple):
     values: Tensor
     length: Tensor
 
-    def repeated(self, count: int) -> Cache:
-        """Return a copy with the B sequences repeated as often, one round of all B after the other."""
-        return Cache(self.keys.repeat(1, count, 1, 1), self.values.repeat(1, count, 1, 1), self.length.clone())
+    def chosen(self, rows: Tensor) -> Cache:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        return Cache(self.keys[:, rows], self.values[:, rows], self.length.clone())
 
 
 class Transformer(Trunk[Cache]):
@@ -110,11 +110,13 @@ class Transformer(Trunk[Cache]):
         """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
         place = cache.length % window
-        visible = torch.arange(window, device=features.device) <= cache.length
+        # Until the buffer is full, places not yet written are hidden.
+        hiding = torch.zeros(window, dtype=features.dtype, device=features.device)
+        hiding.masked_fill_(torch.arange(window, device=features.device) > cache.length, -torch.inf)
         hidden = self.embed(features)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, _Layer)
-            hidden = layer.step(hidden, cache.keys[index], cache.values[index], cache.length, place, visible)
+            hidden = layer.step(hidden, cache.keys[index], cache.values[index], cache.length, place, hiding)
         return self.norm(hidden), cache._replace(length=cache.length + 1)
 
 
@@ -142,17 +144,18 @@ class _Layer(nn.Module):
         return hidden + self._dropped(self._feed(hidden)), key, value
 
     def step(
-        self, hidden: Tensor, keys: Tensor, values: Tensor, position: Tensor, place: Tensor, visible: Tensor
+        self, hidden: Tensor, keys: Tensor, values: Tensor, position: Tensor, place: Tensor, hiding: Tensor
     ) -> Tensor:
         """Return the output for one day, writing its key and value at ``place``. Shape: (B, width)."""
         query, key, value = self._projected(hidden.unsqueeze(1))
         at = position.reshape(1)
         keys.index_copy_(1, place.reshape(1), _rotated(key, at))
         values.index_copy_(1, place.reshape(1), value)
-        # The heads take the place of positions: one product reads the keys once for all of them.
-        heads = _rotated(query.transpose(1, 2), at).squeeze(2)
-        mixed = functional.scaled_dot_product_attention(heads, keys, values, attn_mask=visible[None, :])
-        hidden = hidden + self.output(mixed.flatten(1))
+        # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
+        # attention copies the keys to scale them, which would be most of its time here.
+        heads = _rotated(query.transpose(1, 2), at).squeeze(2) * self.head_width**-0.5
+        weight = torch.softmax(torch.bmm(heads, keys.mT) + hiding, dim=-1)
+        hidden = hidden + self.output(torch.bmm(weight, values).flatten(1))
         return hidden + self._feed(hidden)
 
     def _projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:

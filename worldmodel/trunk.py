@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class TrunkCache(Protocol):
     """What a trunk keeps of the days that it has read, for each of B sequences."""
 
-    def repeated(self, count: int) -> Self:
-        """Return a copy with the B sequences repeated as often, one round of all B after the other."""
+    def chosen(self, rows: Tensor) -> Self:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
         ...
 
 

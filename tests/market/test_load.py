@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 import torch
 
+from vecenv.market import load
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import GENERATORS, load_market
+from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import MarketDataError
 
@@ -56,6 +58,36 @@ def test_generators_are_named_and_seeded(name):
     assert tape.num_paths == 2 and tape.num_days == 90 and tape.features.shape[-1] == 2
     assert load_market(name, seed=3, **options).fingerprint() == tape.fingerprint()
     assert load_market(name, seed=4, **options).fingerprint() != tape.fingerprint()
+
+
+def test_other_packages_bring_generators(monkeypatch, tmp_path):
+    """By a name, or by the suffix of a file, which the generator is given first."""
+    asked = []
+
+    def bars(*given, num_paths, seed, device, num_days=70, flavour="plain"):
+        asked.append((given, num_paths, num_days, seed, flavour))
+        return synthetic_bars(num_paths, num_days, 1, seed)
+
+    class Point:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def load(self):
+            return bars
+
+    monkeypatch.setattr(load, "entry_points", lambda group: [Point("brewed"), Point(".brew")])
+    file = tmp_path / "strong.brew"
+    options = {"num_paths": 2, "seed": 3, "features": ()}
+    assert load_market("brewed", **options).num_days == 70
+    load_market(file, num_days=60, generator={"flavour": "sour"}, **options)
+    assert asked == [((), 2, 70, 3, "plain"), ((file,), 2, 60, 3, "sour")]
+    with pytest.raises(ValueError, match="the generator 'brewed' takes no colour, symbols"):
+        load_market("brewed", symbols=["A"], generator={"colour": "dark"}, **options)
+
+
+def test_data_take_no_arguments_of_generators(long_frame):
+    with pytest.raises(ValueError, match="takes no regime"):
+        load_market(long_frame, generator={"regime": "bull"}, features=())
 
 
 def test_the_symbols_of_the_synthetic_market_can_be_named():

@@ -234,6 +234,28 @@ def test_a_split_leaves_an_embargo_between_training_and_test(tape):
             tape.split(fraction, embargo)
 
 
+def test_a_split_by_paths_shares_none():
+    tape = MarketTape.from_bars(walk_bars(80, 2, 5))
+    for fraction, sizes in ((0.2, (4, 1)), (0.4, (3, 2)), (0.0, (4, 1)), (1.0, (1, 4))):
+        train, test = tape.split_paths(fraction)
+        assert (train.num_paths, test.num_paths) == sizes
+        assert torch.equal(torch.cat([train.ohlcv, test.ohlcv]), tape.ohlcv)
+        assert train.first_day == test.first_day == tape.first_day
+    with pytest.raises(MarketDataError, match="one path cannot be split"):
+        tape.paths(0, 1).split_paths()
+
+
+def test_nothing_is_traded_in_a_warm_up():
+    """Indicators of later days still see its prices."""
+    bars = walk_bars(120, 2, 2)
+    plain, later = (MarketTape.from_bars(each) for each in (bars, replace(bars, warm_up=100)))
+    assert later.first_day == 100 and plain.first_day < 100
+    assert not bool(later.tradable[:, :100].any()) and bool(later.tradable[:, 100:].all())
+    assert torch.equal(later.features[:, 100:], plain.features[:, 100:]) and not bool(later.features[:, :100].any())
+    short = MarketTape.from_bars(replace(bars, warm_up=10))
+    assert short.first_day == plain.first_day
+
+
 def test_select_takes_symbols_in_the_order_given(tape):
     part = tape.select(["C", "A"])
     assert part.symbols == ("C", "A")

@@ -15,7 +15,8 @@ DAYS = 300
 
 
 def settings(**values) -> MarketSettings:
-    return MarketSettings(**{"symbols": ("A", "B"), "num_paths": 2, "num_days": DAYS, "device": "cpu"} | values)
+    given = {"market": "synthetic", "symbols": ("A", "B"), "num_paths": 1, "num_days": DAYS, "device": "cpu"}
+    return MarketSettings(**given | values)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,32 @@ def test_the_last_days_are_the_test_after_an_embargo(dates):
     boundary = DAYS - round(0.25 * (DAYS - tape.first_day))
     expected = [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
     assert spans(settings(test_fraction=0.25, embargo=7)) == expected
+
+
+def test_other_paths_are_the_test_of_a_generated_market():
+    """All days of each; by dates, all paths."""
+    chosen = settings(num_paths=10, test_fraction=0.25)
+    tape = chosen.tape(RULES)
+    training, test = chosen.training(tape), chosen.test(tape)
+    assert (training.num_paths, test.num_paths) == (8, 2)
+    for tensor in ("ohlcv", "features", "tradable"):
+        parts = [getattr(part, tensor) for part in (training, test)]
+        assert np.array_equal(np.concatenate(parts), getattr(tape, tensor).numpy())
+    dated = settings(num_paths=10, train_end=tape.dates[200].astype(date))
+    assert dated.training(tape).num_paths == dated.test(tape).num_paths == 10
+
+
+def test_what_only_some_generators_take_reaches_them():
+    calm = settings(num_paths=4, regime="sideways").tape(RULES)
+    assert calm.fingerprint() != settings(num_paths=4).tape(RULES).fingerprint()
+    assert settings(history_end=date(2020, 1, 2), temperature=0.5).generator() == {
+        "history_end": "2020-01-02",
+        "temperature": 0.5,
+    }
+    with pytest.raises(ValueError, match="'synthetic' takes no temperature"):
+        settings(temperature=0.5).tape(RULES)
+    with pytest.raises(ValueError, match="'random_walk' takes no regime"):
+        settings(market="random_walk", regime="bull").tape(RULES)
 
 
 def test_dates_override_the_fraction(dates):

@@ -22,7 +22,7 @@ from worldmodel.cnn_gru import CnnGruSettings
 from worldmodel.features import FEATURES, observe_history
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import Start
+from worldmodel.rollout import Starts
 from worldmodel.transformer import TransformerSettings
 
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
@@ -64,17 +64,17 @@ def moves_after(history: Bars, bars: Tensor) -> Tensor:
     return observe_history(encode_bars(paths)).scaled[:, -1].float()
 
 
-def chained(market: NeuralMarket, start: Start, scaled: Tensor) -> Tensor:
+def chained(market: NeuralMarket, start: Starts, scaled: Tensor) -> Tensor:
     """Log-densities of the scaled returns of the next day. Shape: (P, K, 5) -> (P, K)."""
     valid = torch.ones(scaled.shape[:-1], dtype=torch.bool)
-    correlation, noise = start.factor @ start.factor.T, torch.zeros(len(scaled), TOKEN_SIZE)
-    return market.network.log_prob(start.known, scaled, valid, correlation, noise).chained
+    correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(scaled), TOKEN_SIZE)
+    return market.network.log_prob(start.known[0], scaled, valid, correlation, noise).chained
 
 
 def test_the_density_of_a_day_is_normalised_and_drawn_returns_follow_it(market):
     """Of two symbols on a grid of both returns x = sinh(u): mass, means, deviations and correlation of u."""
     history = history_of(2)
-    start = market.start(history)
+    start = market.starts(history)
     u = torch.linspace(-6.0, 6.0, 97, dtype=torch.float64)
     pairs = torch.cartesian_prod(u, u)
     scaled = torch.zeros(len(pairs), 2, 5)
@@ -100,21 +100,21 @@ class DayDensity(torch.nn.Module):
         start: what the day is drawn from.
     """
 
-    def __init__(self, network: MarketNetwork, start: Start) -> None:
+    def __init__(self, network: MarketNetwork, start: Starts) -> None:
         super().__init__()
         self.network, self.start = network, start
 
     def forward(self, scaled: Tensor) -> Tensor:
         everyone = torch.ones(len(scaled), dtype=torch.bool)
-        correlation = self.start.factor @ self.start.factor.T
-        read = self.network.log_prob(self.start.known, scaled, everyone, correlation, torch.zeros(TOKEN_SIZE))
+        correlation = (self.start.factor @ self.start.factor.mT)[0]
+        read = self.network.log_prob(self.start.known[0], scaled, everyone, correlation, torch.zeros(TOKEN_SIZE))
         return read.chained.sum() + (read.shape.sum() if self.network.token is None else 0.0)
 
 
 def test_drawn_days_follow_the_joint_density(market):
     """E[d log p(x) / d theta] = 0 for x drawn from p, for every parameter of the heads that are scored."""
     history = history_of(3)
-    density = DayDensity(market.network, market.start(history))
+    density = DayDensity(market.network, market.starts(history))
     drawn = moves_after(history, market.generate(history, 2048, 1, seed=8))
     scored = ("network.returns.",) if market.network.token is not None else ("network.returns.", "network.shapes.")
     parameters = dict(density.named_parameters())
@@ -148,7 +148,7 @@ def test_paths_are_repeatable_valid_and_fed_back_as_history_is_read(market, monk
     )
     dates = np.concatenate([history.dates, history.dates[-1] + np.arange(1, 12)])
     again = replace(history, dates=dates, ohlcv=torch.cat([history.ohlcv, bars[1:2, :11]], dim=1))
-    assert torch.allclose(known[10][0][3:6], market.start(again).known, atol=1e-3)
+    assert torch.allclose(known[10][0][3:6], market.starts(again).known[0], atol=1e-3)
 
 
 def test_the_joint_density_of_independent_symbols_is_the_sum_of_their_own(market):
@@ -196,7 +196,7 @@ def test_the_running_mean_chain_hears_the_mean_alone():
     scaled[..., Move.BODY] = returns
     for architecture in JOINT:
         market = market_of(architecture)
-        density = chained(market, market.start(history), scaled)[:, -1]
+        density = chained(market, market.starts(history), scaled)[:, -1]
         same = torch.isclose(density, density[0], atol=1e-5).tolist()
         assert same == ([True, True, True, False] if architecture == "running-mean" else [True, False, False, False])
 

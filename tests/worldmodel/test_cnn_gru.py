@@ -59,10 +59,11 @@ def test_days_long_ago_have_faded(trunk, features):
     assert not torch.allclose(trunk(features[:, -3:])[:, -1], whole, atol=1e-3)
 
 
-def test_a_repeated_cache_goes_on_as_the_sequences_do(trunk, features):
+def test_a_cache_of_chosen_sequences_goes_on_as_they_do(trunk, features):
     _, cache = trunk.prefill(features[:, :-1])
-    hidden, _ = trunk.step(features[:, -1].repeat(2, 1), cache.repeated(2))
-    assert torch.allclose(hidden, trunk(features)[:, -1].repeat(2, 1), atol=1e-5)
+    rows = torch.tensor([2, 0, 2, 1])
+    hidden, _ = trunk.step(features[rows, -1], cache.chosen(rows))
+    assert torch.allclose(hidden, trunk(features)[rows, -1], atol=1e-5)
 
 
 def test_sequences_of_a_batch_do_not_see_each_other(trunk, features):

@@ -20,7 +20,7 @@ from worldmodel.features import FEATURES, ObservedHistory, observe_history
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
 from worldmodel.return_chain import chain_statistics
-from worldmodel.rollout import Start
+from worldmodel.rollout import Starts
 from worldmodel.transformer import TransformerSettings
 
 NAN = float("nan")
@@ -261,14 +261,14 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bars = market.generate(history, 20_000, 1, seed=6)
     volatility = observe_history(encode_bars(history.ohlcv)).last.volatility[0]
     drawn = torch.asinh(daily_returns(history, bars) / volatility)
-    start = market.start(history)
+    start = market.starts(history)
     u = torch.linspace(-6.0, 6.0, 161, dtype=torch.float64)
     pairs = torch.cartesian_prod(u, u)
     scaled = torch.zeros(len(pairs), 2, 5)
     scaled[..., Move.BODY] = pairs.sinh()
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
-    correlation, noise = start.factor @ start.factor.T, torch.zeros(len(pairs), TOKEN_SIZE)
-    read = market.network.log_prob(start.known, scaled, everyone, correlation, noise)
+    correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(pairs), TOKEN_SIZE)
+    read = market.network.log_prob(start.known[0], scaled, everyone, correlation, noise)
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
     # With u = asinh(return over volatility), which no single draw dominates.
@@ -280,7 +280,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bar = bars[:1]
     joint = market.joint_log_density(extended(history, bar))[-1]
     scaled[:1] = observed_next(history, bar).scaled[:, -1].float()
-    again = market.network.log_prob(start.known, scaled[:1], everyone[:1], correlation, noise[:1])
+    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1])
     assert float(joint) == pytest.approx(float(again.chained.sum() - volatility.log().sum()), abs=1e-4)
 
 
@@ -292,15 +292,15 @@ class DayDensity(torch.nn.Module):
         start: what the day is drawn from.
     """
 
-    def __init__(self, network: MarketNetwork, start: Start) -> None:
+    def __init__(self, network: MarketNetwork, start: Starts) -> None:
         super().__init__()
         self.network, self.start = network, start
-        self.everyone = torch.ones(len(start.known), dtype=torch.bool)
+        self.everyone = torch.ones(start.known.shape[1], dtype=torch.bool)
 
     def forward(self, moves: Tensor, token: Tensor) -> Tensor:
         returns = moves[..., Move.GAP] + moves[..., Move.BODY]
-        network, known = self.network, self.start.known
-        statistics = chain_statistics(returns, self.everyone, self.start.factor)
+        network, known = self.network, self.start.known[0]
+        statistics = chain_statistics(returns, self.everyone, self.start.factor[0])
         summary = day_summary(returns, self.everyone)
         return (
             network.returns(network.returns.known(known), statistics).log_prob(returns).sum()
@@ -315,7 +315,7 @@ def test_drawn_days_follow_the_joint_density(market, monkeypatch):
     E[d log p(x) / d theta] = 0 for x drawn from p; a draw from another law moves it for the parameters concerned.
     """
     history = synthetic_bars(1, DAYS, 3, seed=9, regime="crisis")
-    start = market.start(history)
+    start = market.starts(history)
     tokens = []
     begin = market.network.shapes.begin
     monkeypatch.setattr(market.network.shapes, "begin", lambda *given: tokens.append(given[-1]) or begin(*given))
@@ -361,8 +361,8 @@ def test_generated_days_are_fed_back_as_history_is_read(market, ragged, monkeypa
         fed = torch.stack([inputs[rows, : len(FEATURES)] for inputs in seen])
         assert torch.allclose(fed, observed.features[0, -21:-1], atol=1e-4)
         for day in (0, 7, 8, 19):
-            again = market.start(extended(ragged, bars[path : path + 1, : day + 1]))
-            assert torch.allclose(known[day][rows], again.known, atol=1e-3)
+            again = market.starts(extended(ragged, bars[path : path + 1, : day + 1]))
+            assert torch.allclose(known[day][rows], again.known[0], atol=1e-3)
 
 
 def test_temperature_shrinks_and_spreads_returns(market):

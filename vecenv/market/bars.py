@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class Bars:
             precomputed indicators); NaN where missing. Shape of each: (P, T, K).
         context: numeric series of the whole market (``vix``, ``turbulence``). Shape of each: (P, T).
         source: where the bars came from, for messages.
+        warm_up: first days on which no symbol is tradable yet; they are there for the indicators of later ones.
     """
 
     symbols: tuple[str, ...]
@@ -32,11 +33,19 @@ class Bars:
     columns: dict[str, Tensor] = field(default_factory=dict)
     context: dict[str, Tensor] = field(default_factory=dict)
     source: str = "bars"
+    warm_up: int = 0
 
     @property
     def listed(self) -> Tensor:
         """Whether a symbol has a bar on a day. Shape: (P, T, K), bool."""
         return ~torch.isnan(self.ohlcv[..., CLOSE])
+
+    def to(self, device: torch.device | str) -> Bars:
+        """Return the same bars on another device."""
+        columns, context = (
+            {name: values.to(device) for name, values in table.items()} for table in (self.columns, self.context)
+        )
+        return replace(self, ohlcv=self.ohlcv.to(device), columns=columns, context=context)
 
     def absent(self, day: int) -> list[str]:
         """Return the symbols without a bar on a day, given by position, of the first path."""

@@ -1,10 +1,17 @@
-"""One door to every market: a file, a table, a tape, or a generator's name."""
+"""One door to every market: a file, a table, a tape, or a generator's name.
+
+Other packages add generators through the entry-point group ``vecenv.markets``: a name, or the suffix of files that they
+read, such as ``.safetensors``, of a function that returns `Bars`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -24,7 +31,22 @@ GENERATORS: dict[str, Callable[..., Bars]] = {
     "planted": planted_bars,
     "random_walk": random_walk_bars,
 }
-"""Markets that need no data, by name."""
+"""Markets of this package that need no data, by name."""
+
+GROUP = "vecenv.markets"
+
+
+def generator_of(market: object) -> Callable[..., Bars] | None:
+    """Return what generates a market, or None where it is data."""
+    if not isinstance(market, str | Path):
+        return None
+    if str(market) in GENERATORS:
+        return GENERATORS[str(market)]
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if str(market) in installed:
+        return installed[str(market)].load()
+    suffix = Path(market).suffix
+    return partial(installed[suffix].load(), Path(market)) if suffix in installed else None
 
 
 def load_market(
@@ -37,15 +59,17 @@ def load_market(
     context: Sequence[str] = (),
     context_market: str | Path | None = None,
     num_paths: int = 8,
-    num_days: int = 1500,
+    num_days: int | None = None,
     seed: int = 0,
+    generator: Mapping[str, Any] | None = None,
     tick_size: float | None = None,
     device: torch.device | str = "cpu",
 ) -> MarketTape:
     """Make a tape of any market.
 
     Args:
-        market: a file or folder, a long table as FinRL's, a tape, which is only moved, or a name in `GENERATORS`.
+        market: a file or folder, a long table as FinRL's, a tape, which is only moved, or a generator: a name in
+            `GENERATORS` or in the entry-point group `GROUP`, or a file of a generator.
         symbols: symbols to read, all by default; for a generator their names.
         start: first date to read.
         end: last date to read.
@@ -54,8 +78,9 @@ def load_market(
         context_market: file whose only symbol's closes become the series that ``context`` names and the market
             itself lacks, aligned by date.
         num_paths: paths of a generator.
-        num_days: days of a generator.
+        num_days: days of a generator, its own number by default.
         seed: of a generator.
+        generator: further arguments of a generator, such as its regime.
         tick_size: currency units per tick, chosen from the prices by default.
         device: where the tensors live.
 
@@ -65,14 +90,23 @@ def load_market(
     """
     if isinstance(market, MarketTape):
         return market.to(device)
-    if isinstance(market, str) and market in GENERATORS:
+    generate = generator_of(market)
+    if generate is not None:
         fixed: dict[str, object] = {"start": start, "end": end, "context_market": context_market}
         unused = [name for name, value in fixed.items() if value is not None]
         if unused:
-            raise ValueError(f"the generator {market!r} takes no {', '.join(unused)}")
-        named = {"symbols": list(symbols)} if symbols else {}
-        bars = GENERATORS[market](num_paths=num_paths, num_days=num_days, seed=seed, device=device, **named)
+            raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
+        given = {**(generator or {}), "num_paths": num_paths, "seed": seed, "device": device}
+        given |= {"symbols": list(symbols)} if symbols else {}
+        given |= {} if num_days is None else {"num_days": num_days}
+        taken = signature(generate).parameters
+        refused = [name for name in given if name not in taken]
+        if refused:
+            raise ValueError(f"the generator {str(market)!r} takes no {', '.join(refused)}")
+        bars = generate(**given)
     else:
+        if generator:
+            raise ValueError(f"a market of data takes no {', '.join(generator)}: only generators do")
         # The readers bring pandas, which a generator and a tape do without.
         from vecenv.market.sources import read_bars, with_context
 

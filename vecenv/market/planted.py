@@ -50,7 +50,7 @@ class _Stream(IntEnum):
 
 def planted_bars(
     num_paths: int = 64,
-    num_days: int = 500,
+    num_days: int = 1500,
     symbols: int | Sequence[str] = 1,
     seed: int = 0,
     device: torch.device | str = "cpu",
@@ -151,7 +151,7 @@ def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, fl
 
 def random_walk_bars(
     num_paths: int = 64,
-    num_days: int = 500,
+    num_days: int = 1500,
     symbols: int | Sequence[str] = 1,
     seed: int = 0,
     device: torch.device | str = "cpu",

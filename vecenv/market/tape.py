@@ -184,6 +184,22 @@ class MarketTape:
         boundary = self.num_days - round(usable * test_fraction)
         return self.days(0, boundary - embargo), self.days(boundary, self.num_days)
 
+    def split_paths(self, test_fraction: float = 0.2) -> tuple[MarketTape, MarketTape]:
+        """Split by path into a training and a test market; the last paths are the test, at least one.
+
+        Raises:
+            MarketDataError: there is one path.
+        """
+        if self.num_paths < 2:
+            raise MarketDataError(f"{self.source}: one path cannot be split; split it by days")
+        boundary = min(max(1, round(self.num_paths * (1.0 - test_fraction))), self.num_paths - 1)
+        return self.paths(0, boundary), self.paths(boundary, self.num_paths)
+
+    def paths(self, start: int, stop: int) -> MarketTape:
+        """Return the tape of paths ``start`` to ``stop`` (exclusive)."""
+        tensors = ("ohlcv", "tradable", "features", "context")
+        return replace(self, **{name: getattr(self, name)[start:stop] for name in tensors})
+
     def select(self, symbols: Sequence[str]) -> MarketTape:
         """Return the tape of some symbols, in the order given.
 
@@ -298,7 +314,7 @@ def _features(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) 
             series.append(indicators[..., computed.index(name)])
     values = torch.stack(series, dim=-1) if series else ohlcv[..., :0]
     day = torch.arange(ohlcv.shape[1], device=ohlcv.device)[:, None]
-    ready = values.isfinite().all(-1) & (day >= first[:, None])
+    ready = values.isfinite().all(-1) & (day >= first[:, None]) & (day >= bars.warm_up)
     return values.where(ready[..., None], 0.0), ready
 
 

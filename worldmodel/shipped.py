@@ -1,0 +1,185 @@
+"""The neural market as a generator of bars: ``market="neural"``, or a checkpoint's file, wherever a market is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.sources import read_bars
+from vecenv.market.synthetic import business_days
+from vecenv.random import episode_key
+from worldmodel.checkpoint import Checkpoint, load_network
+from worldmodel.neural import NeuralMarket
+from worldmodel.rollout import Starts, chosen_starts
+from worldmodel.stationary import WARM_UP, StationaryStart
+
+WEIGHTS = Path(__file__).parent / "weights" / "neural_market.safetensors"
+"""Trained on NSE and Dow Jones stocks; ``model_card.md`` beside it says how, and how good it is."""
+
+DEFAULT_MARKET = "us"
+
+EPISODE = 252
+"""Days after the warm-up by default: a year."""
+
+RANDOM_PASTS = 16
+"""Days of a real history that paths choose from where none is given."""
+
+CANDIDATES = 8
+"""Draws of which a path of a regime is the most typical."""
+
+
+def _moderation(mean: Tensor, deviation: Tensor) -> Tensor:
+    return -mean.abs() - 0.1 * deviation
+
+
+REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "bull": lambda mean, deviation: mean,
+    "bear": lambda mean, deviation: -mean,
+    "sideways": _moderation,
+    "crisis": lambda mean, deviation: deviation - mean,
+}
+"""How typical a path is, by mean and standard deviation of the equal-weight market's daily returns."""
+
+
+def neural_bars(
+    num_paths: int = 8,
+    num_days: int = WARM_UP + EPISODE,
+    symbols: int | Sequence[str] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    history: str | Path | None = None,
+    history_end: str | None = None,
+    temperature: float = 1.0,
+    regime: str | None = None,
+) -> Bars:
+    """Generate bars from the weights that are shipped; see `model_bars`. Without symbols, US stocks."""
+    return model_bars(WEIGHTS, num_paths, num_days, symbols, seed, device, history, history_end, temperature, regime)
+
+
+def model_bars(
+    model: Path,
+    num_paths: int = 8,
+    num_days: int = WARM_UP + EPISODE,
+    symbols: int | Sequence[str] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    history: str | Path | None = None,
+    history_end: str | None = None,
+    temperature: float = 1.0,
+    regime: str | None = None,
+) -> Bars:
+    """Generate bars from a checkpoint of a neural market.
+
+    Args:
+        model: file of ``vecenv worldmodel train``.
+        num_paths: P; path p is the same whatever their number.
+        num_days: days of a path, of which the first `WARM_UP` are not tradable: a past made before, or real days.
+        symbols: names, or how many of those known; by default all of the checkpoint's first market.
+        seed: integer in [0, 2^64).
+        device: where the days are drawn.
+        history: file of real bars that paths go on from; by default they start from nothing.
+        history_end: last real day; by default each path goes on from one of `RANDOM_PASTS` days drawn by the seed.
+        temperature: as in `worldmodel.rollout.roll_out`.
+        regime: a name in `REGIMES`; every path is then the most typical one of `CANDIDATES` draws, which take as many
+            times as long.
+
+    Returns:
+        Bars with invented dates.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a symbol is unknown, a number out of range, or the history is too short.
+    """
+    if num_days <= WARM_UP:
+        raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {num_days}")
+    if history is None and history_end is not None:
+        raise ValueError("history_end is the last day of a history, and none is given")
+    if regime is not None and regime not in REGIMES:
+        raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
+    saved = load_network(model, device)
+    name, chosen = _market_and_symbols(saved, model, symbols)
+    market = NeuralMarket(saved.network, name, temperature=temperature)
+    past, starts = (
+        _nothing(saved, market, chosen) if history is None else _history(market, history, history_end, chosen, seed)
+    )
+    candidates = 1 if regime is None else CANDIDATES
+    drawn = market.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
+    paths = torch.arange(len(drawn), device=drawn.device)
+    own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
+    ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)
+    if regime is not None:
+        returns = ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
+        typical = REGIMES[regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
+        ohlcv = ohlcv[torch.arange(num_paths, device=drawn.device) * candidates + typical.argmax(1)]
+    source = f"neural market of {name} stocks, seed {seed}"
+    return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP)
+
+
+def _market_and_symbols(
+    saved: Checkpoint, model: Path, symbols: int | Sequence[str] | None
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first market that knows all the symbols, and their names."""
+    markets = saved.network.settings.markets
+    known = {name: tuple(saved.record.get("starts", {}).get(name, ())) for name in markets}
+    first = DEFAULT_MARKET if model == WEIGHTS else markets[0]
+    if symbols is None:
+        return first, known[first]
+    if isinstance(symbols, int):
+        if not 1 <= symbols <= len(known[first]):
+            raise ValueError(f"{model.name} knows {len(known[first])} symbols of {first}, not {symbols}")
+        return first, known[first][:symbols]
+    repeated = sorted({name for name in symbols if list(symbols).count(name) > 1})
+    if repeated:
+        raise ValueError(f"repeated symbols: {', '.join(repeated)}")
+    for name in markets:
+        if set(symbols) <= set(known[name]):
+            return name, tuple(symbols)
+    everything = {symbol for names in known.values() for symbol in names}
+    unknown = [symbol for symbol in symbols if symbol not in everything]
+    if unknown:
+        told = "; ".join(f"{name}: {', '.join(names)}" for name, names in known.items())
+        raise ValueError(f"{model.name} has not seen {', '.join(unknown)}; it knows {told}")
+    raise ValueError(f"{model.name} knows no market of {', '.join(symbols)} together")
+
+
+def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Starts]:
+    """Return pasts that were made before, and where they end."""
+    known = saved.record["starts"][market.market]
+    columns = torch.tensor([known.index(name) for name in symbols], device=market.device)
+    start = StationaryStart.from_tensors(saved.extra, market.market).select(columns)
+    past = start.bars(symbols)
+    return past, market.starts(past, start.correlation)
+
+
+def _history(
+    market: NeuralMarket, file: str | Path, end: str | None, symbols: Sequence[str], seed: int
+) -> tuple[Bars, Starts]:
+    """Return the last days of real history, or several stretches of it, and where they end.
+
+    Raises:
+        ValueError: there are fewer days than a warm-up on which all symbols have bars.
+    """
+    bars = read_bars(file, list(symbols), end=end)
+    whole = bars.listed[0].all(-1)
+    full = whole.long().cumsum(0)
+    # A stretch of as many whole days as the warm-up ends here.
+    fits = whole & (full >= WARM_UP)
+    if end is not None:
+        fits[:-1] = False
+    ends = fits.nonzero().squeeze(-1)
+    if len(ends) == 0:
+        raise ValueError(
+            f"{bars.source}: a path goes on from a day on which all of {', '.join(symbols)} have a bar, after "
+            f"{WARM_UP} such days; there is none{'' if end is None else ' on its last day, ' + str(bars.dates[-1])}"
+        )
+    if end is None:
+        picks = np.random.default_rng([seed, RANDOM_PASTS]).integers(len(ends), size=RANDOM_PASTS)
+        ends = ends[torch.from_numpy(picks)]
+    rows = torch.stack([whole[: day + 1].nonzero().squeeze(-1)[-WARM_UP:] for day in ends.tolist()])
+    past = Bars(tuple(symbols), business_days(WARM_UP), bars.ohlcv[0][rows], source=bars.source)
+    return past, market.starts(past)
