@@ -34,8 +34,8 @@ from benchmarks.transfer import Arena, Played, Transfer, simulator_of, transfer
 from benchmarks.transfer_statistics import difference_over_seeds, rank_agreement
 from vecenv.market.sources import read_bars
 from vecenv.metrics import Summary
+from worldmodel.judged import judged_model
 from worldmodel.market_model import MarketModel
-from worldmodel.validate_command import judged_model
 from worldmodel.validation import Trial, choose_trial
 
 

@@ -25,6 +25,7 @@ from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.rollout import rows_per_block
 from worldmodel.shipped import WEIGHTS
+from worldmodel.transformer import Transformer
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -106,23 +107,34 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     return result
 
 
+def _transformer(network: MarketNetwork) -> Transformer:
+    """Return the trunk.
+
+    Raises:
+        ValueError: it is another one, whose operations and bytes are not counted here.
+    """
+    if not isinstance(network.trunk, Transformer):
+        raise ValueError(f"the trunk is {network.settings.trunk}; the limit is known for a transformer alone")
+    return network.trunk
+
+
 def operations_per_stock_day(network: MarketNetwork) -> int:
     """Floating-point operations of the trunk for one more day, two for each weight and each number of the cache."""
-    trunk = network.settings.trunk
+    trunk = _transformer(network).settings
     weights = sum(part.weight.numel() for part in network.trunk.modules() if isinstance(part, torch.nn.Linear))
     return 2 * weights + 4 * trunk.layers * trunk.window * trunk.width
 
 
 def bytes_per_stock_day(network: MarketNetwork) -> int:
     """Bytes of the cache that one more day reads: keys and values of one head, which all share."""
-    trunk = network.settings.trunk
+    trunk = _transformer(network).settings
     size = next(network.parameters()).element_size()
     return 2 * trunk.layers * trunk.window * (trunk.width // trunk.heads) * size
 
 
 def _limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str, float]:
     """Measure the machine and return what it allows."""
-    trunk = network.settings.trunk
+    trunk = _transformer(network).settings
     dtype = next(network.parameters()).dtype
     left = torch.randn(rows, trunk.width, device=device, dtype=dtype)
     right = torch.randn(trunk.width, trunk.hidden, device=device, dtype=dtype)
@@ -171,7 +183,7 @@ def _measured(model: NeuralMarket, history: Any, batch: int, config: RolloutsCon
 @torch.no_grad()
 def _trunk_rates(network: MarketNetwork, rows: int, config: RolloutsConfig, device: torch.device) -> dict[str, float]:
     """Return stock-days per second of the trunk alone, with its cache and reading the context anew every day."""
-    size = network.trunk.embed.in_features
+    size = _transformer(network).embed.in_features
     context = torch.randn(rows, config.context, size, device=device)
     _, cache = network.trunk.prefill(context)
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from worldmodel.bar_moves import log_return
 from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.features import VOLUME_LIMIT
-from worldmodel.mixture import StudentTMixture, WickMixture
+from worldmodel.mixture import SignedMixture, StudentTMixture, WickMixture
 
 COMPONENTS = 2
 
@@ -79,13 +79,15 @@ class TokenHead(nn.Module):
     Args:
         width: of what the trunk knows.
         hidden: width inside.
+        mixture: kind of the distribution.
     """
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, mixture: type[SignedMixture] = StudentTMixture) -> None:
         super().__init__()
+        self.mixture = mixture
         self.known = nn.Linear(width, hidden)
         self.said = nn.Linear(len(DaySummary._fields), hidden, bias=False)
-        size = StudentTMixture.num_parameters(COMPONENTS)
+        size = mixture.num_parameters(COMPONENTS)
         self.stages = nn.ModuleList(_stage(hidden, number, size) for number in range(TOKEN_SIZE))
 
     def begin(self, known: Tensor, valid: Tensor, summary: DaySummary) -> Tensor:
@@ -94,9 +96,9 @@ class TokenHead(nn.Module):
         mean = (known * weight).sum(-2) / weight.sum(-2).clamp(min=1.0)
         return functional.silu(self.known(mean) + self.said(torch.cat(list(summary), dim=-1)))
 
-    def number(self, joined: Tensor, before: list[Tensor]) -> StudentTMixture:
+    def number(self, joined: Tensor, before: list[Tensor]) -> SignedMixture:
         """Return the distribution of the next number. Shapes: (..., hidden), (...)."""
-        return StudentTMixture.from_parameters(self.stages[len(before)](_with(joined, before)))
+        return self.mixture.from_parameters(self.stages[len(before)](_with(joined, before)))
 
     def log_prob(self, joined: Tensor, token: Tensor) -> Tensor:
         """Return the log-density of a token. Shapes: (..., hidden), (..., 3) -> (...)."""
@@ -111,28 +113,35 @@ class ShapeHead(nn.Module):
     Args:
         width: of what the trunk knows.
         hidden: width inside.
+        alone: a symbol is told nothing of the day's other ones.
+        mixture: kind of the distributions of gap and volume.
     """
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(
+        self, width: int, hidden: int, alone: bool = False, mixture: type[SignedMixture] = StudentTMixture
+    ) -> None:
         super().__init__()
+        self.alone, self.mixture = alone, mixture
         self.known = nn.Linear(width, hidden)
         self.said = nn.Linear(2 + len(DaySummary._fields) + TOKEN_SIZE, hidden, bias=False)
-        student = StudentTMixture.num_parameters(COMPONENTS)
+        signed = mixture.num_parameters(COMPONENTS)
         wick = WickMixture.num_parameters(COMPONENTS)
         self.stages = nn.ModuleList(
-            _stage(hidden, numbers, size) for numbers, size in ((0, student + 1), (2, wick), (4, wick), (6, student))
+            _stage(hidden, numbers, size) for numbers, size in ((0, signed + 1), (2, wick), (4, wick), (6, signed))
         )
 
     def begin(self, known: Tensor, daily_return: Tensor, summary: DaySummary, token: Tensor) -> Tensor:
         """Join what the stages share. Shapes: (..., K, width), (..., K), (..., 3) -> (..., K, hidden)."""
         own = torch.stack([daily_return.asinh(), daily_return.abs().clamp(max=10.0)], dim=-1)
         shared = torch.cat([*summary, token], dim=-1).unsqueeze(-2).expand(*own.shape[:-1], -1)
+        if self.alone:
+            shared = torch.zeros_like(shared)
         return functional.silu(self.known(known) + self.said(torch.cat([own, shared], dim=-1)))
 
-    def gap(self, joined: Tensor, daily_return: Tensor) -> StudentTMixture:
+    def gap(self, joined: Tensor, daily_return: Tensor) -> SignedMixture:
         """Return the distribution of the gap over the volatility."""
         raw = self.stages[0](joined)
-        mixture = StudentTMixture.from_parameters(raw[..., 1:])
+        mixture = self.mixture.from_parameters(raw[..., 1:])
         return mixture.shifted(torch.sigmoid(raw[..., 0]) * daily_return, torch.zeros_like(daily_return))
 
     def upper(self, joined: Tensor, gap: Tensor, body: Tensor) -> WickMixture:
@@ -143,10 +152,10 @@ class ShapeHead(nn.Module):
         """Return the distribution of the lower wick over the volatility."""
         return WickMixture.from_parameters(self.stages[2](_with(joined, [gap, body, upper, body.abs()])))
 
-    def volume(self, joined: Tensor, gap: Tensor, body: Tensor, upper: Tensor, lower: Tensor) -> StudentTMixture:
+    def volume(self, joined: Tensor, gap: Tensor, body: Tensor, upper: Tensor, lower: Tensor) -> SignedMixture:
         """Return the distribution of the log-volume's distance from its level."""
         numbers = [gap, body, upper, lower, gap.abs(), upper + lower + body.abs()]
-        return StudentTMixture.from_parameters(self.stages[3](_with(joined, numbers)))
+        return self.mixture.from_parameters(self.stages[3](_with(joined, numbers)))
 
     def log_prob(self, joined: Tensor, scaled: Tensor) -> Tensor:
         """Return log p of gap, wicks and volume given the return. Shapes: (..., hidden), (..., 5) -> (...)."""

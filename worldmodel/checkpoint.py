@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from worldmodel.cnn_gru import CnnGruSettings
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.transformer import TransformerSettings
 
@@ -23,6 +24,12 @@ VERSION = 1
 """Changes when, and only when, an older network can no longer be read as it was trained."""
 
 WEIGHTS = "network."
+
+TRUNKS: dict[str, type[TransformerSettings] | type[CnnGruSettings]] = {
+    "transformer": TransformerSettings,
+    "cnn-gru": CnnGruSettings,
+}
+"""Kinds of trunks; a file that names none has the first."""
 
 
 class Checkpoint(NamedTuple):
@@ -46,7 +53,7 @@ def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], 
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
-        "settings": json.dumps(asdict(network.settings)),
+        "settings": json.dumps(_settings_to_json(network.settings)),
         "record": json.dumps(record),
         "sha256": _digest(tensors),
     }
@@ -76,16 +83,27 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed")
     if metadata.get("sha256") != _digest(tensors):
         raise ValueError(f"{path}: its tensors are not those that were saved")
-    network = MarketNetwork(_settings(json.loads(metadata["settings"])))
+    network = MarketNetwork(_settings(path, json.loads(metadata["settings"])))
     network.load_state_dict({name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)})
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     return Checkpoint(network.to(device).eval(), json.loads(metadata["record"]), extra)
 
 
-def _settings(values: dict[str, Any]) -> NetworkSettings:
-    return NetworkSettings(
-        trunk=TransformerSettings(**values["trunk"]), head=values["head"], markets=tuple(values["markets"])
-    )
+def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
+    kind = next(name for name, trunk in TRUNKS.items() if isinstance(settings.trunk, trunk))
+    return asdict(settings) | {"trunk": {"kind": kind, **asdict(settings.trunk)}}
+
+
+def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
+    """Read settings; those that a file does not name, written before there was a choice, have their default."""
+    trunk = dict(values["trunk"])
+    kind = trunk.pop("kind", "transformer")
+    if kind not in TRUNKS:
+        raise ValueError(f"{path}: unknown trunk {kind!r}; there are {', '.join(TRUNKS)}")
+    try:
+        return NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: its settings cannot be read ({error})") from error
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:

@@ -46,6 +46,19 @@ FEATURES = (
 )
 """Of a symbol's day, in this order."""
 
+MARKET_FEATURES = frozenset(
+    {
+        "market_return",
+        "market_activity",
+        "market_spread",
+        "market_volume",
+        "market_volatility",
+        "mean_volatility",
+        "relative_return",
+    }
+)
+"""Those that tell of the other symbols."""
+
 
 class FeatureState(NamedTuple):
     """What scales the next day.

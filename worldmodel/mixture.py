@@ -1,4 +1,4 @@
-"""Output distributions: mixtures of Student-t for signed numbers, of log-normals with an atom at zero for wicks.
+"""Output distributions: mixtures of Student-t or normal laws for signed numbers, of log-normals with an atom for wicks.
 
 Draws are functions of uniform numbers that the caller brings, so that a path is the same whatever the batch.
 """
@@ -6,13 +6,16 @@ Draws are functions of uniform numbers that the caller brings, so that a path is
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vecenv.random import student_t
+from vecenv.random import box_muller, student_t
+
+Density = Literal["student-t", "gaussian"]
+"""Laws that a mixture for signed numbers may have."""
 
 LOWEST_FREEDOM = 2.1
 """Degrees of freedom of a Student-t component stay above two, so that its variance is finite."""
@@ -53,11 +56,7 @@ class StudentTMixture(NamedTuple):
 
     def shifted(self, location: Tensor, log_scale: Tensor) -> StudentTMixture:
         """Return the mixture of location + exp(log_scale) times the variable. Shape of both: (...)."""
-        scale = log_scale.exp().unsqueeze(-1)
-        return self._replace(
-            location=location.unsqueeze(-1) + scale * self.location,
-            log_scale=self.log_scale + log_scale.unsqueeze(-1),
-        )
+        return _shifted(self, location, log_scale)
 
     def mean(self) -> Tensor:
         """Return the mean. Shape: (...)."""
@@ -78,6 +77,58 @@ class StudentTMixture(NamedTuple):
         location, log_scale, freedom = laws.gather(-2, component).squeeze(-2).unbind(-1)
         standard = student_t(radial, angular, freedom) * torch.sqrt(freedom / (freedom - 2.0))
         return location + log_scale.exp() * standard
+
+
+class GaussianMixture(NamedTuple):
+    """Mixture of C normal distributions.
+
+    Attributes:
+        log_weight: normalised logarithms of the weights. Shape: (..., C).
+        location: Shape: (..., C).
+        log_scale: Shape: (..., C).
+    """
+
+    log_weight: Tensor
+    location: Tensor
+    log_scale: Tensor
+
+    @staticmethod
+    def num_parameters(components: int) -> int:
+        """Numbers that `from_parameters` takes for C components."""
+        return 3 * components
+
+    @classmethod
+    def from_parameters(cls, parameters: Tensor) -> GaussianMixture:
+        """Read raw outputs of a network. Shape: (..., 3 C)."""
+        weight, location, log_scale = parameters.unflatten(-1, (3, -1)).unbind(-2)
+        return cls(functional.log_softmax(weight, -1), location, log_scale.clamp(*LOG_SCALE_LIMITS))
+
+    def shifted(self, location: Tensor, log_scale: Tensor) -> GaussianMixture:
+        """Return the mixture of location + exp(log_scale) times the variable. Shape of both: (...)."""
+        return _shifted(self, location, log_scale)
+
+    def mean(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        return (self.log_weight.exp() * self.location).sum(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-density. Shape: (...)."""
+        standard = (value.unsqueeze(-1) - self.location) * (-self.log_scale).exp()
+        density = -0.5 * standard.square() - self.log_scale - 0.5 * math.log(2.0 * math.pi)
+        return torch.logsumexp(self.log_weight + density, dim=-1)
+
+    def draw(self, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
+        """Draw from three uniform numbers in (0, 1). Shape: (...)."""
+        component = _chosen(self.log_weight, choice)
+        location, log_scale = (part.gather(-1, component).squeeze(-1) for part in (self.location, self.log_scale))
+        return location + log_scale.exp() * box_muller(radial, angular)[0]
+
+
+SignedT = TypeVar("SignedT", StudentTMixture, GaussianMixture)
+SignedMixture = StudentTMixture | GaussianMixture
+
+MIXTURES: dict[Density, type[SignedMixture]] = {"student-t": StudentTMixture, "gaussian": GaussianMixture}
+"""Of signed numbers, by law."""
 
 
 class WickMixture(NamedTuple):
@@ -136,6 +187,14 @@ class WickMixture(NamedTuple):
         location = self.location.gather(-1, component).squeeze(-1)
         scale = self.log_scale.gather(-1, component).squeeze(-1).exp()
         return torch.where(atom < torch.sigmoid(self.zero), 0.0, (location + scale * normal).exp())
+
+
+def _shifted(mixture: SignedT, location: Tensor, log_scale: Tensor) -> SignedT:
+    scale = log_scale.exp().unsqueeze(-1)
+    return mixture._replace(
+        location=location.unsqueeze(-1) + scale * mixture.location,
+        log_scale=mixture.log_scale + log_scale.unsqueeze(-1),
+    )
 
 
 def _chosen(log_weight: Tensor, choice: Tensor) -> Tensor:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from worldmodel.bar_moves import log_return
 from worldmodel.bar_shape import ShapeHead, TokenHead, day_summary, market_token
-from worldmodel.features import FEATURES
-from worldmodel.return_chain import ChainStatistics, ReturnHead, chain_statistics, masked_factor
+from worldmodel.cnn_gru import CnnGru, CnnGruSettings
+from worldmodel.features import FEATURES, MARKET_FEATURES
+from worldmodel.mixture import MIXTURES, Density
+from worldmodel.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
 from worldmodel.transformer import Transformer, TransformerSettings
+from worldmodel.trunk import Trunk
 
 
 @dataclass(frozen=True)
@@ -20,14 +23,27 @@ class NetworkSettings:
     """What a neural market is made of.
 
     Attributes:
-        trunk: sizes of the transformer.
+        trunk: kind and sizes of what reads the days.
         head: width inside the output heads.
         markets: names of the markets it knows, each with a flag among the features.
+        joint: what a symbol hears of the day's other symbols; with "none" symbols are independent, on the day and in
+            what the trunk reads of the days before.
+        density: law of the components of returns, gaps and volumes.
+
+    Raises:
+        ValueError: there is no such joint distribution or density.
     """
 
-    trunk: TransformerSettings = field(default_factory=TransformerSettings)
+    trunk: TransformerSettings | CnnGruSettings = field(default_factory=TransformerSettings)
     head: int = 128
     markets: tuple[str, ...] = ("india", "us")
+    joint: Joint = "correlations"
+    density: Density = "student-t"
+
+    def __post_init__(self) -> None:
+        for name, kind in (("joint", Joint), ("density", Density)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(get_args(kind))}")
 
 
 class DayLogProb(NamedTuple):
@@ -37,7 +53,7 @@ class DayLogProb(NamedTuple):
         alone: of the return, given the days before.
         chained: of the return, given also the returns of the symbols before it on the day.
         shape: of gap, wicks and volume, given all returns of the day and the market's token, whose own density is
-            shared out equally.
+            shared out equally; of independent symbols, given their own return.
     """
 
     alone: Tensor
@@ -49,19 +65,27 @@ class MarketNetwork(nn.Module):
     """Joint distribution of the next day of any number of symbols.
 
     Args:
-        settings: sizes and markets.
+        settings: kind, sizes and markets.
     """
+
+    hidden_features: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.trunk = Transformer(len(FEATURES) + len(settings.markets), settings.trunk)
-        self.returns = ReturnHead(settings.trunk.width, settings.head)
-        self.token = TokenHead(settings.trunk.width, settings.head)
-        self.shapes = ShapeHead(settings.trunk.width, settings.head)
+        width, head, mixture = settings.trunk.width, settings.head, MIXTURES[settings.density]
+        alone = settings.joint == "none"
+        self.trunk = _trunk(len(FEATURES) + len(settings.markets), settings.trunk)
+        self.returns = ReturnHead(width, head, settings.joint, mixture)
+        self.token = None if alone else TokenHead(width, head, mixture)
+        self.shapes = ShapeHead(width, head, alone, mixture)
+        hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
+        self.register_buffer("hidden_features", hidden, persistent=False)
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
-        """Append the market's flag to the features. Shape: (..., F) -> (..., F + number of markets).
+        """Append the market's flag to the features that the network may see; the others are 0.
+
+        Shape: (..., F) -> (..., F + number of markets).
 
         Raises:
             ValueError: the network does not know the market.
@@ -70,6 +94,8 @@ class MarketNetwork(nn.Module):
             raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
         flag = features.new_zeros(len(self.settings.markets))
         flag[self.settings.markets.index(market)] = 1.0
+        if self.settings.joint == "none":
+            features = features.masked_fill(self.hidden_features, 0.0)
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
 
     def log_prob(self, known: Tensor, scaled: Tensor, valid: Tensor, correlation: Tensor, noise: Tensor) -> DayLogProb:
@@ -89,7 +115,14 @@ class MarketNetwork(nn.Module):
         chained = self.returns(for_return, statistics).log_prob(daily_return)
         summary = day_summary(daily_return, valid)
         token = market_token(scaled, valid, noise)
-        joint = self.token.log_prob(self.token.begin(known, valid, summary), token)
         shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)
-        shape = shape + (joint / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
+        if self.token is not None:
+            joint = self.token.log_prob(self.token.begin(known, valid, summary), token)
+            shape = shape + (joint / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
         return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
+
+
+def _trunk(num_features: int, settings: TransformerSettings | CnnGruSettings) -> Trunk[Any]:
+    if isinstance(settings, CnnGruSettings):
+        return CnnGru(num_features, settings)
+    return Transformer(num_features, settings)

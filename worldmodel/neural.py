@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
+from worldmodel.architectures import model_name
 from worldmodel.bar_moves import encode_bars, encode_history, log_return
 from worldmodel.bar_shape import TOKEN_SIZE
 from worldmodel.correlation import CorrelationState
@@ -30,20 +31,19 @@ class NeuralMarket(MarketModel):
     Args:
         network: trained.
         market: one of the markets that the network knows.
-        name: in tables.
+        name: in tables, by default that of the network's architecture.
         temperature: of generated days, as in `worldmodel.rollout.roll_out`.
 
     Raises:
         ValueError: the network does not know the market.
     """
 
-    def __init__(self, network: MarketNetwork, market: str, name: str = "neural", temperature: float = 1.0) -> None:
+    def __init__(self, network: MarketNetwork, market: str, name: str | None = None, temperature: float = 1.0) -> None:
         network.inputs(torch.zeros(1, 1), market)
-        self.network, self.market, self.name = network.eval(), market, name
+        self.network, self.market, self.name = network.eval(), market, name or model_name(network.settings)
         self.temperature = temperature
         self.device = next(network.parameters()).device
-        trunk = network.settings.trunk
-        self.reach = trunk.layers * trunk.window
+        self.reach = network.settings.trunk.reach
         """Days of history that reach the trunk's output."""
 
     @classmethod
@@ -56,7 +56,10 @@ class NeuralMarket(MarketModel):
         known = network.settings.markets
         if market is None and len(known) > 1:
             raise ValueError(f"{path} knows the markets {', '.join(known)}; choose one with --market")
-        return cls(network, market or known[0], temperature=temperature)
+        try:
+            return cls(network, market or known[0], temperature=temperature)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def log_density(self, bars: Bars) -> Tensor:
         """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""

@@ -2,19 +2,22 @@
 
 Each return is drawn given the returns of the symbols before it; the product of these densities is the exact joint one.
 What the earlier symbols say is summed up in `ChainStatistics`: the mean that their correlations with the symbol imply,
-the running mean of the market, and how large the day's surprises are.
+the running mean of the market, and how large the day's surprises are. A head may be told less of it, see `Joint`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from worldmodel.correlation import RETURN_LIMIT
-from worldmodel.mixture import StudentTMixture
+from worldmodel.mixture import SignedMixture, StudentTMixture
+
+Joint = Literal["correlations", "running mean", "none"]
+"""What a symbol hears of the returns before it: all statistics, their running mean and number alone, or nothing."""
 
 COMPONENTS = 3
 
@@ -43,6 +46,19 @@ class ChainStatistics(NamedTuple):
     def none(cls, like: Tensor) -> ChainStatistics:
         """Return the statistics of the first symbol."""
         return cls(*(torch.zeros_like(like) for _ in cls._fields))
+
+    def heard(self, joint: Joint) -> ChainStatistics:
+        """Return what a head of this kind is told of them; the rest is 0, as for the first symbol.
+
+        The running mean is also the implied mean where nothing else is known: with `SHRINK_COUNT` it is what one
+        correlation of a third between all symbols implies.
+        """
+        if joint == "correlations":
+            return self
+        nothing = ChainStatistics.none(self.running_mean)
+        if joint == "none":
+            return nothing
+        return nothing._replace(implied_mean=self.running_mean, running_mean=self.running_mean, position=self.position)
 
 
 def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
@@ -85,20 +101,30 @@ class ReturnHead(nn.Module):
     Args:
         width: of what the trunk knows.
         hidden: width inside.
+        joint: what it hears of the symbols before.
+        mixture: kind of the distribution.
     """
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        joint: Joint = "correlations",
+        mixture: type[SignedMixture] = StudentTMixture,
+    ) -> None:
         super().__init__()
+        self.joint, self.mixture = joint, mixture
         self.known = nn.Linear(width, hidden)
         self.said = nn.Linear(len(ChainStatistics._fields), hidden, bias=False)
         self.inner = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, StudentTMixture.num_parameters(COMPONENTS) + 2)
+        self.output = nn.Linear(hidden, mixture.num_parameters(COMPONENTS) + 2)
 
-    def forward(self, known: Tensor, statistics: ChainStatistics) -> StudentTMixture:
+    def forward(self, known: Tensor, statistics: ChainStatistics) -> SignedMixture:
         """Return the distribution. ``known`` is `known` of the trunk's output. Shape: (..., hidden)."""
+        statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))
         raw = self.output(functional.silu(self.inner(functional.silu(known + said))))
         mean_gain, scale_gain = torch.tanh(raw[..., :2]).unbind(-1)
-        return StudentTMixture.from_parameters(raw[..., 2:]).shifted(
+        return self.mixture.from_parameters(raw[..., 2:]).shifted(
             statistics.implied_mean * (1.0 + mean_gain), statistics.implied_log_scale * (1.0 + scale_gain)
         )

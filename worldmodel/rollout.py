@@ -20,7 +20,7 @@ from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.network import MarketNetwork
 from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
-from worldmodel.transformer import Cache
+from worldmodel.trunk import TrunkCache
 
 PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 9, "cuda": 1 << 17}
 """Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
@@ -46,7 +46,7 @@ class Starts(NamedTuple):
     """
 
     known: Tensor
-    cache: Cache
+    cache: TrunkCache
     state: FeatureState
     factor: Tensor
 
@@ -125,7 +125,7 @@ def _block(
     key = episode_key(seed, paths[:, None], 0)
     own = chosen_starts(key, total)
     rows = (own[:, None] * symbols + torch.arange(symbols, device=paths.device)).flatten()
-    cache = Cache(starts.cache.keys[:, rows], starts.cache.values[:, rows], starts.cache.length.clone())
+    cache = starts.cache.chosen(rows)
     known, factor = starts.known[own], starts.factor[own]
     state = FeatureState(
         MoveState(*(part[own] for part in starts.state.moves)),
@@ -213,12 +213,15 @@ def _draw_shapes(
     gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
     everyone = torch.ones_like(returns, dtype=torch.bool)
     summary = day_summary(returns, everyone)
-    for_token = network.token.begin(known, everyone, summary)
-    numbers: list[Tensor] = []
-    for words in token_noise:
-        numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+    token = known.new_zeros(len(known), TOKEN_SIZE)
+    if network.token is not None:
+        for_token = network.token.begin(known, everyone, summary)
+        numbers: list[Tensor] = []
+        for words in token_noise:
+            numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+        token = torch.stack(numbers, dim=-1)
     heads = network.shapes
-    joined = heads.begin(known, returns, summary, torch.stack(numbers, dim=-1))
+    joined = heads.begin(known, returns, summary, token)
     gap_law = heads.gap(joined, returns)
     gap = gap_law.draw(*gap_noise[:3])
     if temperature != 1.0:

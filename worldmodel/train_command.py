@@ -18,8 +18,10 @@ from rich.table import Table
 
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
+from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
-from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.cnn_gru import CnnGruSettings
+from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.stationary import StationaryStart
 from worldmodel.training import TrainingSettings, TrainingState, Validation, new_state, train_network
@@ -48,8 +50,13 @@ class TrainSettings:
     """Last days of the training dates that are left out, so that training and validation share none."""
     resume: bool = False
     """Go on with an interrupted run of the same settings."""
+    architecture: Architecture = "joint"
+    """What is trained: this project's network, the chain that hears of the day's running mean alone, or the published
+    networks of independent symbols, which serve as baselines."""
     network: TransformerSettings = field(default_factory=TransformerSettings)
-    """Sizes of the network."""
+    """Sizes of the transformer, where the architecture has one."""
+    cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
+    """Sizes of the convolutions and the recurrent unit of cnn-gru."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
     """Optimisation."""
 
@@ -64,9 +71,9 @@ def train(settings: TrainSettings) -> dict[str, Any]:
     console = Console()
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)
+    network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
     markets, sources = _read_markets(settings, names)
     record = {"sources": sources, "settings": asdict(settings.training), "embargo": settings.embargo}
-    network = NetworkSettings(settings.network, markets=names)
     state = new_state(network, settings.training)
     running = running_path(settings.out)
     if settings.resume:
@@ -203,7 +210,7 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
         if saved.record.get(name) != _as_json(value):
             raise ValueError(f"{running}: its {name} are not those of this command")
     if saved.network.settings != state.network.settings:
-        raise ValueError(f"{running}: its network has other sizes: {saved.network.settings}")
+        raise ValueError(f"{running}: its network is another, or of other sizes: {saved.network.settings}")
     state.network.load_state_dict(saved.network.state_dict())
     for name in state.average:
         state.average[name].copy_(saved.extra[f"average.{name}"])

@@ -152,9 +152,8 @@ def train_network(
 
 def validate_network(network: MarketNetwork, market: TrainingMarket, first: int, stop: int) -> Validation:
     """Return the scores of days ``first`` to ``stop`` (exclusive), symbols in one order that the data do not choose."""
-    trunk = network.settings.trunk
     order = torch.from_numpy(np.random.default_rng(0).permutation(market.observed.valid.shape[2]))
-    totals, count, reach = np.zeros(3), 0, trunk.layers * trunk.window
+    totals, count, reach = np.zeros(3), 0, network.settings.trunk.reach
     network.eval()
     with torch.no_grad():
         for start in range(first, stop, VALIDATION_DAYS):

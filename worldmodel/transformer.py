@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from worldmodel.trunk import Trunk
+
 ROTARY_BASE = 1000.0
 
 
@@ -37,6 +39,11 @@ class TransformerSettings:
     window: int = 60
     dropout: float = 0.1
 
+    @property
+    def reach(self) -> int:
+        """Days of history that reach the output."""
+        return self.layers * self.window
+
 
 class Cache(NamedTuple):
     """Keys and values of the last days of every layer.
@@ -51,8 +58,12 @@ class Cache(NamedTuple):
     values: Tensor
     length: Tensor
 
+    def chosen(self, rows: Tensor) -> Cache:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        return Cache(self.keys[:, rows], self.values[:, rows], self.length.clone())
 
-class Transformer(nn.Module):
+
+class Transformer(Trunk[Cache]):
     """Maps the features of each day to what is known of the next day.
 
     Args:

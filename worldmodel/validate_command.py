@@ -10,15 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from worldmodel.baselines import GeometricBrownianMotion, StationaryBootstrap
-from worldmodel.checkpoint import load_network
 from worldmodel.garch import FilteredHistoricalSimulation, GarchT
+from worldmodel.judged import judged_model
 from worldmodel.market_model import MarketModel
 from worldmodel.metrics.forecast import TAILS
 from worldmodel.metrics.intervals import BLOCK
@@ -57,8 +56,10 @@ class ValidateSettings:
     """Folder for validation.json, validation.md and validation.png."""
     model: Path | None = None
     """Checkpoint of ``vecenv worldmodel train``; without it the baselines alone."""
+    beside: tuple[Path, ...] = ()
+    """Checkpoints of other architectures, judged in the same run as further baselines, at temperature 1."""
     market: str | None = None
-    """Name of the market among those of the model, by default its only one."""
+    """Name of the market among those of each checkpoint, by default its only one."""
     train_end: str | None = None
     """Last date of training, by default the model's."""
     validation_end: str | None = None
@@ -104,9 +105,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     """
     console = Console()
     _check(settings)
-    neural, train_end, validation_end = judged_model(
-        settings.model, settings.market, settings.temperature, settings.train_end, settings.validation_end
-    )
+    learned, train_end, validation_end = _learned(settings)
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
     trial, left_out = choose_trial(
         bars,
@@ -123,7 +122,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     settings.out.mkdir(parents=True, exist_ok=True)
-    fits = ([lambda _: neural] if neural is not None else []) + list(BASELINES)
+    fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
     figures: dict[str, Figures] = {}
     sketches: dict[str, Sketch] = {}
     seconds: dict[str, float] = {}
@@ -147,8 +146,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
                 runs.append(densities | run)
             figures[model.name] = average(runs)
             seconds[model.name] = time.monotonic() - began
-    judged = None if neural is None else neural.name
+    judged = None if settings.model is None else learned[0].name
     told = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
+    told["beside"] = [str(path) for path in settings.beside]
     report = Report(trial, told, left_out, real, figures, judged, seconds)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
@@ -177,39 +177,29 @@ def _check(settings: ValidateSettings) -> None:
         raise ValueError(f"{settings.out}: a folder is needed")
 
 
-def judged_model(
-    path: Path | None, market: str | None, temperature: float, train_end: str | None, validation_end: str | None
-) -> tuple[NeuralMarket | None, str, str]:
-    """Return a model to be tested, and the last dates of training and validation.
-
-    Args:
-        path: of the checkpoint; None for no model.
-        market: among those of the model, by default its only one.
-        temperature: of generated days.
-        train_end: by default the model's.
-        validation_end: by default the model's.
+def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
+    """Return the networks, the one that is judged first, and the last dates of training and validation.
 
     Raises:
-        ValueError: the model does not know the market, was trained on later days, or no dates are known.
-        FileNotFoundError: there is no such checkpoint.
+        ValueError: as `judged_model`, or two networks have the same name.
     """
-    if bool(train_end) != bool(validation_end):
-        raise ValueError("give both train_end and validation_end, or neither")
-    if path is None:
-        if not train_end or not validation_end:
-            raise ValueError("without a model, train_end and validation_end are needed")
-        return None, train_end, validation_end
-    saved = load_network(path)
-    model = NeuralMarket.of_file(path, saved.network, market, temperature)
-    trained = saved.record.get("sources", {}).get(model.market, {})
-    if "validation_end" not in trained and not train_end:
-        raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
-    train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
-    if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
-        raise ValueError(
-            f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
-        )
-    return model, train_end, validation_end
+    models: dict[str, NeuralMarket] = {}
+    train_end, validation_end = settings.train_end, settings.validation_end
+    for path in [settings.model, *settings.beside]:
+        temperature = settings.temperature if path == settings.model else 1.0
+        # Without dates those of the first model hold for all.
+        model, train_end, validation_end = judged_model(path, settings.market, temperature, train_end, validation_end)
+        if model is not None:
+            if model.name in models:
+                raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
+            models[model.name] = model
+    assert train_end is not None and validation_end is not None
+    return list(models.values()), train_end, validation_end
+
+
+def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
+    """Take the place of a fit to the training days."""
+    return model
 
 
 def _run(

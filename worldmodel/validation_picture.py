@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,8 +18,10 @@ from worldmodel.validation import HORIZON, Trial
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Of the models, in their order; the real days are black."""
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8C564B", "#F0E442")
+"""Of the models, in their order, again from the first where there are more; the real days are black."""
+
+LEGEND_COLUMNS = 7
 
 TAIL_POINTS = 200
 FAN_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -71,7 +74,7 @@ def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], sh
     Args:
         trial: of the models.
         real: sketch of the real days.
-        models: sketches of the models, by name, at most six.
+        models: sketches of the models, by name.
         shown: name of the model whose correlations and fans are drawn.
         path: of the PNG.
     """
@@ -84,7 +87,7 @@ def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], sh
     figure = plt.figure(figsize=(15, 13), layout="constrained")
     grid = figure.add_gridspec(3, 3)
     tails, memory, effect, observed, generated, falls = (figure.add_subplot(grid[i // 3, i % 3]) for i in range(6))
-    colours = {"real": "black"} | dict(zip(models, COLOURS, strict=False))
+    colours = {"real": "black"} | dict(zip(models, cycle(COLOURS), strict=False))
     for name, side in {"real": real, **models}.items():
         curves = {
             tails: (side.tail, side.tail_share),
@@ -108,7 +111,8 @@ def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], sh
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _correlations({observed: ("real", real), generated: (shown, models[shown])})
     _fans(figure.add_subplot(grid[2, :]), trial, real, models[shown], shown, colours[shown])
-    figure.legend(*tails.get_legend_handles_labels(), loc="outside lower center", ncols=len(colours), frameon=False)
+    columns = min(len(colours), LEGEND_COLUMNS)
+    figure.legend(*tails.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     first, last = trial.bars.dates[trial.first], trial.bars.dates[-1]
     figure.suptitle(
         f"{len(trial.bars.symbols)} stocks of {Path(trial.bars.source).name}, test days {first} to {last}", fontsize=12

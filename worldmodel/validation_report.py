@@ -24,8 +24,8 @@ LEGEND = (
     "where the real days have none of their own. A dash: the model has no such figure, or the run cannot tell."
 )
 
-TABLE_WIDTH = 120
-"""Characters that the table of six models needs, and gets on a narrower terminal too."""
+TABLE_WIDTH, MODEL_WIDTH = 52, 14
+"""Characters that the table needs, and for each model, and gets on a narrower terminal too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def print_report(report: Report, console: Console) -> None:
         headings, lines = cells(good, report.real, report.models, report.judged, intervals=False)
         columns = len(headings) - len(report.models) + 1
         printed.append(_table("What counts as good", headings[:columns], [line[:columns] for line in lines]))
-    wide = Console(width=max(console.width, TABLE_WIDTH))
+    wide = Console(width=max(console.width, TABLE_WIDTH + MODEL_WIDTH * len(report.models)))
     for table in printed:
         wide.print(table)
 

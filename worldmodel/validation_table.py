@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vecenv.metrics import Interval
+from worldmodel.architectures import RUNNING_MEAN_CHAIN
 from worldmodel.garch import FilteredHistoricalSimulation, GarchT
 from worldmodel.metrics.paths import DAY_BUCKETS
 from worldmodel.validation_figures import COVERAGES, HORIZONS, PERFECT, Figures, point
@@ -16,8 +17,6 @@ LAST_YEAR = 250
 """Days of the shorter bootstrap."""
 
 LAST_YEAR_BOOTSTRAP = f"bootstrap, last {LAST_YEAR} days"
-RUNNING_MEAN_CHAIN = "running-mean chain"
-"""A learned model that sees each day's mean so far; its bar can be judged in runs that have it."""
 
 MISSING = "–"
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from worldmodel.bar_moves import Move
 from worldmodel.bar_shape import ShapeHead, TokenHead, day_summary, market_token
-from worldmodel.mixture import StudentTMixture
+from worldmodel.mixture import GaussianMixture, SignedMixture, StudentTMixture
 
 DAYS, SYMBOLS, HIDDEN = 7, 5, 16
 
@@ -31,9 +31,9 @@ def returns_of(scaled: Tensor) -> Tensor:
     return scaled[..., Move.GAP] + scaled[..., Move.BODY]
 
 
-def random_head(kind: type[nn.Module]) -> nn.Module:
+def random_head(kind: type[nn.Module], **settings: object) -> nn.Module:
     torch.manual_seed(4)
-    return kind(HIDDEN, HIDDEN).double().requires_grad_(False)
+    return kind(HIDDEN, HIDDEN, **settings).double().requires_grad_(False)
 
 
 def limited(value: float, limit: float) -> float:
@@ -77,15 +77,16 @@ def test_symbols_without_a_bar_say_nothing(days):
     assert torch.allclose(head.begin(known, valid, one), head.begin(other, valid, one), atol=1e-12)
 
 
-def total_of(law: StudentTMixture) -> float:
+def total_of(law: SignedMixture) -> float:
     """Integrate a density by the trapezoid rule after x = sinh(u)."""
     u = torch.linspace(-10.0, 10.0, 2001, dtype=torch.float64)
     return float((law.log_prob(u.sinh()).exp() * u.cosh()).sum() * (u[1] - u[0]))
 
 
-def test_token_densities_are_normalised_and_multiply(days):
+@pytest.mark.parametrize("mixture", [StudentTMixture, GaussianMixture])
+def test_token_densities_are_normalised_and_multiply(days, mixture):
     scaled, valid = days
-    head = random_head(TokenHead)
+    head = random_head(TokenHead, mixture=mixture)
     assert isinstance(head, TokenHead)
     known = torch.randn(1, SYMBOLS, HIDDEN, dtype=torch.float64)
     joined = head.begin(known, valid[:1], day_summary(returns_of(scaled[:1]), valid[:1]))
@@ -97,10 +98,11 @@ def test_token_densities_are_normalised_and_multiply(days):
     assert torch.allclose(head.log_prob(joined, token), parts.sum(0))
 
 
-def test_shape_densities_are_normalised_and_multiply(days):
+@pytest.mark.parametrize("mixture", [StudentTMixture, GaussianMixture])
+def test_shape_densities_are_normalised_and_multiply(days, mixture):
     """Each of gap, wicks and volume given those before it: the signed by quadrature, the wicks with their atom."""
     scaled, valid = days
-    head = random_head(ShapeHead)
+    head = random_head(ShapeHead, mixture=mixture)
     assert isinstance(head, ShapeHead)
     known = torch.randn(1, 1, HIDDEN, dtype=torch.float64)
     move = scaled[2:3, :1]
@@ -131,3 +133,16 @@ def test_shapes_of_symbols_are_independent_given_the_token(days):
     )
     same = torch.arange(SYMBOLS) != 2
     assert torch.equal(density[:, same], changed[:, same]) and bool((density[:, 2] != changed[:, 2]).all())
+
+
+def test_shapes_of_a_symbol_alone_hear_of_its_own_return_only(days):
+    scaled, valid = days
+    known = torch.randn(DAYS, SYMBOLS, HIDDEN, dtype=torch.float64)
+    summary, token = day_summary(returns_of(scaled), valid), market_token(scaled, valid, torch.zeros(DAYS, 3))
+    others = type(summary)(*(part + 1.0 for part in summary)), token - 1.0
+    for alone in (False, True):
+        head = random_head(ShapeHead, alone=alone)
+        assert isinstance(head, ShapeHead)
+        same = head.begin(known, returns_of(scaled), summary, token), head.begin(known, returns_of(scaled), *others)
+        assert torch.equal(*same) == alone
+        assert not torch.equal(same[0], head.begin(known, returns_of(scaled) + 1.0, summary, token))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import FORMAT, load_network, save_network
+from worldmodel.cnn_gru import CnnGruSettings
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.transformer import TransformerSettings
 
@@ -33,6 +36,44 @@ def test_a_network_comes_back_with_its_settings_and_record(saved):
     for name, tensor in network.state_dict().items():
         assert torch.equal(back.network.state_dict()[name], tensor)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("architecture", get_args(Architecture))
+def test_every_architecture_comes_back(tmp_path, architecture):
+    recurrent = architecture == "cnn-gru"
+    sizes = (TransformerSettings(), CnnGruSettings(channels=4, width=8)) if recurrent else (TRUNK, CnnGruSettings())
+    network = MarketNetwork(network_settings(architecture, *sizes, ("a",))).eval()
+    save_network(tmp_path / "m.safetensors", network, {}, {})
+    back = load_network(tmp_path / "m.safetensors").network
+    assert back.settings == network.settings and type(back.trunk) is type(network.trunk)
+    features = torch.randn(2, 5, 17)
+    assert torch.equal(back.trunk(features), network.trunk(features))
+    assert (back.token is None) == (network.token is None)
+
+
+def test_a_file_from_before_there_was_a_choice_has_the_first_architecture(saved):
+    """Its settings name sizes and markets alone."""
+    path, network = saved
+    trunk = {"layers": 1, "width": 8, "heads": 2, "hidden": 16, "window": 4, "dropout": 0.1}
+    rewrite(path, settings=json.dumps({"trunk": trunk, "head": 8, "markets": ["a", "b"]}))
+    back = load_network(path).network
+    assert back.settings == SMALL and (back.settings.joint, back.settings.density) == ("correlations", "student-t")
+    assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"trunk": {"kind": "lstm"}}, "m.*: unknown trunk 'lstm'; there are transformer, cnn-gru"),
+        ({"trunk": {"kind": "cnn-gru", "heads": 2}}, "m.*: its settings cannot be read .*heads"),
+        ({"joint": "all"}, "m.*: its settings cannot be read .unknown joint 'all'"),
+    ],
+)
+def test_settings_of_no_architecture_are_refused(saved, changes, told):
+    path, _ = saved
+    rewrite(path, settings=json.dumps(json.loads(metadata_of(path)["settings"]) | changes))
+    with pytest.raises(ValueError, match=told):
+        load_network(path)
 
 
 def metadata_of(path):

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, LogNormal, MixtureSameFamily, StudentT
+from torch.distributions import Categorical, LogNormal, MixtureSameFamily, Normal, StudentT
 
 from vecenv.random import box_muller
-from worldmodel.mixture import StudentTMixture, WickMixture
+from worldmodel.mixture import GaussianMixture, SignedMixture, StudentTMixture, WickMixture
 
 DRAWS = 100_000
 KS_LIMIT = 1.95 / math.sqrt(DRAWS)
@@ -21,11 +21,11 @@ def raw(size: int, laws: int = 4) -> Tensor:
     return torch.randn(laws, size, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
-@pytest.fixture
-def student() -> StudentTMixture:
-    parameters = raw(StudentTMixture.num_parameters(3))
+@pytest.fixture(params=[StudentTMixture, GaussianMixture])
+def signed(request) -> SignedMixture:
+    parameters = raw(request.param.num_parameters(3))
     parameters[..., 9:] -= 4.0
-    return StudentTMixture.from_parameters(parameters)
+    return request.param.from_parameters(parameters)
 
 
 @pytest.fixture
@@ -67,44 +67,45 @@ def ks_distance(drawn: Tensor, nodes: Tensor, distribution: Tensor) -> float:
     return float((share - distribution).abs().max())
 
 
-def test_student_density_is_normalised(student):
+def test_signed_density_is_normalised(signed):
     x, weight = signed_grid()
-    total = (student.log_prob(x[:, None]).exp() * weight[:, None]).sum(0)
+    total = (signed.log_prob(x[:, None]).exp() * weight[:, None]).sum(0)
     assert torch.allclose(total, torch.ones(4, dtype=torch.float64), atol=1e-6)
 
 
-def test_student_density_is_that_of_torch(student):
-    law = MixtureSameFamily(
-        Categorical(logits=student.log_weight), StudentT(student.freedom, student.location, student.log_scale.exp())
-    )
+def test_signed_density_is_that_of_torch(signed):
+    scale = signed.log_scale.exp()
+    gaussian = isinstance(signed, GaussianMixture)
+    part = Normal(signed.location, scale) if gaussian else StudentT(signed.freedom, signed.location, scale)
+    law = MixtureSameFamily(Categorical(logits=signed.log_weight), part)
     x = signed_grid(50.0, 101)[0][:, None]
-    assert torch.allclose(student.log_prob(x), law.log_prob(x), atol=1e-10)
-    assert torch.allclose(student.mean(), law.mean)
+    assert torch.allclose(signed.log_prob(x), law.log_prob(x), atol=1e-10)
+    assert torch.allclose(signed.mean(), law.mean)
 
 
-def test_student_mean_is_the_integral(student):
+def test_signed_mean_is_the_integral(signed):
     x, weight = signed_grid(1e6)
-    integral = (student.log_prob(x[:, None]).exp() * (weight * x)[:, None]).sum(0)
-    assert torch.allclose(student.mean(), integral, atol=1e-5)
-    assert float(student.mean().abs().min()) > 0.05
+    integral = (signed.log_prob(x[:, None]).exp() * (weight * x)[:, None]).sum(0)
+    assert torch.allclose(signed.mean(), integral, atol=1e-5)
+    assert float(signed.mean().abs().min()) > 0.05
 
 
-def test_student_draws_follow_the_density(student):
+def test_signed_draws_follow_the_density(signed):
     x, weight = signed_grid()
-    density = second(student).log_prob(x).exp() * weight
-    drawn = second(student, DRAWS).draw(*uniforms("choice", "radial", "angular"))
+    density = second(signed).log_prob(x).exp() * weight
+    drawn = second(signed, DRAWS).draw(*uniforms("choice", "radial", "angular"))
     assert ks_distance(drawn, x, density.cumsum(0) - 0.5 * density) < KS_LIMIT
 
 
-def test_shifted_is_the_law_of_a_linear_function(student):
+def test_shifted_is_the_law_of_a_linear_function(signed):
     location = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64)
     log_scale = torch.tensor([-0.5, 0.4, 0.0, 1.0], dtype=torch.float64)
-    moved = student.shifted(location, log_scale)
+    moved = signed.shifted(location, log_scale)
     x = signed_grid(50.0, 101)[0][:, None]
-    assert torch.allclose(moved.log_prob(location + log_scale.exp() * x), student.log_prob(x) - log_scale)
-    assert torch.allclose(moved.mean(), location + log_scale.exp() * student.mean())
+    assert torch.allclose(moved.log_prob(location + log_scale.exp() * x), signed.log_prob(x) - log_scale)
+    assert torch.allclose(moved.mean(), location + log_scale.exp() * signed.mean())
     noise = [torch.tensor(number, dtype=torch.float64).expand(4) for number in (0.4, 0.2, 0.7)]
-    assert torch.allclose(moved.draw(*noise), location + log_scale.exp() * student.draw(*noise))
+    assert torch.allclose(moved.draw(*noise), location + log_scale.exp() * signed.draw(*noise))
 
 
 def test_any_parameters_give_a_law_with_finite_variance():
@@ -112,24 +113,25 @@ def test_any_parameters_give_a_law_with_finite_variance():
     for size in (-1e4, -50.0, 0.0, 50.0, 1e4):
         student = StudentTMixture.from_parameters(torch.tensor([[size, 0.0, *[size] * 6]]))
         assert float(student.freedom.min()) > 2.0
+        gaussian = GaussianMixture.from_parameters(torch.tensor([[size, 0.0, *[size] * 4]]))
         wick = WickMixture.from_parameters(torch.tensor([[size] * 7]))
-        for law in (student, wick):
+        for law in (student, gaussian, wick):
             assert torch.allclose(law.log_weight.exp().sum(-1), torch.ones(1))
             assert float(law.log_scale.min()) >= -5.0 and float(law.log_scale.max()) <= 4.0
             assert bool(law.log_prob(torch.tensor([0.5])).isfinite().all())
 
 
 @pytest.mark.parametrize("extreme", [2.0**-33, 1.0])
-def test_the_outermost_uniform_numbers_give_finite_draws(student, extreme):
+def test_the_outermost_uniform_numbers_give_finite_draws(signed, extreme):
     """Single precision rounds the largest words to one."""
-    law = StudentTMixture(*(part.float() for part in student))
+    law = type(signed)(*(part.float() for part in signed))
     word = torch.full((4,), extreme)
     assert bool(law.draw(word, word, word).isfinite().all())
 
 
-def test_the_choice_falls_on_components_by_their_weight(student):
+def test_the_choice_falls_on_components_by_their_weight(signed):
     """Components far apart: the share of the draws near each is its weight."""
-    law = second(student, DRAWS)
+    law = second(signed, DRAWS)
     law = law._replace(
         location=torch.tensor([-1e3, 0.0, 1e3], dtype=torch.float64).expand(DRAWS, -1),
         log_scale=torch.zeros_like(law.log_scale),

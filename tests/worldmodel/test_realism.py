@@ -23,6 +23,7 @@ from worldmodel.baselines import GeometricBrownianMotion
 from worldmodel.checkpoint import save_network
 from worldmodel.market_model import MarketModel
 from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.return_chain import Joint
 from worldmodel.transformer import TransformerSettings
 from worldmodel.validate_command import BASELINES
 from worldmodel.validation import HORIZON, choose_trial, sample_forecasts, sample_paths
@@ -68,14 +69,23 @@ def ends(market) -> tuple[str, str]:
     return str(dates[TRAIN - 1]), str(dates[TRAIN + VALIDATION - 1])
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory, ends) -> Path:
+def save_checkpoint(path: Path, ends: tuple[str, str], joint: Joint = "correlations") -> Path:
     torch.manual_seed(0)
     trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
-    path = tmp_path_factory.mktemp("model") / "m.safetensors"
     record = {"sources": {"a": {"train_end": ends[0], "validation_end": ends[1], "symbols": []}}}
-    save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"))), record, {})
+    save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"), joint=joint)), record, {})
     return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, ends) -> Path:
+    return save_checkpoint(tmp_path_factory.mktemp("model") / "m.safetensors", ends)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory, ends) -> Path:
+    """A checkpoint of a running-mean chain."""
+    return save_checkpoint(tmp_path_factory.mktemp("chain") / "c.safetensors", ends, "running mean")
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +94,11 @@ def trial(market, ends):
 
 
 @pytest.fixture(scope="module")
-def run(market, checkpoint, tmp_path_factory):
-    """A run with a network, whose paths are drawn in small blocks, and all baselines."""
+def run(market, checkpoint, chain, tmp_path_factory):
+    """A run with a network, whose paths are drawn in small blocks, another one beside it, and all baselines."""
     out = tmp_path_factory.mktemp("run") / "out"
-    words = ["--history", market, "--out", out, "--model", checkpoint, "--market", "a", "--long-days", "80", *QUICK]
+    words = ["--history", market, "--out", out, "--model", checkpoint, "--beside", chain, "--market", "a"]
+    words += ["--long-days", "80", *QUICK]
     file = out.parent / "result.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(rollout.ROWS_PER_BLOCK, "cpu", 1)
@@ -184,7 +195,8 @@ def test_a_run_has_every_figure_of_every_model(run):
     out, result = run
     assert sorted(file.name for file in out.iterdir()) == ["validation.json", "validation.md", "validation.png"]
     assert json.loads((out / "validation.json").read_text()) == result
-    assert list(result["models"]) == ["neural", "GBM", "bootstrap", "bootstrap, last 250 days", "GARCH-t", "FHS"]
+    statistical = ["GBM", "bootstrap", "bootstrap, last 250 days", "GARCH-t", "FHS"]
+    assert list(result["models"]) == ["neural", RUNNING_MEAN_CHAIN, *statistical] and result["judged"] == "neural"
     keys = {row.key for row in rows(80)}
     assert {key for key in keys if key.endswith("_days_41_80")}
     for name, figures in result["models"].items():
@@ -200,13 +212,9 @@ def test_a_run_has_every_figure_of_every_model(run):
 
 @pytest.mark.slow
 def test_rivals_of_the_bars_are_in_the_run(run):
-    """Only the running-mean chain is not; and three origins give the real figures no intervals."""
+    """Also the running-mean chain; only three origins give the real figures no intervals."""
     _, result = run
-    assert [key for key, bar in result["bars"].items() if bar["met"] is None] == [
-        "joint_nll",
-        "excess_kurtosis",
-        "hill",
-    ]
+    assert [key for key, bar in result["bars"].items() if bar["met"] is None] == ["excess_kurtosis", "hill"]
     assert RUNNING_MEAN_CHAIN in result["bars"]["joint_nll"]["bar"]
 
 
@@ -329,6 +337,23 @@ def test_bad_input_is_named_before_any_work(capsys, market, ends, checkpoint, tm
     ):
         assert message in of_model("--market", "a", *words)
     assert "no checkpoint" in refused(capsys, "--history", market, "--out", out, "--model", tmp_path / "none")
+    assert not out.exists()
+
+
+def test_bad_checkpoints_beside_are_named_before_any_work(capsys, market, ends, checkpoint, chain, tmp_path):
+    out = tmp_path / "out"
+    beside = partial(refused, capsys, "--history", market, "--out", out, "--model", checkpoint, "--market", "a")
+    told = beside("--beside", checkpoint)
+    assert f"{checkpoint}: a second model of the name 'neural'" in told
+    assert f"{chain}: a second model of the name '{RUNNING_MEAN_CHAIN}'" in beside("--beside", chain, chain)
+    late = save_checkpoint(tmp_path / "late.safetensors", (ends[1], str(read_bars(market).dates[-60])), "none")
+    assert f"{late} was chosen on days up to {read_bars(market).dates[-60]}" in beside("--beside", chain, late)
+    assert "no checkpoint" in beside("--beside", tmp_path / "none")
+    alone = partial(refused, capsys, "--history", market, "--out", out, "--beside", chain)
+    assert "train_end and validation_end are needed" in alone()
+    given = partial(alone, "--train-end", ends[0], "--validation-end", ends[1])
+    assert f"{chain} knows the markets a, b; choose one with --market" in given()
+    assert f"{chain}: unknown market 'mars'; the network knows a, b" in given("--market", "mars")
     assert not out.exists()
 
 

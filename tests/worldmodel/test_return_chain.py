@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from worldmodel.mixture import GaussianMixture, StudentTMixture
 from worldmodel.return_chain import ChainStatistics, ReturnHead, chain_statistics, masked_factor
 
 SYMBOLS, HIDDEN = 5, 16
@@ -94,10 +95,30 @@ def test_the_first_symbol_hears_nothing(correlation, days):
         assert torch.allclose(part.gather(1, first), zero.gather(1, first), atol=1e-12)
 
 
-def test_the_product_of_chained_densities_is_normalised():
+def test_a_head_hears_what_its_kind_of_joint_distribution_has(correlation, days):
+    returns, valid = days
+    statistics = chain_statistics(returns, valid, masked_factor(correlation, valid))
+    assert statistics.heard("correlations") is statistics
+    nothing = torch.zeros_like(returns)
+    assert all(torch.equal(part, nothing) for part in statistics.heard("none"))
+    mean, position = statistics.running_mean, statistics.position
+    for part, expected in zip(statistics.heard("running mean"), (mean, nothing, mean, nothing, position), strict=True):
+        assert torch.equal(part, expected)
+
+
+def test_the_running_mean_is_what_one_correlation_of_a_third_implies(days):
+    returns, valid = days
+    third = torch.full((SYMBOLS, SYMBOLS), 1 / 3, dtype=torch.float64).fill_diagonal_(1.0)
+    statistics = chain_statistics(returns, valid, masked_factor(third, valid))
+    assert torch.allclose(statistics.running_mean[valid], statistics.implied_mean[valid], atol=1e-12)
+
+
+@pytest.mark.parametrize("mixture", [StudentTMixture, GaussianMixture])
+@pytest.mark.parametrize("joint", ["correlations", "running mean"])
+def test_the_product_of_chained_densities_is_normalised(joint, mixture):
     """Two symbols, by the trapezoid rule after x = sinh(u) in both."""
     torch.manual_seed(2)
-    head = ReturnHead(HIDDEN, HIDDEN).double().requires_grad_(False)
+    head = ReturnHead(HIDDEN, HIDDEN, joint, mixture).double().requires_grad_(False)
     for parameter in head.parameters():
         parameter.mul_(1.5)
     known = head.known(torch.randn(2, HIDDEN, dtype=torch.float64))

@@ -79,6 +79,16 @@ def test_the_cache_keeps_a_window_whatever_the_history(trunk, features):
     assert cache.keys is long.keys and cache.values is long.values
 
 
+def test_a_cache_of_chosen_sequences_goes_on_as_they_do(trunk, features):
+    """And leaves the one that it was made from alone."""
+    _, cache = trunk.prefill(features[:, :-1])
+    before = cache.keys.clone()
+    rows = torch.tensor([2, 0, 2, 1])
+    hidden, _ = trunk.step(features[rows, -1], cache.chosen(rows))
+    assert torch.allclose(hidden, trunk(features)[rows, -1], atol=1e-5)
+    assert torch.equal(cache.keys, before) and int(cache.length) == DAYS - 1
+
+
 def test_sequences_of_a_batch_do_not_see_each_other(trunk, features):
     other = features.clone()
     other[1] += 1.0

@@ -7,12 +7,14 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tasks.cli import BAD_INPUT, INTERRUPTED, main
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel import train_command
 from worldmodel.checkpoint import load_network, save_network
+from worldmodel.network import MarketNetwork
 from worldmodel.train_command import running_path
 
 SMALL = (
@@ -57,6 +59,29 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
     assert source["train_end"] == str(bars.dates[223]) and source["validation_end"] == str(bars.dates[255])
 
 
+@pytest.mark.parametrize(
+    ("architecture", "sizes", "told"),
+    [
+        ("running-mean", SMALL[:10], ("running mean", "student-t", 16)),
+        ("published", SMALL[:10], ("none", "gaussian", 16)),
+        ("cnn-gru", ("--cnn-gru.channels", "8", "--cnn-gru.width", "12"), ("none", "gaussian", 12)),
+    ],
+)
+def test_every_architecture_is_trained_and_drawn_from(market, tmp_path, architecture, sizes, told):
+    """Its weights are not those it started with, and the file serves as any other."""
+    out, words = tmp_path / "m.safetensors", ("--market", str(market), "--out", str(tmp_path / "m.safetensors"))
+    steps = (*SMALL[10:], "--training.steps", "2")
+    assert main(["worldmodel", "train", *words, "--architecture", architecture, *sizes, *steps]) == 0
+    network = load_network(out).network
+    assert (network.settings.joint, network.settings.density, network.settings.trunk.width) == told
+    torch.manual_seed(0)
+    begun = MarketNetwork(network.settings).state_dict()
+    assert all(
+        not torch.equal(begun[name], tensor) for name, tensor in network.trunk.state_dict(prefix="trunk.").items()
+    )
+    assert generate(out, market, tmp_path / "paths", "--paths", "1", "--days", "2") == 0
+
+
 @pytest.fixture
 def interrupted(market, tmp_path, monkeypatch):
     """Folder of a run that was interrupted after two of four steps."""
@@ -87,6 +112,8 @@ def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted,
     assert "its sources are not those of this command" in capsys.readouterr().err
     assert train(market, interrupted, "--training.steps", "4", "--network.hidden", "64", "--resume") == BAD_INPUT
     assert "other sizes" in capsys.readouterr().err
+    assert train(market, interrupted, "--training.steps", "4", "--architecture", "published", "--resume") == BAD_INPUT
+    assert "its network is another" in capsys.readouterr().err
     assert train(market, interrupted.parent / "none.safetensors", "--resume") == BAD_INPUT
     assert "none.running.safetensors" in capsys.readouterr().err
 
@@ -99,6 +126,9 @@ def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted,
         (("--train-end", "1999-01-01", "--validation-end", "2000-01-01"), "its days run from 2010-01-04"),
         (("--out", "folder/that/is/not/there.safetensors"), "in a folder that exists"),
         (("--out", "m.pt"), "ends in .safetensors"),
+        (("--architecture", "cnn-gru"), "'cnn-gru' has no transformer, but sizes of one are given"),
+        (("--cnn-gru.width", "64"), "'joint' has no CNN+GRU, but sizes of one are given"),
+        (("--cnn-gru.kernel", "0"), "kernel must be at least 1, got 0"),
     ],
 )
 def test_faults_of_training_are_told_before_it_starts(market, tmp_path, words, told, capsys):
