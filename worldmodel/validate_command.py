@@ -20,6 +20,8 @@ from worldmodel.baselines import GeometricBrownianMotion, StationaryBootstrap
 from worldmodel.checkpoint import load_network
 from worldmodel.garch import FilteredHistoricalSimulation, GarchT
 from worldmodel.market_model import MarketModel
+from worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
+from worldmodel.metrics.discriminator_classifiers import boosting_class
 from worldmodel.metrics.forecast import TAILS
 from worldmodel.metrics.intervals import BLOCK
 from worldmodel.neural import NeuralMarket
@@ -28,6 +30,7 @@ from worldmodel.validation_figures import (
     Figures,
     average,
     density_figures,
+    discriminator_figures,
     drift_figures,
     forecast_figures,
     path_figures,
@@ -85,6 +88,8 @@ class ValidateSettings:
     """Last days of history that a model sees at an origin; older ones have faded from all of them."""
     temperature: float = 1.0
     """Factor on the size of every move of the model; 1 draws from the model."""
+    discriminator_seeds: int = 5
+    """Classifiers of each kind that learn to tell generated days from real ones; 0 for none. Needs scikit-learn."""
     seeds: int = 1
     """Runs with different draws, whose figures are averaged."""
     seed: int = 0
@@ -101,6 +106,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     Raises:
         ValueError: the settings do not fit the model or the file, or each other.
         FileNotFoundError: there is no such checkpoint or file.
+        ImportError: discriminators are asked for and scikit-learn is not installed.
     """
     console = Console()
     _check(settings)
@@ -118,6 +124,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     )
     if settings.long_days and not trial.origins(settings.long_days):
         raise ValueError(f"{bars.source}: {len(bars.dates) - trial.first} test days, long_days={settings.long_days}")
+    if settings.discriminator_seeds:
+        halves(trial.origins(), HORIZON)
+        halves(trial.dense_origins, HORIZON, REAL_LEAST)
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -125,7 +134,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     figures: dict[str, Figures] = {}
     sketches: dict[str, Sketch] = {}
     seconds: dict[str, float] = {}
-    steps = len(trial.origins()) + len(trial.forecast_days) + 2
+    steps = len(trial.origins()) + len(trial.forecast_days) + 3
     steps += len(trial.origins(settings.long_days)) if settings.long_days else 0
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -134,6 +143,10 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
         task = bar.add_task("real days", total=steps * settings.seeds * len(fits))
         advance = partial(bar.advance, task)
         real = real_figures(trial.real)
+        if settings.discriminator_seeds:
+            origins = trial.dense_origins
+            told = discriminate_real(trial.real_after(origins), origins, settings.discriminator_seeds)
+            real |= discriminator_figures(told)
         for fit in fits:
             began = time.monotonic()
             model = fit(trial.train)
@@ -146,8 +159,8 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
             figures[model.name] = average(runs)
             seconds[model.name] = time.monotonic() - began
     judged = None if neural is None else neural.name
-    told = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
-    report = Report(trial, told, left_out, real, figures, judged, seconds)
+    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
+    report = Report(trial, chosen, left_out, real, figures, judged, seconds)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
     draw_validation(trial, sketch(trial.real), sketches, shown, settings.out / "validation.png")
@@ -161,6 +174,7 @@ def _check(settings: ValidateSettings) -> None:
     # An energy score compares paths, the ends of the widest interval are quantiles of the draws, and a bootstrap of the
     # last year needs its returns.
     least = {"paths": 2, "draws": math.ceil(1 / TAILS[-1]) - 1, "long_paths": 1, "seeds": 1, "memory": LAST_YEAR + 1}
+    least["discriminator_seeds"] = 0
     for name, number in least.items():
         if getattr(settings, name) < number:
             raise ValueError(f"{name} must be at least {number}, got {getattr(settings, name)}")
@@ -177,6 +191,8 @@ def _check(settings: ValidateSettings) -> None:
         raise ValueError("without a model, train_end and validation_end are needed")
     if settings.out.exists() and not settings.out.is_dir():
         raise ValueError(f"{settings.out}: a folder is needed")
+    if settings.discriminator_seeds:
+        boosting_class()
 
 
 def _neural(settings: ValidateSettings) -> tuple[NeuralMarket | None, str, str]:
@@ -212,6 +228,10 @@ def _run(
     real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))
     close = trial.train.ohlcv[0, :, :, CLOSE]
     figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log())
+    advance()
+    if settings.discriminator_seeds:
+        told = discriminate(real, synthetic, trial.origins(), settings.discriminator_seeds)
+        figures |= discriminator_figures(told)
     advance()
     drawn = sketch(synthetic)
     advance()
