@@ -11,6 +11,9 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+LEAF = 20
+"""Rows of a leaf of the trees, fewer where there are less than its square."""
+
 GRU_HIDDEN, GRU_LAYERS = 64, 2
 GRU_STEPS = 200
 """Gradient steps, whatever the number of windows."""
@@ -51,8 +54,9 @@ def boosting_class() -> type[HistGradientBoostingClassifier]:
 
 def boosting(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
     """Classify rows by gradient boosting with scikit-learn's settings, NaN as a value of its own; a `Classifier`."""
-    # Early stopping would hold back windows that overlap those learned from.
-    classifier = boosting_class()(early_stopping=False, random_state=seed)
+    # Early stopping would hold back windows that overlap those learned from; large leaves do not split a few rows.
+    leaf = min(LEAF, max(1, len(fit) // LEAF))
+    classifier = boosting_class()(early_stopping=False, min_samples_leaf=leaf, random_state=seed)
     classifier.fit(fit.numpy(), generated.numpy())
     return torch.from_numpy(classifier.predict(test.numpy()))
 
