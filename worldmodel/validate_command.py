@@ -19,6 +19,8 @@ from worldmodel.baselines import GeometricBrownianMotion, StationaryBootstrap
 from worldmodel.garch import FilteredHistoricalSimulation, GarchT
 from worldmodel.judged import judged_model
 from worldmodel.market_model import MarketModel
+from worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
+from worldmodel.metrics.discriminator_classifiers import boosting_class
 from worldmodel.metrics.forecast import TAILS
 from worldmodel.metrics.intervals import BLOCK
 from worldmodel.neural import NeuralMarket
@@ -27,6 +29,7 @@ from worldmodel.validation_figures import (
     Figures,
     average,
     density_figures,
+    discriminator_figures,
     drift_figures,
     forecast_figures,
     path_figures,
@@ -86,6 +89,8 @@ class ValidateSettings:
     """Last days of history that a model sees at an origin; older ones have faded from all of them."""
     temperature: float = 1.0
     """Factor on the size of every move of the model; 1 draws from the model."""
+    discriminator_seeds: int = 5
+    """Classifiers of each kind that learn to tell generated days from real ones; 0 for none. Needs scikit-learn."""
     seeds: int = 1
     """Runs with different draws, whose figures are averaged."""
     seed: int = 0
@@ -95,13 +100,15 @@ class ValidateSettings:
 def validate(settings: ValidateSettings) -> dict[str, Any]:
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen.
 
-    With the default settings 25 symbols over two test years take four minutes of a core for the baselines, and seven
-    for a network of 1.1 million parameters. Time grows with symbols, paths and seeds: 100 symbols with 200 paths and
-    three seeds take hours on two cores.
+    With the default settings 25 symbols over two test years take four minutes of a core for the baselines, and
+    seven for a network of 1.1 million parameters. The discriminators add two minutes for each model and for the
+    real days. Time grows with symbols, paths and seeds: 100 symbols with 200 paths and three seeds take hours on
+    two cores.
 
     Raises:
         ValueError: the settings do not fit the model or the file, or each other.
         FileNotFoundError: there is no such checkpoint or file.
+        ImportError: discriminators are asked for and scikit-learn is not installed.
     """
     console = Console()
     _check(settings)
@@ -119,6 +126,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     )
     if settings.long_days and not trial.origins(settings.long_days):
         raise ValueError(f"{bars.source}: {len(bars.dates) - trial.first} test days, long_days={settings.long_days}")
+    if settings.discriminator_seeds:
+        halves(trial.origins(), HORIZON)
+        halves(trial.dense_origins, HORIZON, REAL_LEAST)
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -126,7 +136,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     figures: dict[str, Figures] = {}
     sketches: dict[str, Sketch] = {}
     seconds: dict[str, float] = {}
-    steps = len(trial.origins()) + len(trial.forecast_days) + 2
+    steps = len(trial.origins()) + len(trial.forecast_days) + 3
     steps += len(trial.origins(settings.long_days)) if settings.long_days else 0
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -135,6 +145,10 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
         task = bar.add_task("real days", total=steps * settings.seeds * len(fits))
         advance = partial(bar.advance, task)
         real = real_figures(trial.real)
+        if settings.discriminator_seeds:
+            origins = trial.dense_origins
+            told = discriminate_real(trial.real_after(origins), origins, settings.discriminator_seeds)
+            real |= discriminator_figures(told)
         for fit in fits:
             began = time.monotonic()
             model = fit(trial.train)
@@ -147,9 +161,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
             figures[model.name] = average(runs)
             seconds[model.name] = time.monotonic() - began
     judged = None if settings.model is None else learned[0].name
-    told = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
-    told["beside"] = [str(path) for path in settings.beside]
-    report = Report(trial, told, left_out, real, figures, judged, seconds)
+    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
+    chosen["beside"] = [str(path) for path in settings.beside]
+    report = Report(trial, chosen, left_out, real, figures, judged, seconds)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
     draw_validation(trial, sketch(trial.real), sketches, shown, settings.out / "validation.png")
@@ -162,7 +176,14 @@ def _check(settings: ValidateSettings) -> None:
     """Refuse settings that do not fit each other, before any file is read."""
     # An energy score compares paths, the ends of the widest interval are quantiles of the draws, and a bootstrap of the
     # last year needs its returns.
-    least = {"paths": 2, "draws": math.ceil(1 / TAILS[-1]) - 1, "long_paths": 1, "seeds": 1, "memory": LAST_YEAR + 1}
+    least = {
+        "paths": 2,
+        "draws": math.ceil(1 / TAILS[-1]) - 1,
+        "long_paths": 1,
+        "discriminator_seeds": 0,
+        "seeds": 1,
+        "memory": LAST_YEAR + 1,
+    }
     for name, number in least.items():
         if getattr(settings, name) < number:
             raise ValueError(f"{name} must be at least {number}, got {getattr(settings, name)}")
@@ -175,6 +196,8 @@ def _check(settings: ValidateSettings) -> None:
         raise ValueError(f"long_days must be 0 or at least {HORIZON + 2}, got {settings.long_days}")
     if settings.out.exists() and not settings.out.is_dir():
         raise ValueError(f"{settings.out}: a folder is needed")
+    if settings.discriminator_seeds:
+        boosting_class()
 
 
 def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
@@ -212,6 +235,10 @@ def _run(
     real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))
     close = trial.train.ohlcv[0, :, :, CLOSE]
     figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log())
+    advance()
+    if settings.discriminator_seeds:
+        told = discriminate(real, synthetic, trial.origins(), settings.discriminator_seeds)
+        figures |= discriminator_figures(told)
     advance()
     drawn = sketch(synthetic)
     advance()

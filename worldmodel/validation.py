@@ -85,12 +85,21 @@ class Trial:
     @cached_property
     def real(self) -> Windows:
         """The real days after each origin, with M = 1."""
-        bars = self._following(HORIZON)
-        return self.aligned(bars[:, None])[0]
+        return self.real_after(self.origins())
+
+    @property
+    def dense_origins(self) -> Sequence[int]:
+        """Twice as many origins as those of paths, where days allow, for real days beside other real ones."""
+        return range(self.first - 1, len(self.bars.dates) - HORIZON, max(1, self.every // 2))
 
     def origins(self, days: int = HORIZON) -> Sequence[int]:
         """Return the positions of the days that paths of so many test days start from, the first before the test."""
         return range(self.first - 1, len(self.bars.dates) - days, self.every)
+
+    def real_after(self, origins: Sequence[int]) -> Windows:
+        """Return the real days after some origins, with M = 1; a symbol without a bar on an origin is missing there."""
+        bars = self._following(origins, HORIZON)
+        return align_windows(self._context(origins), bars, bars[:, None], self.scale)[0]
 
     def history(self, day: int) -> Bars:
         """Return what a model sees at the end of a day."""
@@ -99,16 +108,20 @@ class Trial:
     def aligned(self, synthetic_bars: Tensor) -> tuple[Windows, Windows]:
         """Return real and generated windows. Shape: (O, M, H, N, 5), of all origins of as many days."""
         days = synthetic_bars.shape[2]
-        context = torch.stack([self.bars.ohlcv[0, day + 1 - CONTEXT : day + 1] for day in self.origins(days)])
-        return align_windows(context, self._following(days), synthetic_bars, self.scale)
+        origins = self.origins(days)
+        return align_windows(self._context(origins), self._following(origins, days), synthetic_bars, self.scale)
 
     def test_days(self) -> Bars:
         """Return the test days and the history before them."""
         return self._days(max(0, self.first - self.memory), len(self.bars.dates))
 
-    def _following(self, days: int) -> Tensor:
+    def _context(self, origins: Sequence[int]) -> Tensor:
+        """Return the real days up to each origin. Shape: (O, CONTEXT, N, 5)."""
+        return torch.stack([self.bars.ohlcv[0, day + 1 - CONTEXT : day + 1] for day in origins])
+
+    def _following(self, origins: Sequence[int], days: int) -> Tensor:
         """Return the real days after each origin. Shape: (O, H, N, 5)."""
-        return torch.stack([self.bars.ohlcv[0, day + 1 : day + 1 + days] for day in self.origins(days)])
+        return torch.stack([self.bars.ohlcv[0, day + 1 : day + 1 + days] for day in origins])
 
     def _days(self, start: int, stop: int) -> Bars:
         return Bars(

@@ -35,6 +35,9 @@ Figures = dict[str, Interval]
 HORIZONS = (1, 5, 20)
 """Days of the sums of returns whose distributions are compared."""
 
+DISCRIMINATORS = ("boosting", "gru", "panel_boosting", "panel_gru")
+"""Classifiers whose distance from chance is shown."""
+
 COVERAGES = (50, 90, 99)
 """Percent of the central intervals of a forecast."""
 
@@ -197,6 +200,17 @@ def drift_figures(real: Windows, synthetic: Windows, buckets: Sequence[tuple[int
     return figures
 
 
+def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
+    """Return the discriminative score |accuracy - 0.5| of classifiers, and the test error of the LSTM.
+
+    Args:
+        accuracies: by the classifier's name, of `discriminate` or `discriminate_real`.
+    """
+    figures = {f"{name}_score": _distance_from_chance(accuracies[name]) for name in DISCRIMINATORS}
+    lstm = accuracies["lstm"]
+    return figures | {"lstm_error": Interval(1.0 - lstm.mean, 1.0 - lstm.high, 1.0 - lstm.low)}
+
+
 def average(runs: Sequence[Figures]) -> Figures:
     """Return the mean of every figure, and of its bounds, over runs with different seeds."""
     columns = {name: [run[name] for run in runs] for name in runs[0]}
@@ -214,6 +228,13 @@ def to_json(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None
         name: {part: number if math.isfinite(number) else None for part, number in figure._asdict().items()}
         for name, figure in figures.items()
     }
+
+
+def _distance_from_chance(accuracy: Interval) -> Interval:
+    """Return |accuracy - 0.5|, whose lower bound is 0 where the interval has 0.5 in it."""
+    mean, low, high = (part - 0.5 for part in accuracy)
+    nearest = 0.0 if low < 0.0 < high else min(abs(low), abs(high))
+    return Interval(abs(mean), nearest, max(abs(low), abs(high)))
 
 
 def _over_origins(windows: Windows, statistic: Callable[[Windows], float], draws: int) -> Interval:

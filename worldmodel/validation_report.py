@@ -20,8 +20,10 @@ from worldmodel.validation_table import Row, cells, markdown, rows, verdict
 
 LEGEND = (
     "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins; "
-    "of the median stock's volatility ratio, the 5–95% range over stocks. The real column has a perfect model's value "
-    "where the real days have none of their own. A dash: the model has no such figure, or the run cannot tell."
+    "of the median stock's volatility ratio, the 5–95% range over stocks. Discriminators learn from the first half of "
+    "the test days and are asked about the second. The real column has a perfect model's value where the real days "
+    "have none of their own, and of discriminators real days against other real ones. A dash: the model has no such "
+    "figure, or the run cannot tell."
 )
 
 TABLE_WIDTH, MODEL_WIDTH = 52, 14

@@ -170,6 +170,13 @@ _BARS = (
     Row("memory_ratio", "nearest training window, over real", Aim.HIGHER, 3, NOT_BELOW_REAL),
     Row("memory_share", "nearer than the nearest 1% of real", Aim.REAL, 4),
 )
+_DISCRIMINATORS = (
+    Row("boosting_score", "discriminator, boosting, |acc − 0.5|", Aim.LOWER, 3, _at_most(0.02)),
+    Row("gru_score", "discriminator, GRU, |acc − 0.5|", Aim.LOWER, 3, _at_most(0.05)),
+    Row("panel_boosting_score", "25 stocks, boosting, |acc − 0.5|", Aim.LOWER, 3, _at_most(0.10)),
+    Row("panel_gru_score", "25 stocks, GRU, |acc − 0.5|", Aim.LOWER, 3, _at_most(0.10)),
+    Row("lstm_error", "discriminator, LSTM-32, test error", Aim.REAL, 3),
+)
 
 
 def rows(long_days: int = 0) -> tuple[Row, ...]:
@@ -189,7 +196,7 @@ def rows(long_days: int = 0) -> tuple[Row, ...]:
             Row(f"return_acf_error_{where}", f"{days}: ACF of r, error", Aim.LOWER, 4),
             Row(f"magnitude_acf_error_{where}", f"{days}: ACF of |r|, error", Aim.LOWER, 4),
         ]
-    return (*_FORECASTS, *_DISTRIBUTIONS, *_DEPENDENCE, *_BARS, *by_day)
+    return (*_FORECASTS, *_DISTRIBUTIONS, *_DEPENDENCE, *_BARS, *_DISCRIMINATORS, *by_day)
 
 
 def reference(row: Row, real: Figures) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +23,18 @@ from worldmodel import rollout, validate_command
 from worldmodel.baselines import GeometricBrownianMotion
 from worldmodel.checkpoint import save_network
 from worldmodel.market_model import MarketModel
+from worldmodel.metrics import discriminator_classifiers
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.return_chain import Joint
 from worldmodel.transformer import TransformerSettings
 from worldmodel.validate_command import BASELINES
 from worldmodel.validation import HORIZON, choose_trial, sample_forecasts, sample_paths
 from worldmodel.validation_figures import (
+    DISCRIMINATORS,
     PERFECT,
     average,
     density_figures,
+    discriminator_figures,
     drift_figures,
     forecast_figures,
     path_figures,
@@ -40,8 +44,9 @@ from worldmodel.validation_figures import (
 from worldmodel.validation_table import RUNNING_MEAN_CHAIN, cells, markdown, reference, rows, verdict
 
 NAN = float("nan")
-TRAIN, VALIDATION, TEST, SYMBOLS = 260, 20, 90, 4
+TRAIN, VALIDATION, TEST, SYMBOLS = 260, 20, 110, 4
 QUICK = ("--paths", "8", "--draws", "199", "--every", "20", "--forecast-every", "60", "--memory", "251")
+QUICK += ("--discriminator-seeds", "1")
 
 
 def market_table() -> pd.DataFrame:
@@ -102,6 +107,7 @@ def run(market, checkpoint, chain, tmp_path_factory):
     file = out.parent / "result.json"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(rollout.ROWS_PER_BLOCK, "cpu", 1)
+        patch.setattr(discriminator_classifiers, "GRU_STEPS", 10)
         assert main(["worldmodel", "validate", *map(str, words), "--json", str(file)]) == 0
     return out, json.loads(file.read_text())
 
@@ -204,7 +210,7 @@ def test_a_run_has_every_figure_of_every_model(run):
         assert all(math.isfinite(figure["mean"]) for figure in figures.values())
         assert figures["invalid_bars"]["mean"] == 0.0
     assert result["symbols"] == ["S0", "S1", "S2", "S3"] and result["left_out"] == ["S4", "S5"]
-    assert result["test"]["days"] == TEST and result["origins"] == 3 and result["forecast_days"] == 2
+    assert result["test"]["days"] == TEST and result["origins"] == 4 and result["forecast_days"] == 2
     lines = (out / "validation.md").read_text().splitlines()
     assert len([line for line in lines if line.startswith("|")]) == 2 + len(keys)
     assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
@@ -212,7 +218,7 @@ def test_a_run_has_every_figure_of_every_model(run):
 
 @pytest.mark.slow
 def test_rivals_of_the_bars_are_in_the_run(run):
-    """Also the running-mean chain; only three origins give the real figures no intervals."""
+    """Also the running-mean chain; only four origins give the real figures no intervals."""
     _, result = run
     assert [key for key, bar in result["bars"].items() if bar["met"] is None] == ["excess_kurtosis", "hill"]
     assert RUNNING_MEAN_CHAIN in result["bars"]["joint_nll"]["bar"]
@@ -231,6 +237,7 @@ def test_the_real_column_does_not_depend_on_the_models(run, market, ends, tmp_pa
     _, result = run
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
     monkeypatch.setattr(validate_command, "FilteredHistoricalSimulation", GeometricBrownianMotion)
+    monkeypatch.setattr(discriminator_classifiers, "GRU_STEPS", 10)
     file = tmp_path / "result.json"
     words = ["--history", market, "--out", tmp_path / "out", "--train-end", ends[0], "--validation-end", ends[1]]
     assert main(["worldmodel", "validate", *map(str, words), *QUICK, "--seed", "9", "--json", str(file)]) == 0
@@ -272,6 +279,12 @@ ROWS = {row.key: row for row in rows()}
         ("invalid_bars", 1e-6, {}, False),
         ("direction_accuracy", 0.53, {}, False),
         ("memory_ratio", 0.99, {}, False),
+        ("boosting_score", 0.02, {}, True),
+        ("boosting_score", 0.021, {}, False),
+        ("gru_score", 0.05, {"FHS": 0.01}, True),
+        ("panel_boosting_score", 0.11, {}, False),
+        ("panel_gru_score", 0.1, {}, True),
+        ("lstm_error", 0.5, {}, None),
         ("skew", 0.0, {}, None),
         ("ks_1", NAN, {"GBM": 0.1}, None),
     ],
@@ -299,6 +312,47 @@ def test_cells_and_markdown():
 def test_figures_of_several_seeds_are_averaged():
     runs = [{"crps": Interval(1.0, 0.0, 2.0)}, {"crps": Interval(3.0, 1.0, 5.0)}]
     assert average(runs) == {"crps": Interval(2.0, 0.5, 3.5)}
+
+
+def test_discriminative_scores_are_distances_from_chance():
+    accuracies = dict.fromkeys(DISCRIMINATORS, Interval(0.4, 0.3, 0.45))
+    accuracies |= {"gru": Interval(0.52, 0.48, 0.61), "panel_gru": point(0.7), "lstm": Interval(0.8, 0.75, 0.9)}
+    figures = discriminator_figures(accuracies)
+    assert figures.keys() == {*(f"{name}_score" for name in DISCRIMINATORS), "lstm_error"} <= ROWS.keys()
+    assert figures["boosting_score"] == pytest.approx((0.1, 0.05, 0.2))
+    assert figures["gru_score"] == pytest.approx((0.02, 0.0, 0.11))
+    assert figures["lstm_error"] == pytest.approx((0.2, 0.1, 0.25))
+    assert figures["panel_gru_score"] == pytest.approx((0.2, NAN, NAN), nan_ok=True)
+
+
+def test_discriminators_need_scikit_learn_and_twice_as_many_days(capsys, market, ends, tmp_path, monkeypatch):
+    words = ("--history", market, "--out", tmp_path / "out", "--train-end", ends[0], "--validation-end")
+    late = str(read_bars(market).dates[-60])
+    assert "1 origins in each half" in refused(capsys, *words, late)
+    assert "discriminator_seeds must be at least 0, got -1" in refused(
+        capsys, *words, ends[1], "--discriminator-seeds", "-1"
+    )
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    assert "pip install 'vecenv[validate]'" in refused(capsys, "--history", "none", *words[2:], ends[1])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_without_discriminators_scikit_learn_is_not_needed(market, ends, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
+    monkeypatch.setattr(validate_command, "FilteredHistoricalSimulation", GeometricBrownianMotion)
+    words = ["--history", market, "--out", tmp_path, "--train-end", ends[0], "--validation-end", ends[1], *QUICK[:-1]]
+    assert main(["worldmodel", "validate", *map(str, words), "0"]) == 0
+    result = json.loads((tmp_path / "validation.json").read_text())
+    assert "gru_score" not in result["models"]["GBM"] and "gru_score" not in result["real"]
+
+
+def test_real_days_after_any_origins(trial):
+    """Twice as many origins, half as far apart, whose every other one is an origin of paths."""
+    dense = trial.dense_origins
+    assert list(dense[::2]) == list(trial.origins()) and dense[1] - dense[0] == 3
+    assert bool((trial.real_after(dense).returns[::2] == trial.real.returns).all())
 
 
 def refused(capsys, *words: object) -> str:

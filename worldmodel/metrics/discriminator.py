@@ -1,0 +1,196 @@
+"""Whether a classifier can tell generated windows from real ones.
+
+Each classifier learns from the windows of the first half of the test origins and is asked about those of the second; no
+day is in both. Both classes have the same origins and stocks: of each origin one generated path, another one for each
+seed. The discriminative score is |accuracy - 0.5|, 0 of windows that cannot be told apart (Yoon, Jarrett and van der
+Schaar, "Time-series generative adversarial networks", 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from vecenv.metrics import Interval
+from worldmodel.metrics.bar_statistics import VOLUME_DAYS
+from worldmodel.metrics.discriminator_classifiers import Classifier, boosting, gru, lstm
+from worldmodel.metrics.discriminator_features import (
+    LAGGED_DAYS,
+    bar_features,
+    draw_panels,
+    panel_rows,
+    panel_sequences,
+    scale_together,
+    stock_rows,
+    stock_sequences,
+)
+from worldmodel.metrics.intervals import block_bootstrap
+from worldmodel.metrics.windows import Windows
+
+FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Classifier]] = {
+    "boosting": (lambda features, _: stock_rows(features), boosting),
+    "gru": (lambda features, _: stock_sequences(features), gru),
+    "panel_boosting": (panel_rows, boosting),
+    "panel_gru": (panel_sequences, gru),
+    "lstm": (lambda features, _: stock_sequences(features), lstm),
+}
+"""What each classifier sees of the features and panels of stocks, and the classifier, by name."""
+
+REAL_LEAST = 2
+"""Origins of each half that are dealt to two real classes."""
+
+
+def halves(origins: Sequence[int], horizon: int, least: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the origins to learn from and those to be asked about, whose windows have no day in common.
+
+    The days are cut in the middle; origins whose windows are on both sides are left out.
+
+    Args:
+        origins: day of each origin, ascending.
+        horizon: days of a window, which start the day after.
+        least: origins that are needed on either side.
+
+    Returns:
+        Positions in ``origins`` of those before and of those after the middle.
+
+    Raises:
+        ValueError: there are fewer before the middle or after it.
+    """
+    days = torch.tensor(origins)
+    middle = (origins[0] + origins[-1] + horizon) / 2
+    before, after = (days + horizon <= middle).nonzero()[:, 0], (days >= middle).nonzero()[:, 0]
+    if min(len(before), len(after)) < least:
+        raise ValueError(
+            f"discriminators need {least} origins in each half of the days, whose {horizon}-day windows have no day in "
+            f"common, got {len(before)} and {len(after)} of {len(origins)}"
+        )
+    return before, after
+
+
+def discriminate(
+    real: Windows, synthetic: Windows, origins: Sequence[int], seeds: int, forms: Sequence[str] = tuple(FORMS)
+) -> dict[str, Interval]:
+    """Return how often each classifier is right about windows that it has not seen.
+
+    Args:
+        real: with bars and 20 days of context.
+        synthetic: the same of a model.
+        origins: day of each origin, ascending.
+        seeds: number of paths, panels of stocks and starts of the classifiers that are averaged.
+        forms: names of classifiers in `FORMS`.
+
+    Returns:
+        Accuracy by name, with the 95% interval of a bootstrap over seeds and origins; without bounds if the second half
+        has fewer than nine origins.
+
+    Raises:
+        ValueError: windows are too short or too few, have no bars, or not the same origins; or there is no seed.
+        ImportError: scikit-learn is needed and not installed.
+    """
+    if len(real.returns) != len(synthetic.returns):
+        raise ValueError(f"{len(real.returns)} origins of real windows, {len(synthetic.returns)} of generated ones")
+    fit, test = _checked_halves(real, origins)
+    both = torch.cat([fit, test])
+    known = bar_features(real.select(both))
+
+    def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        path = torch.randint(synthetic.returns.shape[1], (len(both),), generator=generator)
+        return known, bar_features(_one_path(synthetic, both, path))
+
+    return _accuracies(sides, len(fit), seeds, forms)
+
+
+def discriminate_real(
+    real: Windows, origins: Sequence[int], seeds: int, forms: Sequence[str] = tuple(FORMS)
+) -> dict[str, Interval]:
+    """Return the accuracies where both classes are real: what `discriminate` shows of a perfect model, 0.5 and noise.
+
+    Each seed gives one half of the origins before and after the middle to either class, at random. The classes are as
+    large as those of a model if the origins are twice as many.
+
+    Args:
+        real: with bars and 20 days of context.
+        origins: day of each origin, ascending.
+        seeds: as of `discriminate`.
+        forms: names of classifiers in `FORMS`.
+
+    Raises:
+        ValueError: as `discriminate`, or a half has fewer than two origins.
+    """
+    fit, test = _checked_halves(real, origins, REAL_LEAST)
+    features = bar_features(real)
+
+    def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        dealt = [_deal(half, generator) for half in (fit, test)]
+        first, second = (torch.cat(parts) for parts in zip(*dealt, strict=True))
+        return features[first], features[second]
+
+    return _accuracies(sides, len(fit) // 2, seeds, forms)
+
+
+def _checked_halves(real: Windows, origins: Sequence[int], least: int = 1) -> tuple[Tensor, Tensor]:
+    if len(origins) != len(real.returns):
+        raise ValueError(f"{len(origins)} days of origins for windows of {len(real.returns)}")
+    if real.horizon < LAGGED_DAYS:
+        raise ValueError(f"discriminators need windows of at least {LAGGED_DAYS} days, got {real.horizon}")
+    return halves(origins, real.horizon, least)
+
+
+def _one_path(windows: Windows, origins: Tensor, path: Tensor) -> Windows:
+    """Return one path of some origins as windows with M = 1."""
+    bars, context = windows.bars_and_context(VOLUME_DAYS)
+    returns, chosen = windows.returns[origins, path], bars[origins, path]
+    return Windows(returns[:, None], windows.scale, chosen[:, None], context[origins])
+
+
+def _deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Deal origins to two equally large classes, each in the order of days; the odd one is left out."""
+    size = len(origins) // 2
+    shuffled = origins[torch.randperm(len(origins), generator=generator)]
+    return shuffled[:size].sort().values, shuffled[size : 2 * size].sort().values
+
+
+def _accuracies(
+    sides: Callable[[torch.Generator], tuple[Tensor, Tensor]], fit: int, seeds: int, forms: Sequence[str]
+) -> dict[str, Interval]:
+    """Return the accuracy of each form.
+
+    Args:
+        sides: features (O, H, N, 7) of both classes, for the draws of a seed.
+        fit: number of origins that are learned from, which come first.
+        seeds: at least 1.
+        forms: names in `FORMS`.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}")
+    right: dict[str, list[Tensor]] = {name: [] for name in forms}
+    for seed in range(seeds):
+        generator = torch.Generator().manual_seed(seed)
+        scaled = scale_together(*sides(generator), torch.arange(fit))
+        panels = draw_panels(scaled[0].shape[2], generator)
+        for name in forms:
+            see, classify = FORMS[name]
+            real, synthetic = (see(side, panels) for side in scaled)
+            right[name].append(_right(real, synthetic, fit, classify, seed))
+    return {name: _interval(torch.stack(rows)) for name, rows in right.items()}
+
+
+def _right(real: Tensor, synthetic: Tensor, fit: int, classify: Classifier, seed: int) -> Tensor:
+    """Return the share of windows of each origin after the middle that are told right. Shape: (O, windows, ...)."""
+    seen = torch.stack([real, synthetic], dim=1)
+    generated = torch.tensor([False, True])[:, None].expand(seen.shape[:3])
+    told = classify(seen[:fit].flatten(0, 2), generated[:fit].flatten(), seen[fit:].flatten(0, 2), seed)
+    return (told == generated[fit:].flatten()).double().reshape(len(seen) - fit, -1).mean(1)
+
+
+def _interval(right: Tensor) -> Interval:
+    """Return the mean with a bootstrap over seeds and origins. Shape: (seeds, origins)."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(origins: Tensor) -> float:
+        seeds = torch.randint(len(right), (len(right),), generator=generator)
+        return float(right[seeds][:, origins].mean())
+
+    return block_bootstrap(drawn, right.shape[1])._replace(mean=float(right.mean()))
