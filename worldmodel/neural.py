@@ -61,6 +61,10 @@ class NeuralMarket(MarketModel):
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
+    def at_temperature(self, temperature: float) -> NeuralMarket:
+        """Return the same model with another size of moves."""
+        return NeuralMarket(self.network, self.market, self.name, temperature)
+
     def log_density(self, bars: Bars) -> Tensor:
         """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""
         return self._densities(bars).alone

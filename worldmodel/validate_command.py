@@ -24,6 +24,7 @@ from worldmodel.metrics.discriminator_classifiers import boosting_class
 from worldmodel.metrics.forecast import TAILS
 from worldmodel.metrics.intervals import BLOCK
 from worldmodel.neural import NeuralMarket
+from worldmodel.temperature_sweep import sweep_temperatures
 from worldmodel.validation import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from worldmodel.validation_figures import (
     Figures,
@@ -89,6 +90,8 @@ class ValidateSettings:
     """Last days of history that a model sees at an origin; older ones have faded from all of them."""
     temperature: float = 1.0
     """Factor on the size of every move of the model; 1 draws from the model."""
+    temperatures: tuple[float, ...] = ()
+    """Further temperatures of the model to measure, such as 0.1 0.4 0.7 0.9 1 1.1 1.3 1.5."""
     discriminator_seeds: int = 5
     """Classifiers of each kind that learn to tell generated days from real ones; 0 for none. Needs scikit-learn."""
     seeds: int = 1
@@ -142,7 +145,9 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(), console=console,
     ) as bar:  # fmt: skip
-        task = bar.add_task("real days", total=steps * settings.seeds * len(fits))
+        sweep_steps = len(trial.origins()) + len(trial.forecast_days)
+        total = steps * settings.seeds * len(fits) + sweep_steps * len(settings.temperatures)
+        task = bar.add_task("real days", total=total)
         advance = partial(bar.advance, task)
         real = real_figures(trial.real)
         if settings.discriminator_seeds:
@@ -160,10 +165,13 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
                 runs.append(densities | run)
             figures[model.name] = average(runs)
             seconds[model.name] = time.monotonic() - began
+        bar.update(task, description="temperatures")
+        colder_and_hotter = {each: learned[0].at_temperature(each) for each in settings.temperatures}
+        sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
     judged = None if settings.model is None else learned[0].name
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
     chosen["beside"] = [str(path) for path in settings.beside]
-    report = Report(trial, chosen, left_out, real, figures, judged, seconds)
+    report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
     draw_validation(trial, sketch(trial.real), sketches, shown, settings.out / "validation.png")
@@ -189,8 +197,11 @@ def _check(settings: ValidateSettings) -> None:
             raise ValueError(f"{name} must be at least {number}, got {getattr(settings, name)}")
     if settings.max_symbols is not None and settings.max_symbols < 2:
         raise ValueError(f"max_symbols must be at least 2, got {settings.max_symbols}")
-    if settings.temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {settings.temperature}")
+    for temperature in (settings.temperature, *settings.temperatures):
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+    if settings.temperatures and settings.model is None:
+        raise ValueError("temperatures are of a model, and none is given")
     # The autocorrelation of a single day does not exist.
     if settings.long_days and settings.long_days < HORIZON + 2:
         raise ValueError(f"long_days must be 0 or at least {HORIZON + 2}, got {settings.long_days}")

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import vecenv
+from worldmodel.temperature_sweep import Sweep, sweep_cells
 from worldmodel.validation import HORIZON, Trial
 from worldmodel.validation_figures import Figures, to_json
 from worldmodel.validation_table import Row, cells, markdown, rows, verdict
@@ -42,6 +43,7 @@ class Report:
         models: figures of each model, by name.
         judged: name of the model that has to meet the bars; the others are its rivals. None without such a model.
         seconds: wall time of each model, by name.
+        sweep: measures of the judged model by temperature.
     """
 
     trial: Trial
@@ -51,6 +53,7 @@ class Report:
     models: Mapping[str, Figures]
     judged: str | None
     seconds: Mapping[str, float]
+    sweep: Sweep
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -73,6 +76,7 @@ class Report:
             "real": to_json(self.real),
             "models": {name: to_json(figures) for name, figures in self.models.items()},
             "seconds": dict(self.seconds),
+            "temperatures": {str(temperature): values for temperature, values in self.sweep.items()},
         }
         if self.judged is not None:
             model = self.models[self.judged]
@@ -94,7 +98,10 @@ class Report:
         )
         title = f"# Realism on {Path(self.trial.bars.source).name}"
         table = markdown(*cells(self.rows, self.real, self.models, self.judged))
-        return "\n\n".join([title, head, LEGEND, table]) + "\n"
+        parts = [title, head, LEGEND, table]
+        if self.sweep:
+            parts += [f"## {self.judged} by temperature", markdown(*sweep_cells(self.sweep))]
+        return "\n\n".join(parts) + "\n"
 
 
 def write_report(report: Report, folder: Path) -> dict[str, Any]:
@@ -113,6 +120,8 @@ def print_report(report: Report, console: Console) -> None:
         headings, lines = cells(good, report.real, report.models, report.judged, intervals=False)
         columns = len(headings) - len(report.models) + 1
         printed.append(_table("What counts as good", headings[:columns], [line[:columns] for line in lines]))
+    if report.sweep:
+        printed.append(_table("By temperature", *sweep_cells(report.sweep)))
     wide = Console(width=max(console.width, TABLE_WIDTH + MODEL_WIDTH * len(report.models)))
     for table in printed:
         wide.print(table)

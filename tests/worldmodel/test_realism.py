@@ -26,6 +26,7 @@ from worldmodel.market_model import MarketModel
 from worldmodel.metrics import discriminator_classifiers
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.return_chain import Joint
+from worldmodel.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
 from worldmodel.transformer import TransformerSettings
 from worldmodel.validate_command import BASELINES
 from worldmodel.validation import HORIZON, choose_trial, sample_forecasts, sample_paths
@@ -355,6 +356,37 @@ def test_real_days_after_any_origins(trial):
     assert bool((trial.real_after(dense).returns[::2] == trial.real.returns).all())
 
 
+def test_temperatures_are_measured_on_the_same_days(trial):
+    """Moves of a tenth of the size have a tenth of the volatility; the same draws at 1 give the same figures."""
+    model = GeometricBrownianMotion.fit(trial.train)
+
+    class Tempered(MarketModel):
+        name, has_density, has_joint_density = "tempered", False, False
+
+        def __init__(self, temperature: float) -> None:
+            self.temperature = temperature
+
+        def log_density(self, bars):
+            raise NotImplementedError
+
+        def generate(self, history, num_paths, num_days, seed=0):
+            drawn = model.generate(history, num_paths, num_days, seed)
+            last = history.ohlcv[0, -1, :, CLOSE]
+            drawn[..., CLOSE] = last * (drawn[..., CLOSE] / last) ** self.temperature
+            return drawn
+
+    steps = []
+    sweep = sweep_temperatures(trial, {t: Tempered(t) for t in (0.1, 1.0, 2.0)}, 8, 100, 0, lambda: steps.append(0))
+    assert len(steps) == 3 * (len(trial.origins()) + len(trial.forecast_days))
+    ratios = [sweep[t]["volatility_ratio"] for t in (0.1, 1.0, 2.0)]
+    assert ratios[0] / ratios[1] == pytest.approx(0.1, rel=1e-3) and ratios[2] / ratios[1] == pytest.approx(2, rel=1e-3)
+    assert sweep[0.1]["ks_1"] > sweep[1.0]["ks_1"] and sweep[2.0]["crps"] > sweep[1.0]["crps"]
+    headings, lines = sweep_cells(sweep)
+    best = min(sweep, key=lambda t: sweep[t]["energy_score"])
+    assert [line[0] for line in lines if "best" in line[0]] == [f"{best:g} (best)"]
+    assert len(headings) == len(lines[0]) == 1 + len(MEASURES)
+
+
 def refused(capsys, *words: object) -> str:
     assert main(["worldmodel", "validate", *map(str, words)]) == BAD_INPUT
     return capsys.readouterr().err
@@ -388,8 +420,13 @@ def test_bad_input_is_named_before_any_work(capsys, market, ends, checkpoint, tm
         (("--every", "0"), "every must be at least 1, got 0"),
         (("--long-days", "30"), "long_days must be 0 or at least 42, got 30"),
         (("--temperature", "0"), "temperature must be positive"),
+        (("--temperatures", "1", "-1"), "temperature must be positive"),
     ):
         assert message in of_model("--market", "a", *words)
+    split = ("--train-end", ends[0], "--validation-end", ends[1])
+    assert "of a model, and none is given" in refused(
+        capsys, "--history", market, "--out", out, *split, "--temperatures", "0.5"
+    )
     assert "no checkpoint" in refused(capsys, "--history", market, "--out", out, "--model", tmp_path / "none")
     assert not out.exists()
 
