@@ -1,8 +1,9 @@
-"""Histories drawn from a neural market, as files that every other command reads."""
+"""Paths drawn from a neural market, as files that every other command reads."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,24 @@ from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.neural import NeuralMarket
+from worldmodel.shipped import WEIGHTS, model_bars
+from worldmodel.stationary import WARM_UP
 
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """Draw the days after a history from a neural market."""
+    """Draw days from a neural market, after a history or from nothing."""
 
-    model: Path
-    """Checkpoint of ``vecenv worldmodel train``."""
-    history: Path
-    """File of bars that the paths start from."""
     out: Path
-    """Folder for the paths, one Parquet file each: the history's last days and the drawn ones."""
+    """Folder for the paths, one Parquet file each: days before, and the drawn ones."""
+    model: Path = WEIGHTS
+    """Checkpoint of ``vecenv worldmodel train``, by default the one that is shipped."""
+    history: Path | None = None
+    """File of bars that the paths go on from; without it they start from nothing."""
     market: str | None = None
-    """Name of the market among those of the model, by default its only one."""
+    """Name of the market among those of the model, by default its only one, or from nothing its first."""
     symbols: tuple[str, ...] = ()
-    """Symbols to draw jointly, by default all of the history."""
+    """Symbols to draw jointly, by default all of the history, or all that the model knows."""
     start: str | None = None
     """Last date of the history that is used, by default its last."""
     paths: int = 4
@@ -38,7 +41,7 @@ class GenerateSettings:
     days: int = 250
     """Days drawn on each."""
     keep: int = 250
-    """Days of history written before the drawn ones, which serve as warm-up of indicators."""
+    """Days written before the drawn ones, which serve as warm-up of indicators; from nothing at most 252."""
     temperature: float = 1.0
     """Factor on the size of every move; 1 draws from the model."""
     seed: int = 0
@@ -46,7 +49,7 @@ class GenerateSettings:
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any]:
-    """Draw the days after a history from a neural market.
+    """Draw days from a neural market, after a history or from nothing.
 
     Raises:
         ValueError: the settings do not fit the model or the history.
@@ -59,34 +62,57 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
         raise ValueError("keep must not be negative, and temperature must be positive")
     if settings.out.exists() and any(settings.out.iterdir()):
         raise ValueError(f"{settings.out}: the folder is not empty")
-    network = load_network(settings.model).network
-    model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
-    history = read_bars(settings.history, settings.symbols or None, end=settings.start)
-    drawn = model.generate(history, settings.paths, settings.days, settings.seed)
+    before, drawn = _from_nothing(settings) if settings.history is None else _after_history(settings, settings.history)
     settings.out.mkdir(parents=True, exist_ok=True)
+    later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
+    dates = np.concatenate([before.dates, later])
+    first = max(0, len(before.dates) - settings.keep)
     for path, bars in enumerate(drawn):
-        _long_table(history, bars, settings.keep).to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
+        past = before.ohlcv[path if settings.history is None else 0]
+        table = _long_table(before.symbols, dates[first:], torch.cat([past, bars.to(past)])[first:])
+        table.to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
+    origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     Console().print(
-        f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(history.symbols)} symbols after "
-        f"{history.dates[-1]}",
+        f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}",
         soft_wrap=True,
     )
     return {
         "folder": str(settings.out),
         "paths": settings.paths,
         "days": settings.days,
-        "symbols": list(history.symbols),
+        "symbols": list(before.symbols),
     }
 
 
-def _long_table(history: Bars, drawn: torch.Tensor, keep: int) -> pd.DataFrame:
-    """Return a path as a long table; drawn days are the business days after the history. Shape: (H, K, 5)."""
-    kept = history.ohlcv[0, max(0, len(history.dates) - keep) :]
-    later = np.busday_offset(history.dates[-1] + 1, np.arange(len(drawn)), roll="forward")
-    dates = np.concatenate([history.dates[len(history.dates) - len(kept) :], later])
-    bars = torch.cat([kept, drawn.to(kept)]).numpy()
+def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.Tensor]:
+    """Return real days, and the days drawn after them. Shape: (P, days, K, 5)."""
+    network = load_network(settings.model).network
+    model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
+    history = read_bars(file, settings.symbols or None, end=settings.start)
+    return history, model.generate(history, settings.paths, settings.days, settings.seed)
+
+
+def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
+    """Return a past of each path that was made before, and the days drawn after it. Shape: (P, days, K, 5)."""
+    if settings.start is not None:
+        raise ValueError("start is the last date of a history, and none is given")
+    bars = model_bars(
+        settings.model,
+        settings.paths,
+        WARM_UP + settings.days,
+        settings.symbols or None,
+        settings.seed,
+        temperature=settings.temperature,
+        market=settings.market,
+    )
+    past = replace(bars, dates=bars.dates[:WARM_UP], ohlcv=bars.ohlcv[:, :WARM_UP])
+    return past, bars.ohlcv[:, WARM_UP:]
+
+
+def _long_table(symbols: Sequence[str], dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:
+    """Return a path as a long table. Shape: (T, K, 5)."""
     columns = ("open", "high", "low", "close", "volume")
-    table = pd.DataFrame(bars.reshape(-1, 5), columns=list(columns))
-    table.insert(0, "symbol", np.tile(history.symbols, len(dates)))
-    table.insert(0, "date", np.repeat(dates, len(history.symbols)))
+    table = pd.DataFrame(ohlcv.reshape(-1, 5).numpy(), columns=list(columns))
+    table.insert(0, "symbol", np.tile(symbols, len(dates)))
+    table.insert(0, "date", np.repeat(dates, len(symbols)))
     return table.dropna().sort_values(["symbol", "date"], ignore_index=True)

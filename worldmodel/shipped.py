@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,21 +47,6 @@ REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """How typical a path is, by mean and standard deviation of the equal-weight market's daily returns."""
 
 
-def neural_bars(
-    num_paths: int = 8,
-    num_days: int = WARM_UP + EPISODE,
-    symbols: int | Sequence[str] | None = None,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    history: str | Path | None = None,
-    history_end: str | None = None,
-    temperature: float = 1.0,
-    regime: str | None = None,
-) -> Bars:
-    """Generate bars from the weights that are shipped; see `model_bars`. Without symbols, US stocks."""
-    return model_bars(WEIGHTS, num_paths, num_days, symbols, seed, device, history, history_end, temperature, regime)
-
-
 def model_bars(
     model: Path,
     num_paths: int = 8,
@@ -72,6 +58,7 @@ def model_bars(
     history_end: str | None = None,
     temperature: float = 1.0,
     regime: str | None = None,
+    market: str | None = None,
 ) -> Bars:
     """Generate bars from a checkpoint of a neural market.
 
@@ -79,7 +66,7 @@ def model_bars(
         model: file of ``vecenv worldmodel train``.
         num_paths: P; path p is the same whatever their number.
         num_days: days of a path, of which the first `WARM_UP` are not tradable: a past made before, or real days.
-        symbols: names, or how many of those known; by default all of the checkpoint's first market.
+        symbols: names, or how many of those known; by default all of the market.
         seed: integer in [0, 2^64).
         device: where the days are drawn.
         history: file of real bars that paths go on from; by default they start from nothing.
@@ -87,6 +74,8 @@ def model_bars(
         temperature: as in `worldmodel.rollout.roll_out`.
         regime: a name in `REGIMES`; every path is then the most typical one of `CANDIDATES` draws, which take as many
             times as long.
+        market: among those of the checkpoint; by default the first that knows all the symbols, of the weights that are
+            shipped `DEFAULT_MARKET` where no symbols are named.
 
     Returns:
         Bars with invented dates.
@@ -95,6 +84,8 @@ def model_bars(
         FileNotFoundError: there is no such file.
         ValueError: a symbol is unknown, a number out of range, or the history is too short.
     """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
     if num_days <= WARM_UP:
         raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {num_days}")
     if history is None and history_end is not None:
@@ -102,13 +93,13 @@ def model_bars(
     if regime is not None and regime not in REGIMES:
         raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
     saved = load_network(model, device)
-    name, chosen = _market_and_symbols(saved, model, symbols)
-    market = NeuralMarket(saved.network, name, temperature=temperature)
+    name, chosen = _market_and_symbols(saved, model, market, symbols)
+    drawing = NeuralMarket(saved.network, name, temperature=temperature)
     past, starts = (
-        _nothing(saved, market, chosen) if history is None else _history(market, history, history_end, chosen, seed)
+        _nothing(saved, drawing, chosen) if history is None else _history(drawing, history, history_end, chosen, seed)
     )
     candidates = 1 if regime is None else CANDIDATES
-    drawn = market.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
+    drawn = drawing.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
     own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
     ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)
@@ -120,15 +111,22 @@ def model_bars(
     return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP)
 
 
+neural_bars = partial(model_bars, WEIGHTS)
+"""`model_bars` of the weights that are shipped."""
+
+
 def _market_and_symbols(
-    saved: Checkpoint, model: Path, symbols: int | Sequence[str] | None
+    saved: Checkpoint, model: Path, market: str | None, symbols: int | Sequence[str] | None
 ) -> tuple[str, tuple[str, ...]]:
     """Return the first market that knows all the symbols, and their names."""
-    markets = saved.network.settings.markets
-    known = {name: tuple(saved.record.get("starts", {}).get(name, ())) for name in markets}
-    first = DEFAULT_MARKET if model == WEIGHTS else markets[0]
-    if not any(known.values()):
+    known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
+    if not known:
         raise ValueError(f"{model.name} was trained on too few days to know where paths start")
+    if market is not None:
+        if market not in known:
+            raise ValueError(f"{model.name} has no start of a market {market!r}; it knows {', '.join(known)}")
+        known = {market: known[market]}
+    first = DEFAULT_MARKET if model == WEIGHTS and market is None else next(iter(known))
     if symbols is None:
         return first, known[first]
     if isinstance(symbols, int):
@@ -138,8 +136,8 @@ def _market_and_symbols(
     repeated = sorted({name for name in symbols if list(symbols).count(name) > 1})
     if repeated:
         raise ValueError(f"repeated symbols: {', '.join(repeated)}")
-    for name in markets:
-        if set(symbols) <= set(known[name]):
+    for name, names in known.items():
+        if set(symbols) <= set(names):
             return name, tuple(symbols)
     everything = {symbol for names in known.values() for symbol in names}
     unknown = [symbol for symbol in symbols if symbol not in everything]

@@ -145,6 +145,7 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
 def test_symbols_choose_the_market(model):
     assert model_bars(model, 1, WARM_UP + 1, ["EE", "DD"]).symbols == ("EE", "DD")
     assert model_bars(model, 1, WARM_UP + 1, 2).symbols == ("AA", "BB")
+    assert model_bars(model, 1, WARM_UP + 1, market="two").symbols == ("DD", "EE")
     swapped = model_bars(model, 1, WARM_UP + 1, ["BB", "AA"])
     straight = model_bars(model, 1, WARM_UP + 1, ["AA", "BB"])
     # The pasts are the symbols' own, whatever their order.
@@ -158,6 +159,9 @@ def test_symbols_choose_the_market(model):
         ({"symbols": ["AA", "DD"]}, "knows no market of AA, DD together"),
         ({"symbols": ["AA", "AA"]}, "repeated symbols: AA"),
         ({"symbols": 4}, "knows 3 symbols of one, not 4"),
+        ({"market": "mars"}, "no start of a market 'mars'; it knows one, two"),
+        ({"market": "two", "symbols": ["AA"]}, "has not seen AA; it knows two: DD, EE"),
+        ({"temperature": 0.0}, "temperature must be positive"),
         ({"regime": "boom"}, "unknown regime 'boom', expected one of bull, bear, sideways, crisis"),
         ({"history_end": "2011-01-01"}, "none is given"),
         ({"num_paths": 0}, "num_paths must be at least 1"),

@@ -15,6 +15,7 @@ from vecenv.market.synthetic import synthetic_bars
 from worldmodel import train_command
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.network import MarketNetwork
+from worldmodel.shipped import model_bars
 from worldmodel.train_command import running_path
 
 SMALL = (
@@ -153,6 +154,20 @@ def test_generated_paths_are_markets_that_go_on_from_the_history(model, market, 
     assert bool((first.ohlcv[0, 30:] != second.ohlcv[0, 30:]).any())
     moved = (first.ohlcv[0, 30, :, 3] / history.ohlcv[0, -1, :, 3]).log().abs()
     assert float(moved.max()) < 0.5
+
+
+def test_generated_paths_need_no_history(model, tmp_path):
+    out = tmp_path / "paths"
+    words = ("--symbols", "SYN02", "SYN00", "--paths", "2", "--days", "3", "--keep", "30")
+    assert main(["worldmodel", "generate", "--model", str(model[0]), "--out", str(out), *words]) == 0
+    generated = model_bars(model[0], 2, 255, ["SYN02", "SYN00"])
+    for path, file in enumerate(sorted(out.iterdir())):
+        written = read_bars(file, ["SYN02", "SYN00"])
+        assert bool((written.ohlcv[0] == generated.ohlcv[path, -33:]).all())
+    assert (
+        main(["worldmodel", "generate", "--model", str(model[0]), "--out", str(out / "b"), "--start", "2010-12-31"])
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
