@@ -128,7 +128,8 @@ def recorded_scenario(
             tick_size=record.market["tick_size"],
             device=device,
         ).between(*record.market["dates"])
-        tape = tape.paths(*record.market.get("paths") or (0, tape.num_paths))
+        if span := record.market.get("paths"):
+            tape = tape.paths(*span)
         recorded = record.market["fingerprint"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the record does not name its market: {error}") from error
