@@ -98,14 +98,15 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     names = chosen_agents(settings.task, settings.agents)
     _refuse_bad_record(settings)
     rules = settings.with_symbols(settings.env)
-    tape = settings.tape(rules)
+    console = wide_console()
+    with console.status(f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
     test = settings.test(tape)
     checkpoint = None
     if settings.checkpoint is not None:
         checkpoint = checkpoint_path(settings.checkpoint)
         check_fits(read_checkpoint(checkpoint), tape, rules)
     env, note = test_environment(settings.task, test, rules, settings.episodes)
-    console = wide_console()
     show_market(console, tape, {"Test": test})
     if note:
         console.print(note)

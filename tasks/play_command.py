@@ -76,11 +76,12 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
     rules: TierConfig = replace(settings.with_symbols(settings.env), action="orders")
-    tape = settings.tape(rules)
+    console = wide_console()
+    with console.status(f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
     env = vecenv.make(
         settings.task, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=rules
     )
-    console = wide_console()
     played = play(env, console, market_origin(settings))
     references = {name: record_episodes(env, AGENTS[name](), [0], settings.seed)[0] for name in REFERENCES}
     console.print(outcome_table({"you": played, **references}))

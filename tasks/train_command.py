@@ -102,7 +102,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     """Train PPO on a market and compare it with baselines on held-out days."""
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
-    tape = settings.tape(rules)
+    with console.status(f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
     if settings.refresh_every is not None:
         settings = with_headroom(settings, tape)
         tape = tape if settings.tick_size == tape.tick_size else settings.tape(rules)

@@ -18,7 +18,7 @@ from vecenv.learn.baselines import PolicyAgent
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPOConfig, train
 
-MARKET = ("--num-paths", "2", "--num-days", "400", "--test-fraction", "0.4")
+MARKET = ("--market", "synthetic", "--num-paths", "2", "--num-days", "400", "--test-fraction", "0.4")
 # Each rollout has 8 x 10 steps, so these are two updates.
 TINY = """
 task: multi_stock_3
@@ -168,7 +168,8 @@ def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, 
     days = pd.bdate_range("2020-01-01", periods=30)
     prices = dict.fromkeys(("open", "high", "low", "close"), 10.0)
     pd.DataFrame({"date": days, "symbol": "TCS", **prices, "volume": 1e6}).to_csv("market.csv", index=False)
-    assert cli.main([*args, *MARKET]) == 2
+    command, *options = args
+    assert cli.main([command, *MARKET, *options]) == 2
     captured = capsys.readouterr()
     told = " ".join(captured.err.replace("│", " ").split())
     assert all(word in told for word in words), told
