@@ -41,11 +41,12 @@ MAX_NUMBER_LENGTH = 32
 
 _OPEN, _CLOSE = "<ANSWER>", "</ANSWER>"
 _THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-# Possessive quantifiers keep a failing match linear.
+# Possessive quantifiers keep a failing match linear; only of single characters, for those of groups are wrong before
+# CPython 3.11.5 (gh-106052).
 _NAME = r"[A-Z0-9&._^=/:-]++"
-_NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:E[+-]?+[0-9]++)?+"
+_NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?"
 # The symbol is lazy: a part that can be a number is one.
-_ORDER = re.compile(rf"HOLD|(BUY|SELL)(?:[ \t]++({_NAME}))??(?:[ \t]++({_NUMBER})(?:[ \t]*+(%))?+)?+")
+_ORDER = re.compile(rf"HOLD|(BUY|SELL)(?:[ \t]++({_NAME}))??(?:[ \t]++({_NUMBER})(?:[ \t]*+(%))?)?")
 _SYMBOL = re.compile(rf"(?!(?:{_NUMBER})\Z){_NAME}")
 _KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
 
