@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
-from worldmodel import neural
+from worldmodel import neural, rollout
 from worldmodel.bar_moves import Move, encode_bars
 from worldmodel.bar_shape import TOKEN_SIZE, day_summary
 from worldmodel.features import FEATURES, ObservedHistory, observe_history
@@ -147,8 +147,9 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
 
 
 @pytest.mark.slow
-def test_prices_stay_finite_and_positive_for_ever(market):
-    """Ten thousand paths of a thousand days of a network whose weights are random, not trained."""
+def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
+    """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
+    monkeypatch.setitem(rollout.ROWS_PER_BLOCK, "cpu", 10_000)
     bars = market.generate(history_of(1), 10_000, 1000)
     assert bars.shape == (10_000, 1000, 1, 5)
     assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0
