@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tasks.market_settings import MarketSettings
 from vecenv.env import VecEnv
 from vecenv.market.bars import HIGH
+from vecenv.market.load import generator_of
 from vecenv.market.tape import MAX_TICKS, MarketTape
 
 Settings = TypeVar("Settings", bound=MarketSettings)
@@ -47,8 +48,8 @@ class FreshPaths:
     def __init__(self, settings: MarketSettings, rules: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
         if every < 1:
             raise ValueError(f"refresh_every must be at least 1, got {every}")
-        if env.market.num_paths < 2:
-            raise ValueError(f"{env.market.source}: only the paths of a generated market can be refreshed")
+        if generator_of(settings.market) is None:
+            raise ValueError(f"{settings.market}: only the paths of a generated market can be refreshed")
         self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
 
     def before_update(self, update: int) -> None:

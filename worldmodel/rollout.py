@@ -30,7 +30,6 @@ MAX_SYMBOLS = 1 << 12
 RETURN_STREAM = 0x2000_0000
 """First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
 
-
 START_STREAM = 0x2100_0000
 """Random stream that chooses where a path starts."""
 

@@ -8,14 +8,14 @@ artificial start, are dropped, and the rest is kept with the network as a choice
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
-from worldmodel.bar_moves import MoveState, decode_bars, encode_bars
+from worldmodel.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.neural import CORRELATION_STRIDE, NeuralMarket
 from worldmodel.return_chain import masked_factor
@@ -76,7 +76,7 @@ class StationaryStart:
         def mean(values: Tensor) -> Tensor:
             return ((values[:train] * valid).sum(0) / count.clamp(min=1))[kept].float()
 
-        returns = market.encoded.moves[0, ..., :2].sum(-1)
+        returns, _ = daily_returns(market.encoded)
         first = min(PRIOR_DAYS, train - 1) // CORRELATION_STRIDE
         matrices = market.matrices[first : train // CORRELATION_STRIDE + 1]
         start = cls(
@@ -123,7 +123,7 @@ class StationaryStart:
         drawn = model.go_on(self._empty(model), PASTS, BURN_IN + WARM_UP, seed).cpu()
         # Levels are set anew, so that prices after the burn-in are typical again.
         moves = encode_bars(drawn).moves[:, BURN_IN:]
-        return StationaryStart(self.log_close, self.volume_level, self.variance, self.correlation, moves.half())
+        return replace(self, warm_up=moves.half())
 
     def _state(self) -> MoveState:
         return MoveState(self.log_close, self.volume_level, self.variance)

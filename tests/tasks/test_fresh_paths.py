@@ -104,8 +104,7 @@ def test_what_cannot_be_refreshed_is_refused():
     env, fresh = made()
     with pytest.raises(ValueError, match="refresh_every must be at least 1, got 0"):
         FreshPaths(fresh.settings, RULES, env, 0)
-    single = vecenv.make("stock_trading", 2, market=MARKET.tape(RULES).paths(0, 1), compile=False, config=RULES)
-    with pytest.raises(ValueError, match="only the paths of a generated market can be refreshed"):
-        FreshPaths(fresh.settings, RULES, single, 1)
+    with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
+        FreshPaths(replace(fresh.settings, market="bars.parquet"), RULES, env, 1)
     with pytest.raises(ValueError, match="the new market's close does not take the place"):
         env.change_market({**env.scenario.market, "close": torch.zeros(3)})
