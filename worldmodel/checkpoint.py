@@ -84,7 +84,9 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     if metadata.get("sha256") != _digest(tensors):
         raise ValueError(f"{path}: its tensors are not those that were saved")
     network = MarketNetwork(_settings(path, json.loads(metadata["settings"])))
-    network.load_state_dict({name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)})
+    weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
+    # Files written before markets had a drift have none.
+    network.load_state_dict({"drifts": network.drifts} | weights)
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     return Checkpoint(network.to(device).eval(), json.loads(metadata["record"]), extra)
 

@@ -66,9 +66,13 @@ class MarketNetwork(nn.Module):
 
     Args:
         settings: kind, sizes and markets.
+
+    Attributes:
+        drifts: what `worldmodel.drift` adds to the scaled returns of each market. Shape: (number of markets,).
     """
 
     hidden_features: Tensor
+    drifts: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -81,6 +85,7 @@ class MarketNetwork(nn.Module):
         self.shapes = ShapeHead(width, head, alone, mixture)
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
+        self.register_buffer("drifts", torch.zeros(len(settings.markets)))
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
         """Append the market's flag to the features that the network may see; the others are 0.
@@ -90,15 +95,34 @@ class MarketNetwork(nn.Module):
         Raises:
             ValueError: the network does not know the market.
         """
-        if market not in self.settings.markets:
-            raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
         flag = features.new_zeros(len(self.settings.markets))
-        flag[self.settings.markets.index(market)] = 1.0
+        flag[self._index(market)] = 1.0
         if self.settings.joint == "none":
             features = features.masked_fill(self.hidden_features, 0.0)
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
 
-    def log_prob(self, known: Tensor, scaled: Tensor, valid: Tensor, correlation: Tensor, noise: Tensor) -> DayLogProb:
+    def drift_of(self, market: str) -> Tensor:
+        """Return what is added to the scaled returns of a market. Shape: ().
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return self.drifts[self._index(market)]
+
+    def _index(self, market: str) -> int:
+        if market not in self.settings.markets:
+            raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
+        return self.settings.markets.index(market)
+
+    def log_prob(
+        self,
+        known: Tensor,
+        scaled: Tensor,
+        valid: Tensor,
+        correlation: Tensor,
+        noise: Tensor,
+        drift: Tensor | float = 0.0,
+    ) -> DayLogProb:
         """Return the log-densities of days in the order of the symbols given.
 
         Args:
@@ -107,12 +131,13 @@ class MarketNetwork(nn.Module):
             valid: Shape: (..., K).
             correlation: of the scaled returns. Shape: (..., K, K).
             noise: of the market's token, standard normal. Shape: (..., 3).
+            drift: of the market, from `drift_of`.
         """
         daily_return = log_return(scaled)
         statistics = chain_statistics(daily_return, valid, masked_factor(correlation, valid))
         for_return = self.returns.known(known)
-        alone = self.returns(for_return, ChainStatistics.none(daily_return)).log_prob(daily_return)
-        chained = self.returns(for_return, statistics).log_prob(daily_return)
+        alone = self.returns(for_return, ChainStatistics.none(daily_return), drift).log_prob(daily_return)
+        chained = self.returns(for_return, statistics, drift).log_prob(daily_return)
         summary = day_summary(daily_return, valid)
         token = market_token(scaled, valid, noise)
         shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)

@@ -89,9 +89,9 @@ class NeuralMarket(MarketModel):
             known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
-            read = self.network.log_prob(
-                known, scaled, valid, matrices[day].float(), torch.zeros(len(day), TOKEN_SIZE, device=self.device)
-            )
+            noise = torch.zeros(len(day), TOKEN_SIZE, device=self.device)
+            drift = self.network.drift_of(self.market)
+            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, drift)
             log_scale = observed.volatility[0, first:last].log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))

@@ -119,12 +119,12 @@ class ReturnHead(nn.Module):
         self.inner = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, mixture.num_parameters(COMPONENTS) + 2)
 
-    def forward(self, known: Tensor, statistics: ChainStatistics) -> SignedMixture:
-        """Return the distribution. ``known`` is `known` of the trunk's output. Shape: (..., hidden)."""
+    def forward(self, known: Tensor, statistics: ChainStatistics, drift: Tensor | float = 0.0) -> SignedMixture:
+        """Return the distribution, moved by a drift. ``known`` is `known` of the trunk's output: (..., hidden)."""
         statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))
         raw = self.output(functional.silu(self.inner(functional.silu(known + said))))
         mean_gain, scale_gain = torch.tanh(raw[..., :2]).unbind(-1)
         return self.mixture.from_parameters(raw[..., 2:]).shifted(
-            statistics.implied_mean * (1.0 + mean_gain), statistics.implied_log_scale * (1.0 + scale_gain)
+            statistics.implied_mean * (1.0 + mean_gain) + drift, statistics.implied_log_scale * (1.0 + scale_gain)
         )

@@ -134,7 +134,7 @@ def _block(
     valid = torch.ones(count, symbols, dtype=torch.bool, device=paths.device)
     bars = []
     for day in range(num_days):
-        scaled = draw_day(network, known, factor, key, day, temperature)
+        scaled = draw_day(network, known, factor, network.drift_of(market), key, day, temperature)
         volatility = state.volatility.unsqueeze(-1)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(state.moves, move)
@@ -148,7 +148,13 @@ def _block(
 
 
 def draw_day(
-    network: MarketNetwork, known: Tensor, factor: Tensor, key: EpisodeKey, day: int, temperature: float
+    network: MarketNetwork,
+    known: Tensor,
+    factor: Tensor,
+    drift: Tensor,
+    key: EpisodeKey,
+    day: int,
+    temperature: float,
 ) -> Tensor:
     """Draw the scaled moves of one day, symbol after symbol.
 
@@ -156,6 +162,7 @@ def draw_day(
         network: in evaluation mode.
         known: the trunk's output. Shape: (P, K, width).
         factor: lower Cholesky factors. Shape: (P, K, K).
+        drift: of the market. Shape: ().
         key: of the paths. Shape of each word: (P, 1).
         day: number of the day, from 0.
         temperature: as in `roll_out`.
@@ -167,12 +174,17 @@ def draw_day(
     stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
     words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
     noise = list(zip(*words, strict=True))
-    returns = _draw_returns(network, known, factor, noise[0], temperature)
+    returns = _draw_returns(network, known, factor, drift, noise[0], temperature)
     return _draw_shapes(network, known, returns, noise[1:], temperature).double()
 
 
 def _draw_returns(
-    network: MarketNetwork, known: Tensor, factor: Tensor, noise: Sequence[Tensor], temperature: float
+    network: MarketNetwork,
+    known: Tensor,
+    factor: Tensor,
+    drift: Tensor,
+    noise: Sequence[Tensor],
+    temperature: float,
 ) -> Tensor:
     """Draw scaled returns, each given those before it. Shape: (P, K)."""
     paths, symbols = known.shape[:2]
@@ -193,7 +205,7 @@ def _draw_returns(
             surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
             position=position[k],
         )
-        mixture = network.returns(for_return[:, k], statistics)
+        mixture = network.returns(for_return[:, k], statistics, drift)
         drawn = mixture.draw(choice[k], radial[k], angular[k])
         if temperature != 1.0:
             drawn = mixture.mean() + temperature * (drawn - mixture.mean())

@@ -21,6 +21,7 @@ from vecenv.market.sources import read_bars
 from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.cnn_gru import CnnGruSettings
+from worldmodel.drift import calibrate_drift
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.stationary import StationaryStart
@@ -99,22 +100,23 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         train_network(state, markets, settings.training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
-    console.print("Making the days that paths without a history start from …")
-    save_with_starts(settings.out, state.network, final, markets)
+    console.print("Matching the drift, and making the days that paths without a history start from …")
+    calibrate_and_save(settings.out, state.network, final, markets)
     running.unlink(missing_ok=True)
     console.print(_table(state))
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return {"file": str(settings.out), "parameters": parameters, **final}
 
 
-def save_with_starts(
+def calibrate_and_save(
     out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
 ) -> None:
-    """Write a trained network, with what paths of each market start from where there is no history."""
+    """Write a trained network with each market's drift, and what its paths start from where there is no history."""
     network.eval()
     symbols: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, torch.Tensor] = {}
     for market in markets:
+        calibrate_drift(network, market)
         known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
         if known:
             symbols[market.name] = known

@@ -14,14 +14,14 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
-from worldmodel import shipped, stationary
+from worldmodel import drift, shipped, stationary
 from worldmodel.bar_moves import encode_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
 from worldmodel.shipped import model_bars
 from worldmodel.stationary import PASTS, WARM_UP, StationaryStart
-from worldmodel.train_command import save_with_starts
+from worldmodel.train_command import calibrate_and_save
 from worldmodel.training_market import Split, TrainingMarket
 from worldmodel.transformer import TransformerSettings
 
@@ -56,7 +56,8 @@ def model(first, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "small.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stationary, "BURN_IN", BURN_IN)
-        save_with_starts(path, network, record, markets)
+        patch.setattr(drift, "PATHS", 32)
+        calibrate_and_save(path, network, record, markets)
     return path
 
 
