@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from vecenv.compiling import compile_in_place, eager_in_place
 
@@ -58,6 +59,28 @@ def test_compiling_does_not_write(compiled):
     before = [tensor.clone() for tensor in (*inputs, *outputs)]
     compile_in_place(weigh, inputs, outputs)
     assert all(torch.equal(a, b) for a, b in zip((*inputs, *outputs), before, strict=True))
+
+
+def test_the_same_graph_is_compiled_once(compiled):
+    """Another call of the same shapes, in this process or a later one, finds the graph on disk."""
+    counters["inductor"].clear()
+    again = compile_in_place(weigh, arguments(4), buffers())
+    assert counters["inductor"]["fxgraph_cache_hit"] == 1
+    outputs = buffers()
+    again(arguments(5), outputs)
+    assert all(torch.equal(*pair) for pair in zip(outputs, weigh(*arguments(5)), strict=True))
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+def test_a_graph_on_disk_has_its_own_constants(size):
+    """Functions that differ in the numbers of a tensor they hold are not taken for each other."""
+    for factor in (2.0, 3.0, 2.0):
+        held = torch.arange(size) * factor
+        outputs = [torch.zeros(size)]
+        compile_in_place(lambda numbers, held=held: [numbers * held], [torch.ones(size)], outputs)(
+            [torch.full((size,), 5.0)], outputs
+        )
+        assert torch.equal(outputs[0], 5.0 * held)
 
 
 def test_faults_of_the_function_are_raised():

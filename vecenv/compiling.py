@@ -3,7 +3,8 @@
 `torch.compile` costs about 100 µs of host time for a call with twenty tensors (guards, alias analysis,
 runtime wrappers), as much as the whole step of 200 sub-environments on one core. The shapes here never change
 and the buffers never overlap, so the graph is traced once and handed to Inductor directly: about 10 µs for such a
-call, 50 for the sixty tensors of a stock-trading step.
+call, 50 for the sixty tensors of a stock-trading step. Inductor keeps compiled graphs on disk, so that the next run of
+the same shapes compiles nothing anew.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ def compile_in_place(
         warning, once, and the eager call.
     """
     global _warned_without_compiler
+    from torch._guards import TracingContext, tracing
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.decomposition import select_decomp_table
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     count = len(inputs)
 
@@ -62,10 +66,13 @@ def compile_in_place(
     settings = {"assert_indirect_indexing": False, "size_asserts": False, "alignment_asserts": False, **options}
     # Tracing runs the function once on the inputs, but must not touch the buffers.
     arguments = [*inputs, *(_like(buffer) for buffer in outputs)]
+    # Without an environment of shapes Inductor would not look for the graph in its cache on disk.
+    fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(assume_static_by_default=True))
     try:
         with torch.no_grad(), config.patch(settings):
             graph = make_fx(in_place, decomposition_table=select_decomp_table())(*arguments)
-            compiled = compile_fx_inner(graph, arguments)
+            with tracing(TracingContext(fakes)):
+                compiled = compile_fx_inner(graph, [fakes.from_tensor(argument) for argument in arguments])
     except Exception as error:
         if not _is_toolchain_error(error):
             raise
