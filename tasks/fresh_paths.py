@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 
 from tasks.market_settings import MarketSettings
 from vecenv.env import VecEnv
-from vecenv.market.bars import HIGH
 from vecenv.market.load import generator_of
-from vecenv.market.tape import MAX_TICKS, MarketTape
+from vecenv.market.tape import MarketTape
 
 Settings = TypeVar("Settings", bound=MarketSettings)
 
@@ -23,20 +22,17 @@ HEADROOM = 4.0
 """Factor by which prices of later rounds may be higher than those of the first before their ticks do not fit."""
 
 
-def with_headroom(settings: Settings, tape: MarketTape) -> Settings:
-    """Return settings whose ticks hold the prices of every round of paths, so that all rounds count in the same."""
-    highest = float(tape.ohlcv[..., HIGH].max())
-    tick = tape.tick_size
-    if settings.tick_size is None and highest * HEADROOM >= MAX_TICKS * tick:
-        tick *= 10.0
-    return replace(settings, tick_size=tick)
+def first_round(settings: Settings, rules: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
+    """Make the paths of the first round, and return settings under which all rounds count in the same ticks."""
+    tape = settings.tape(rules, HEADROOM)
+    return replace(settings, tick_size=tape.tick_size), tape
 
 
 class FreshPaths:
     """Replaces the paths that an environment trains on after every so many updates, where all episodes start anew.
 
     Args:
-        settings: of a generated market, from `with_headroom`.
+        settings: of a generated market, from `first_round`.
         rules: of the task, for the market's features.
         env: trains on the first round of paths; its tape keeps naming that one.
         every: updates that a round of paths lasts.

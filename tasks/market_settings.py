@@ -96,11 +96,12 @@ class MarketSettings:
             return replace(rules, symbols=self.symbols)
         return rules
 
-    def tape(self, rules: Any) -> MarketTape:  # noqa: ANN401
+    def tape(self, rules: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
         """Read or generate the market of all days, with the series and symbols that the rules need.
 
         Args:
             rules: as `with_symbols` returns them.
+            headroom: factor by which later prices may be higher, for which a tick chosen by default leaves room.
 
         Raises:
             ValueError: a fault of the data, or they lack what was asked for.
@@ -117,6 +118,7 @@ class MarketSettings:
             seed=self.market_seed,
             generator=self.generator(),
             tick_size=self.tick_size,
+            headroom=headroom,
             device=self.torch_device(),
         )
         if self.start is None and self.end is None:

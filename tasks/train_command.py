@@ -26,7 +26,7 @@ from tasks.comparison import (
     test_rules,
     wide_console,
 )
-from tasks.fresh_paths import FreshPaths, with_headroom
+from tasks.fresh_paths import FreshPaths, first_round
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
@@ -103,10 +103,10 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
     with console.status(f"Making the market {settings.market} …"):
-        tape = settings.tape(rules)
-    if settings.refresh_every is not None:
-        settings = with_headroom(settings, tape)
-        tape = tape if settings.tick_size == tape.tick_size else settings.tape(rules)
+        if settings.refresh_every is None:
+            tape = settings.tape(rules)
+        else:
+            settings, tape = first_round(settings, rules)
     training, test = settings.training(tape), settings.test(tape)
     test_env, note = test_environment(settings.task, test, test_rules(rules), settings.episodes)
     env = vecenv.make(

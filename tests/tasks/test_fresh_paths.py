@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
 import torch
 
 import vecenv
-from tasks.fresh_paths import SEED_STRIDE, FreshPaths, with_headroom
+from tasks.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
 from tasks.market_settings import MarketSettings
 from tasks.stock_trading_config import StockTradingConfig
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.market import load
+from vecenv.market.bars import VOLUME
+from vecenv.market.load import generator_of
 from vecenv.market.tape import MAX_TICKS
 
 RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
@@ -21,8 +25,7 @@ LEARNER = PPOConfig(num_steps=4, total_frames=4 * 4 * 16, epochs=1, minibatches=
 
 
 def made(num_envs: int = 16, every: int = 2, rules=RULES, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
-    tape = MARKET.tape(rules)
-    settings = with_headroom(MARKET, tape)
+    settings, tape = first_round(MARKET, rules)
     env = vecenv.make(task, num_envs, market=settings.training(tape), compile=False, config=rules)
     return env, FreshPaths(settings, rules, env, every)
 
@@ -91,13 +94,26 @@ def test_the_learner_is_compiled_once():
     assert {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()} == market
 
 
-def test_ticks_leave_room_for_higher_prices():
-    tape = MARKET.tape(RULES)
-    assert with_headroom(MARKET, tape).tick_size == tape.tick_size
-    scale = 0.9 * MAX_TICKS * tape.tick_size / float(tape.ohlcv.max())
-    high = replace(tape, ohlcv=torch.cat([tape.ohlcv[..., :4] * scale * 1e9, tape.ohlcv[..., 4:]], dim=-1))
-    assert with_headroom(MARKET, high).tick_size == pytest.approx(10 * tape.tick_size)
-    assert with_headroom(replace(MARKET, tick_size=0.5), high).tick_size == high.tick_size
+def test_ticks_leave_room_for_higher_prices(monkeypatch):
+    """Prices that fit the finest tick, but not with headroom, get a coarser one; the market is made once."""
+    settings, tape = first_round(MARKET, RULES)
+    assert settings.tick_size == tape.tick_size == MARKET.tape(RULES).tick_size == 1e-4
+    bars = generator_of("random_walk")(num_paths=5, num_days=120, symbols=["A", "B"])
+    dear = 2 * MAX_TICKS * 1e-4 / HEADROOM / float(bars.ohlcv[..., :VOLUME].max())
+    made = []
+
+    def higher(**arguments):
+        made.append(arguments["seed"])
+        return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * dear, bars.ohlcv[..., VOLUME:]], dim=-1))
+
+    signed = functools.wraps(generator_of("random_walk"))(higher)
+    monkeypatch.setitem(load.GENERATORS, "random_walk", signed)
+    assert MARKET.tape(RULES).tick_size == 1e-4
+    made.clear()
+    settings, tape = first_round(MARKET, RULES)
+    assert settings.tick_size == tape.tick_size == 1e-3 and made == [0]
+    assert torch.equal(tape.ohlcv, settings.tape(RULES).ohlcv)
+    assert first_round(replace(MARKET, tick_size=0.5), RULES)[0].tick_size == 0.5
 
 
 def test_what_cannot_be_refreshed_is_refused():

@@ -63,6 +63,7 @@ def load_market(
     seed: int = 0,
     generator: Mapping[str, Any] | None = None,
     tick_size: float | None = None,
+    headroom: float = 1.0,
     device: torch.device | str = "cpu",
 ) -> MarketTape:
     """Make a tape of any market.
@@ -82,6 +83,7 @@ def load_market(
         seed: of a generator.
         generator: further arguments of a generator, such as its regime.
         tick_size: currency units per tick, chosen from the prices by default.
+        headroom: factor by which later prices may be higher, for which a tick that is chosen leaves room.
         device: where the tensors live.
 
     Raises:
@@ -113,4 +115,4 @@ def load_market(
         bars = read_bars(market, symbols, start, end)
         if context_market is not None:
             bars = with_context(bars, context_market, context)
-    return MarketTape.from_bars(bars, features, context, tick_size).to(device)
+    return MarketTape.from_bars(bars, features, context, tick_size, headroom).to(device)

@@ -64,6 +64,7 @@ class MarketTape:
         features: Sequence[str] = FINRL_INDICATORS,
         context: Sequence[str] = (),
         tick_size: float | None = None,
+        headroom: float = 1.0,
     ) -> MarketTape:
         """Carry prices over gaps, round them to ticks, compute features and find each symbol's warm-up.
 
@@ -75,6 +76,8 @@ class MarketTape:
                 computed where the bars do not bring it.
             tick_size: currency units per tick; by default the finest power of ten from 1e-4 up with
                 which all prices stay below 2²³ ticks.
+            headroom: factor by which prices of later tapes with the same ticks may be higher; it counts where the tick
+                is chosen here.
 
         Raises:
             MarketDataError: a feature or series is unknown or never has a value, or a price does not fit the tick.
@@ -83,7 +86,7 @@ class MarketTape:
         _refuse_partial_bars(bars, listed)
         first = _first_true(listed)
         ohlcv = _carry(bars.ohlcv.double(), listed)
-        tick = tick_size or _finest_tick(float(ohlcv[..., OPEN:VOLUME].max()))
+        tick = tick_size or _finest_tick(float(ohlcv[..., OPEN:VOLUME].max()) * headroom)
         prices = (ohlcv[..., :VOLUME] / tick).round().clamp(min=1.0)
         if float(prices.max()) >= MAX_TICKS:
             raise MarketDataError(
