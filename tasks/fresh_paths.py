@@ -54,7 +54,7 @@ class FreshPaths:
         if current == self.round:
             return
         settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
-        tape = settings.training(settings.tape(self.rules))
+        tape = settings.training_alone(self.rules)
         scenario: Any = self.env.scenario
         again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
         self.env.change_market(again.market)

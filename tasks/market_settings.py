@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vecenv.market.load import load_market
-from vecenv.market.tape import MarketTape
+from vecenv.market.tape import MarketTape, training_paths
 
 Rules = TypeVar("Rules", bound=Any)
 
@@ -146,6 +146,19 @@ class MarketSettings:
         if self.test_start is not None:
             return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
         return self._split(tape)[0]
+
+    def training_alone(self, rules: Any) -> MarketTape:  # noqa: ANN401
+        """Generate the market of training without paths of the test: what `training` returns of `tape`.
+
+        Args:
+            rules: as `with_symbols` returns them.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.num_paths == 1 or self.train_end is not None or self.test_start is not None:
+            return self.training(self.tape(rules))
+        return replace(self, num_paths=training_paths(self.num_paths, self.test_fraction)).tape(rules)
 
     def test(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for the test.

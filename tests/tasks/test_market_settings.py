@@ -56,6 +56,14 @@ def test_other_paths_are_the_test_of_a_generated_market():
     assert dated.training(tape).num_paths == dated.test(tape).num_paths == 10
 
 
+@pytest.mark.parametrize("market", ["synthetic", "planted", "random_walk"])
+@pytest.mark.parametrize("split", [{}, {"num_paths": 1}, {"train_end": date(2010, 12, 1)}, {"test_fraction": 0.9}])
+def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
+    chosen = settings(**{"market": market, "num_paths": 7, "tick_size": 0.01} | split)
+    alone, expected = chosen.training_alone(RULES), chosen.training(chosen.tape(RULES))
+    assert alone.fingerprint() == expected.fingerprint() and alone.num_paths == expected.num_paths
+
+
 def test_what_only_some_generators_take_reaches_them():
     calm = settings(num_paths=4, regime="sideways").tape(RULES)
     assert calm.fingerprint() != settings(num_paths=4).tape(RULES).fingerprint()

@@ -197,7 +197,7 @@ class MarketTape:
         """
         if self.num_paths < 2:
             raise MarketDataError(f"{self.source}: one path cannot be split; split it by days")
-        boundary = min(max(1, round(self.num_paths * (1.0 - test_fraction))), self.num_paths - 1)
+        boundary = training_paths(self.num_paths, test_fraction)
         return self.paths(0, boundary), self.paths(boundary, self.num_paths)
 
     def paths(self, start: int, stop: int) -> MarketTape:
@@ -261,6 +261,11 @@ class MarketTape:
         for tensor in (self.ohlcv, self.tradable, self.features, self.context):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+def training_paths(num_paths: int, test_fraction: float) -> int:
+    """Return how many of two or more paths `MarketTape.split_paths` gives to training."""
+    return min(max(1, round(num_paths * (1.0 - test_fraction))), num_paths - 1)
 
 
 def _refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
