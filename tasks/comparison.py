@@ -33,6 +33,9 @@ TRAINED = "trained"
 NAMED_SYMBOLS = 5
 """Largest number of symbols that are listed by name."""
 
+COMPARING = "Comparing agents on {} episodes …"
+"""Shown while agents play the held-out episodes."""
+
 ALL = "all"
 """Stands for all baselines of a task."""
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from tasks.comparison import (
     ALL,
+    COMPARING,
     TRAINED,
     agents_for,
     check_fits,
@@ -24,6 +25,7 @@ from tasks.comparison import (
 from tasks.episode_recorder import record_episodes
 from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
+from tasks.progress import working
 from tasks.records import market_origin, write_jsonl, write_parquet
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from tasks.tiers import TierTrading
@@ -99,7 +101,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     _refuse_bad_record(settings)
     rules = settings.with_symbols(settings.env)
     console = wide_console()
-    with console.status(f"Making the market {settings.market} …"):
+    with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(rules)
     test = settings.test(tape)
     checkpoint = None
@@ -110,7 +112,8 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     show_market(console, tape, {"Test": test})
     if note:
         console.print(note)
-    evaluation = compare(env, checkpoint, names, settings.seed)
+    with working(console, COMPARING.format(settings.episodes)):
+        evaluation = compare(env, checkpoint, names, settings.seed)
     console.print(evaluation.table())
     result = {"checkpoint": None if checkpoint is None else str(checkpoint), **evaluation.to_json()}
     if settings.folder is not None:

@@ -48,11 +48,15 @@ class FreshPaths:
             raise ValueError(f"{settings.market}: only the paths of a generated market can be refreshed")
         self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
 
+    def due(self, update: int) -> bool:
+        """Whether the paths are changed before an update."""
+        return update // self.every != self.round
+
     def before_update(self, update: int) -> None:
         """Change the paths where a round begins, or where a run goes on in the middle of a later one."""
-        current = update // self.every
-        if current == self.round:
+        if not self.due(update):
             return
+        current = update // self.every
         settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
         tape = settings.training_alone(self.rules)
         scenario: Any = self.env.scenario

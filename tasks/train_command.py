@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import vecenv
 from tasks.comparison import (
     ALL,
+    COMPARING,
     TRAINED,
     chosen_agents,
     compare,
@@ -29,6 +28,7 @@ from tasks.comparison import (
 from tasks.fresh_paths import FreshPaths, first_round
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
+from tasks.progress import TrainingBar, working
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPOConfig, train
@@ -94,6 +94,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
 
+COMPILING = "compiling, which takes a minute the first time …"
+"""Shown until the first update, whose rollout and gradients are compiled."""
+
 # What only the command line may set.
 _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
@@ -102,7 +105,7 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     """Train PPO on a market and compare it with baselines on held-out days."""
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
-    with console.status(f"Making the market {settings.market} …"):
+    with working(console, f"Making the market {settings.market} …"):
         if settings.refresh_every is None:
             tape = settings.tape(rules)
         else:
@@ -124,7 +127,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     console.print(f"Run       {folder}", soft_wrap=True)
     fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
     seconds = _train(settings, env, folder, console, fresh)
-    evaluation = compare(test_env, checkpoint_path(folder), chosen_agents(settings.task, (ALL,)), settings.seed)
+    with working(console, COMPARING.format(settings.episodes)):
+        evaluation = compare(test_env, checkpoint_path(folder), chosen_agents(settings.task, (ALL,)), settings.seed)
     history = read_progress(folder)
     metadata = {
         "command": "train",
@@ -161,17 +165,21 @@ def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console,
         KeyboardInterrupt: after a line that says how to go on.
     """
     config = replace(settings.ppo, seed=settings.ppo.seed + settings.seed)
-    bar = TrainingBar(console, config.total_frames, "compiling …" if env.compiled else "starting …")
+    bar = TrainingBar(console, config.total_frames, COMPILING if env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update, because the learner still refuses settings until then.
         write_settings(folder, settings, _NOT_IN_FILES)
         bar.show(metrics)
 
+    def before_update(update: int) -> None:
+        if fresh is not None and fresh.due(update):
+            bar.say("drawing new paths …")
+            fresh.before_update(update)
+
     started = time.perf_counter()
     try:
         with bar:
-            before_update = None if fresh is None else fresh.before_update
             train(env, config, folder, settings.resume is not None, on_update, before_update)
     except KeyboardInterrupt:
         if checkpoint_path(folder).exists():
@@ -179,32 +187,3 @@ def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console,
             console.print(f"Interrupted. Go on with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
         raise
     return time.perf_counter() - started
-
-
-class TrainingBar(Progress):
-    """A progress bar with samples per second, return and grade of the episodes that ended last.
-
-    Args:
-        console: where it appears.
-        total_frames: steps of the whole run.
-        state: what is said until the first update.
-    """
-
-    def __init__(self, console: Console, total_frames: int, state: str) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._bar = self.add_task("Training ", total=total_frames, state=state)
-        self._outcome = ""
-
-    def show(self, metrics: dict[str, float]) -> None:
-        """Move the bar to the state after an update."""
-        if not math.isnan(metrics["return_percent"]):
-            self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
-        rate = f"{metrics['samples_per_second']:,.0f} samples/s"
-        self.update(self._bar, completed=metrics["frames"], state=rate + self._outcome)
