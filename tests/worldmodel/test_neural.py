@@ -125,6 +125,19 @@ def test_the_history_counts(market):
     assert torch.allclose(one[..., CLOSE] * 2, other[..., CLOSE], rtol=1e-4)
 
 
+def test_a_given_correlation_replaces_that_of_the_histories(market):
+    """The factor of every start is its Cholesky factor; what the trunk has read stays."""
+    histories = synthetic_bars(2, DAYS, 3, seed=7)
+    given = torch.tensor([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])
+    own, starts = market.starts(histories), market.starts(histories, given)
+    assert starts.factor.shape == (2, 3, 3)
+    torch.testing.assert_close(starts.factor, torch.linalg.cholesky(given).expand(2, -1, -1))
+    assert float((own.factor - starts.factor).abs().amax((1, 2)).min()) > 0.1
+    assert torch.equal(own.known, starts.known)
+    drawn = market.go_on(starts, 1, 1)
+    assert not torch.equal(drawn, market.go_on(own, 1, 1))
+
+
 def test_markets_differ(market):
     history = history_of(2)
     other = NeuralMarket(market.network, "us")
