@@ -21,10 +21,10 @@ from rich.table import Table
 from benchmarks import device as machine
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel.checkpoint import load_network
+from worldmodel.generator import WEIGHTS
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.rollout import rows_per_block
-from worldmodel.shipped import WEIGHTS
 from worldmodel.transformer import Transformer
 
 RESULTS = Path(__file__).parent / "results"

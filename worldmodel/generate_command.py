@@ -15,8 +15,8 @@ from rich.console import Console
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from worldmodel.checkpoint import load_network
+from worldmodel.generator import WEIGHTS, model_bars
 from worldmodel.neural import NeuralMarket
-from worldmodel.shipped import WEIGHTS, model_bars
 from worldmodel.stationary import WARM_UP
 
 

@@ -14,8 +14,8 @@ from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel import train_command
 from worldmodel.checkpoint import load_network, save_network
+from worldmodel.generator import model_bars
 from worldmodel.network import MarketNetwork
-from worldmodel.shipped import model_bars
 from worldmodel.train_command import running_path
 
 SMALL = (

@@ -14,12 +14,12 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
-from worldmodel import drift, shipped, stationary
+from worldmodel import drift, generator, stationary
 from worldmodel.bar_moves import encode_bars
 from worldmodel.checkpoint import load_network
+from worldmodel.generator import model_bars
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
-from worldmodel.shipped import model_bars
 from worldmodel.stationary import PASTS, WARM_UP, StationaryStart
 from worldmodel.train_command import calibrate_and_save
 from worldmodel.training_market import Split, TrainingMarket
@@ -226,7 +226,7 @@ def test_regimes_are_the_most_typical_of_several_draws(model):
     def market(bars: Bars) -> torch.Tensor:
         return bars.ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
 
-    kinds = {name: market(model_bars(model, 16, WARM_UP + 20, seed=4, regime=name)) for name in shipped.REGIMES}
+    kinds = {name: market(model_bars(model, 16, WARM_UP + 20, seed=4, regime=name)) for name in generator.REGIMES}
     kinds["plain"] = market(plain)
     mean = {name: float(returns.mean(1).mean()) for name, returns in kinds.items()}
     size = {name: float(returns.mean(1).abs().mean()) for name, returns in kinds.items()}
