@@ -17,8 +17,9 @@ from torch import Tensor
 
 from tasks.curriculum_config import CurriculumConfig
 from tasks.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
+from tasks.tier_rules import Tensors
 from tasks.tier_state import TierState
-from tasks.tiers import Tensors, TierTrading
+from tasks.tiers import TierTrading
 from vecenv.engine import Rows
 from vecenv.env import VecEnv
 from vecenv.market.tape import MarketTape

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from tasks.tier_market import purchases_a_day
+from tasks.tier_rules import Tensors, TierRules
+from tasks.tier_state import TierState
 from tasks.tiers_config import TierConfig
 from vecenv.kernels.graders import STANDARD_COST, EpisodeRecord
 from vecenv.kernels.order_list import affordable
@@ -16,29 +17,13 @@ from vecenv.kernels.orders import fill_prices
 from vecenv.kernels.reward_components import MISTAKES, RULE_BREAKS, picked
 from vecenv.market.hindsight import hindsight_tables, sleeves
 
-if TYPE_CHECKING:
-    from tasks.tier_state import TierState
-    from tasks.tiers import TierTrading
-
-Tensors = Mapping[str, Tensor]
-
 
 def hindsight_cost(tier: TierConfig) -> float:
     """Return the cost per value traded that hindsight pays: the tier's own, at least the standard cost."""
     return max(STANDARD_COST, tier.commission + tier.slippage)
 
 
-def holding_share(tier: TierConfig, num_symbols: int) -> float:
-    """Return the share of the starting value that buy-and-hold puts into each symbol."""
-    return min(tier.max_position, tier.max_exposure / num_symbols)
-
-
-def purchases_a_day(tier: TierConfig) -> int:
-    """Return how many symbols buy-and-hold buys on one day."""
-    return min(tier.max_orders, tier.max_trades)
-
-
-def references(scenario: TierTrading) -> dict[str, Tensor]:
+def references(scenario: TierRules) -> dict[str, Tensor]:
     """Compute what all episodes of a market are graded against, once.
 
     Returns:
@@ -64,7 +49,7 @@ def references(scenario: TierTrading) -> dict[str, Tensor]:
     return {name: torch.stack(parts) for name, parts in tables.items()}
 
 
-def buying_days(scenario: TierTrading, tier: TierConfig) -> Tensor:
+def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
     """Return the days of each path on which the gate of a tier, if it has one, is open. Shape: (P, T), bool."""
     closed = scenario.market["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
     return ~closed if tier.gate else torch.ones_like(closed)
@@ -91,7 +76,7 @@ def following_days(marked: Tensor, count: int) -> Tensor:
 
 
 def benchmark(
-    scenario: TierTrading, state: TierState, params: Tensors, market: Tensors, open_days: Tensor
+    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, open_days: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return what equal-weight buy-and-hold within the tier's limits has made of the same start.
 
@@ -122,7 +107,7 @@ def benchmark(
 
 
 def episode_record(
-    scenario: TierTrading, state: TierState, params: Tensors, market: Tensors, reference: Tensors
+    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, reference: Tensors
 ) -> EpisodeRecord:
     """Return what an episode came to so far, with what it is graded against.
 

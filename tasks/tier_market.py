@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tasks.tier_grading import holding_share, purchases_a_day
 from tasks.tiers_config import TierConfig
 from vecenv.kernels.money import single_rounded_down
 from vecenv.kernels.reward_components import component_weights
@@ -79,6 +78,16 @@ def first_days(tape: MarketTape, longest: int, random_symbol: bool) -> Tensor:
             f"trades plus an episode of {longest} days and the day after it"
         )
     return first
+
+
+def holding_share(tier: TierConfig, num_symbols: int) -> float:
+    """Return the share of the starting value that buy-and-hold puts into each symbol."""
+    return min(tier.max_position, tier.max_exposure / num_symbols)
+
+
+def purchases_a_day(tier: TierConfig) -> int:
+    """Return how many symbols buy-and-hold buys on one day."""
+    return min(tier.max_orders, tier.max_trades)
 
 
 def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig], padded: bool) -> dict[str, Tensor]:

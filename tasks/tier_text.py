@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from tasks.tier_rules import TierRules
+from tasks.tier_state import TierState
 from vecenv.text.parse import Order, orders_tensor, parse_orders, symbol_slots
 from vecenv.text.render import TextRenderer
-
-if TYPE_CHECKING:
-    from tasks.tier_state import TierState
-    from tasks.tiers import TierTrading
 
 
 class TierText:
@@ -24,7 +21,7 @@ class TierText:
         names: symbols of the market before a random one is drawn from them.
     """
 
-    def __init__(self, scenario: TierTrading, names: Sequence[str]) -> None:
+    def __init__(self, scenario: TierRules, names: Sequence[str]) -> None:
         self.scenario, self.names = scenario, tuple(names)
 
     @cached_property

@@ -6,22 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, MultiCategorical, TensorSpec
 
 from tasks.tier_grading import episode_record, references
-from tasks.tier_market import market_tensors, rule_table
+from tasks.tier_observation import allowed_choices, observe
+from tasks.tier_rules import Tensors, TierRules
 from tasks.tier_state import TierState
 from tasks.tier_text import TierText
 from tasks.tiers_config import TierConfig, tier_config
 from vecenv.kernels.graders import GRADERS, grade_function
-from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.order_list import (
     CAPACITY_STEPS,
     Execution,
@@ -33,41 +31,23 @@ from vecenv.kernels.order_list import (
     decode_orders,
     execute_orders,
 )
-from vecenv.kernels.order_spaces import FRACTION_BINS, choice_mask, choices_to_orders, weights_to_orders
+from vecenv.kernels.order_spaces import choices_to_orders, weights_to_orders
 from vecenv.kernels.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
 from vecenv.market.tape import MarketTape
 from vecenv.random import EpisodeKey, random_bits
-from vecenv.scenario import Scenario
-from vecenv.text.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
-
-Tensors = Mapping[str, Tensor]
 
 LOSS = 0.05
 """Loss of a position that should not be sat out."""
 
-MAX_CASH_TICKS = 2**36
-"""Cash at the start is below this, so that shares of it in steps of an order stay exact while it doubles."""
 
-TRADES_SCALE = 0.01
-"""Of the trades a day in the observation."""
-
-
-class TierTrading(Scenario[TierState]):
+class TierTrading(TierRules):
     """Scenario of the trading tiers on a `MarketTape`.
 
-    Args:
-        tape: a market with `TIER_FEATURES` that holds the tier's symbols.
-        config: the rules, and what all tiers of a mixed batch share: spaces, reward and grader.
-        tiers: rules of the tiers of a mixed batch, whose symbols are among those of ``config``; parameter ``rule``
-            says which of them the next episode of a sub-environment follows.
-
-    Raises:
-        ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
+    The arguments are those of `TierRules`.
     """
 
     name = "tiers"
     version = "1"
-    config_type: Callable[[], TierConfig] = TierConfig
     compile_options = MappingProxyType(
         # A day of orders is one long chain of scalars: few loops, each value computed once, eight accounts at a time.
         {
@@ -81,29 +61,9 @@ class TierTrading(Scenario[TierState]):
     def __init__(
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
     ) -> None:
-        config = config or type(self).config_type()
-        self.config, self.tiers = config, tuple(tiers or (config,))
-        self.drawn_symbols = tape.symbols
-        self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)
-        if self.tape.feature_names != config.features:
-            raise ValueError(f"{tape.source}: the tiers need the features {', '.join(config.features)}")
-        lacking = [name for name in config.context if name not in self.tape.context_names]
-        if lacking:
-            raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
-        richest = max(tier.initial_cash for tier in self.tiers)
-        if richest / self.tape.tick_size >= MAX_CASH_TICKS:
-            raise ValueError(
-                f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
-                f"exact orders need fewer than 2^36: use a coarser tick_size"
-            )
-        self.money = Money(whole_shares=True, dtype=torch.float64)
-        self.precision = torch.float32 if config.dtype == "float32" else torch.float64
-        self.longest = max(tier.days for tier in self.tiers)
-        self.market = market_tensors(self.tape, config, self.longest)
-        self.params = rule_table(self.tape, config, self.tiers, self.mixed)
-        self.action_spec = self._action_spec()
-        if float(component_weights(config.reward, config.reward_weights)[-1]) != 0.0:
-            self.market |= self.references
+        super().__init__(tape, config, tiers)
+        if float(component_weights(self.config.reward, self.config.reward_weights)[-1]) != 0.0:
+            self.market = {**self.market, **self.references}
 
     @classmethod
     def baselines(cls) -> Mapping[str, Callable[[], Any]]:
@@ -112,46 +72,6 @@ class TierTrading(Scenario[TierState]):
         from tasks.tier_agents import AGENTS
 
         return AGENTS
-
-    def randomise(self, params: Tensors, num_envs: int) -> None:
-        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings."""
-        super().randomise(params, num_envs)
-        if "slippage" in self.varied:
-            self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}
-
-    @property
-    def mixed(self) -> bool:
-        """Whether a batch may hold several tiers."""
-        return len(self.tiers) > 1
-
-    def _action_spec(self) -> TensorSpec:
-        config, num_symbols, device = self.config, self.tape.num_symbols, self.tape.device
-        if config.action == "weights":
-            return Bounded(0.0, 1.0, (num_symbols,), dtype=torch.float32, device=device)
-        if config.action == "discrete":
-            choices = [[1 + 2 * num_symbols, FRACTION_BINS]] * config.max_orders
-            return MultiCategorical(torch.tensor(choices, device=device), dtype=torch.int64, device=device)
-        # Random kinds and symbols are whole numbers only by chance: see the random agents for valid ones.
-        high = torch.tensor([2.0, max(1.0, num_symbols - 1.0), 1.0], device=device).expand(config.max_orders, 3)
-        return Bounded(torch.zeros_like(high), high, dtype=torch.float32, device=device)
-
-    def metadata(self) -> dict[str, Any]:
-        """Task, versions, rules and market, JSON-able."""
-        versions = {name: grader.version for name, grader in GRADERS.items()}
-        return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
-
-    def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
-        """Return a number of the rules that the episode follows. Shape: ()."""
-        return params[name][state.rule] if self.mixed else params[name][0]
-
-    def owned(self, state: TierState, params: Tensors) -> Tensor | None:
-        """Return 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32."""
-        return params["owned"][state.rule] if self.mixed else None
-
-    def row(self, state: TierState) -> Tensor:
-        """Return the row of the market's tensors. Shape: (), int64."""
-        # A row that has ended is stepped like the others and not used; it must not run off the tape.
-        return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
 
     def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
         """Draw path and start day, and open the account."""
@@ -337,62 +257,11 @@ class TierTrading(Scenario[TierState]):
 
     def observation(self, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
         """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
-        number = partial(self.rule, state=state, params=params)
-        row = state.path * self.tape.num_days + state.day
-        value = state.portfolio_value
-        breadth = market["breadth"][row].double()
-        account = {
-            "days_gone": (state.day - state.start_day).double(),
-            "num_days": number("days"),
-            "start_value": state.start_value * (self.tape.tick_size / VALUE_UNIT),
-            "total_return": value / state.start_value - 1.0,
-            "cash": state.cash / value,
-            "exposure": (value - state.cash) / value,
-            "drawdown": 1.0 - value / state.peak_value,
-            "losing_sells": state.losing_sells.double(),
-            "gate_closed": torch.where(number("gate") > 0, breadth[0], 0.0),
-            "share_down": breadth[1],
-            "mean_change": breadth[2],
-            "max_position": number("max_position"),
-            "max_exposure": number("max_exposure"),
-            "max_trades": number("max_trades") * TRADES_SCALE,
-            "commission": number("commission"),
-            "slippage": number("slippage"),
-        }
-        close = market["close"][row]
-        weight = state.holdings * close / value.to(torch.float32)
-        average = state.average_price.to(torch.float32)
-        gain = torch.where(state.holdings > 0, close / average.clamp(min=1e-9) - 1.0, 0.0)
-        shown = market["shown"][row]
-        owned = self.owned(state, params)
-        if owned is not None:
-            mask = owned.repeat_interleave(2 + len(self.config.features))
-            shown = shown * mask
-        series = (market["context"][row],) if self.config.context else ()
-        numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
-        return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
+        return observe(self, state, params, market)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
-        """Return which choices of a discrete action can do anything, from what the agent sees.
-
-        Args:
-            observation: Shape: (B, D).
-
-        Returns:
-            Laid out as the components' logits, shape (B, sum of the choices), bool; None for other spaces.
-        """
-        if self.config.action != "discrete":
-            return None
-        num_symbols = self.tape.num_symbols
-        start = ACCOUNT_SIZE + len(self.config.context)
-        width = 2 + len(self.config.features)
-        shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))
-        weight = observation[:, start + num_symbols * width :][:, :num_symbols]
-        number = {name: observation[:, index : index + 1] for index, name in enumerate(Account._fields)}
-        value = number["start_value"] * (1.0 + number["total_return"])
-        cash = number["cash"] * value * (VALUE_UNIT / PRICE_UNIT)
-        unit_cost = 1.0 + number["commission"] + number["slippage"]
-        return choice_mask(shown[..., 1], shown[..., 0], weight, cash, unit_cost, self.config.max_orders)
+        """Return which choices of a discrete action can do anything, from what the agent sees: `allowed_choices`."""
+        return allowed_choices(self, observation)
 
     def reward(
         self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, market: Tensors
