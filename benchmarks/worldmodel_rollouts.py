@@ -24,7 +24,7 @@ from worldmodel.checkpoint import load_network
 from worldmodel.generator import WEIGHTS
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import rows_per_block
+from worldmodel.rollout import block_of
 from worldmodel.transformer import Transformer
 
 RESULTS = Path(__file__).parent / "results"
@@ -86,7 +86,8 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     torch.set_num_threads(config.threads)
     network = load_network(config.model, device).network
     model = NeuralMarket(network, network.settings.markets[0])
-    limit = _limit(network, rows_per_block(device, config.symbols), device)
+    rows = block_of(device, config.symbols).chunk * config.symbols
+    limit = _limit(network, rows, device)
     history = synthetic_bars(1, config.context, config.symbols, device=device)
     figures = [_measured(model, history, batch, config, limit["stock_days_per_second"]) for batch in config.batches]
     name = machine.device_name(device)
@@ -95,7 +96,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
         "torch": torch.__version__,
         "config": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()},
         "limit": limit,
-        "trunk": _trunk_rates(network, rows_per_block(device, config.symbols), config, device),
+        "trunk": _trunk_rates(network, rows, config, device),
         "figures": [asdict(figure) for figure in figures],
     }
     _show(result)

@@ -1,37 +1,63 @@
 """Draws of days to come, batched over paths and symbols, one day after the other.
 
 Random numbers are counter-based: path p of a seed draws the same whatever the number of paths. Paths run in blocks of a
-fixed size, because a matrix product may round differently for another number of rows.
+fixed size, because a matrix product may round differently for another number of rows. A day is drawn for a whole block,
+which costs little more than for one path; the trunk, which costs most, reads it in smaller chunks of fixed size, and
+only those that hold paths asked for.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
+from vecenv.random import EpisodeKey, episode_key, open_uniform, random_bits
 from worldmodel.bar_moves import Move, MoveState, bounded_moves, decode_bar
-from worldmodel.bar_shape import TOKEN_SIZE, day_summary
-from worldmodel.correlation import RETURN_LIMIT
+from worldmodel.day_draw import draw_day
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.network import MarketNetwork
-from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
-from worldmodel.trunk import TrunkCache
-
-PATHS_PER_BLOCK, ROWS_PER_BLOCK = 32, {"cpu": 1 << 9, "cuda": 1 << 17}
-"""Paths that run together at least, and symbol-paths that do if that is more paths, by device type."""
-
-MAX_SYMBOLS = 1 << 12
-
-RETURN_STREAM = 0x2000_0000
-"""First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
+from worldmodel.trunk import Trunk, TrunkCache
 
 START_STREAM = 0x2100_0000
 """Random stream that chooses where a path starts."""
+
+
+class BlockLimits(NamedTuple):
+    """How much runs together on a kind of device.
+
+    Attributes:
+        fewest_paths: in a block.
+        most_paths: in a block.
+        rows: symbol-paths of a block, between these numbers of paths; their caches are in memory together.
+        chunk_rows: symbol-paths that the trunk reads together, at least one path.
+    """
+
+    fewest_paths: int
+    most_paths: int
+    rows: int
+    chunk_rows: int
+
+
+LIMITS = {
+    "cpu": BlockLimits(fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
+    "cuda": BlockLimits(fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
+}
+"""By device type."""
+
+
+class Block(NamedTuple):
+    """What runs together, whatever the number of paths asked for.
+
+    Attributes:
+        paths: in a block, a power of two as are those of a chunk: whole chunks hold the usual numbers of paths.
+        chunk: paths whose rows the trunk reads together.
+    """
+
+    paths: int
+    chunk: int
 
 
 class Starts(NamedTuple):
@@ -83,12 +109,13 @@ def roll_out(
     symbols = starts.known.shape[1]
     device = starts.known.device
     _refuse_too_large(num_paths, num_days, symbols, device)
-    block = rows_per_block(device, symbols) // symbols
+    block = block_of(device, symbols)
     bars = []
-    for first in range(0, num_paths, block):
-        paths = torch.arange(first, first + block, device=device)
-        bars.append(_block(network, starts, market, paths, num_days, seed, temperature))
-    return torch.cat(bars)[:num_paths]
+    for first in range(0, num_paths, block.paths):
+        paths = torch.arange(first, first + block.paths, device=device)
+        wanted = min(block.paths, num_paths - first)
+        bars.append(_drawn(network, starts, market, paths, wanted, num_days, seed, temperature))
+    return torch.cat(bars)
 
 
 def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch.device) -> None:
@@ -105,9 +132,17 @@ def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch
         )
 
 
-def rows_per_block(device: torch.device, symbols: int) -> int:
-    """Return how many symbol-paths run together, whatever the number of paths."""
-    return max(PATHS_PER_BLOCK, ROWS_PER_BLOCK[device.type] // symbols) * symbols
+def block_of(device: torch.device, symbols: int) -> Block:
+    """Return how many paths of a number of symbols run together."""
+    limits = LIMITS[device.type]
+    chunk = _power_of_two(limits.chunk_rows // symbols)
+    paths = _power_of_two(min(limits.most_paths, limits.rows // symbols))
+    return Block(paths=max(limits.fewest_paths, paths, chunk), chunk=chunk)
+
+
+def _power_of_two(most: int) -> int:
+    """Return the largest one that is not above a number, at least 1."""
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -116,15 +151,45 @@ def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
     return (open_uniform(word) * count).long().squeeze(-1)
 
 
-def _block(
-    network: MarketNetwork, starts: Starts, market: str, paths: Tensor, num_days: int, seed: int, temperature: float
+class _Chunks:
+    """Caches of the chunks of a block that hold paths asked for.
+
+    Args:
+        trunk: of the network.
+        cache: of the starts.
+        rows: start of each symbol-path. Shape: (rows,).
+        wanted: how many of these rows are asked for.
+        size: rows of a chunk.
+    """
+
+    def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: int, size: int) -> None:
+        self.trunk = trunk
+        self.parts = [slice(first, first + size) for first in range(0, wanted, size)]
+        self.caches = [cache.chosen(rows[part]) for part in self.parts]
+
+    def step(self, inputs: Tensor, known: Tensor) -> None:
+        """Read one more day and write what is then known. Shapes: (rows, F), (rows, width)."""
+        for place, part in enumerate(self.parts):
+            known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place])
+
+
+def _drawn(
+    network: MarketNetwork,
+    starts: Starts,
+    market: str,
+    paths: Tensor,
+    wanted: int,
+    num_days: int,
+    seed: int,
+    temperature: float,
 ) -> Tensor:
-    """Draw some paths. Shape: (len(paths), num_days, K, 5)."""
+    """Draw the paths of a block and return the first ones. Shape: (wanted, num_days, K, 5)."""
     count, (total, symbols) = len(paths), starts.known.shape[:2]
     key = episode_key(seed, paths[:, None], 0)
     own = chosen_starts(key, total)
     rows = (own[:, None] * symbols + torch.arange(symbols, device=paths.device)).flatten()
-    cache = starts.cache.chosen(rows)
+    chunk = block_of(paths.device, symbols).chunk
+    chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, chunk * symbols)
     known, factor = starts.known[own], starts.factor[own]
     state = FeatureState(
         MoveState(*(part[own] for part in starts.state.moves)),
@@ -138,113 +203,8 @@ def _block(
         volatility = state.volatility.unsqueeze(-1)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(state.moves, move)
-        bars.append(decode_bar(state.moves, move))
+        bars.append(decode_bar(state.moves, move)[:wanted])
         if day + 1 < num_days:
             features, state = observe_day(state, move, valid)
-            inputs = network.inputs(features.to(known.dtype), market).flatten(0, 1)
-            flat, cache = network.trunk.step(inputs, cache)
-            known = flat.unflatten(0, (count, symbols))
+            chunks.step(network.inputs(features.to(known.dtype), market).flatten(0, 1), known.flatten(0, 1))
     return torch.stack(bars, dim=1)
-
-
-def draw_day(
-    network: MarketNetwork,
-    known: Tensor,
-    factor: Tensor,
-    drift: Tensor,
-    key: EpisodeKey,
-    day: int,
-    temperature: float,
-) -> Tensor:
-    """Draw the scaled moves of one day, symbol after symbol.
-
-    Args:
-        network: in evaluation mode.
-        known: the trunk's output. Shape: (P, K, width).
-        factor: lower Cholesky factors. Shape: (P, K, K).
-        drift: of the market. Shape: ().
-        key: of the paths. Shape of each word: (P, 1).
-        day: number of the day, from 0.
-        temperature: as in `roll_out`.
-
-    Returns:
-        Shape: (P, K, 5), float64.
-    """
-    index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
-    stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
-    words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
-    noise = list(zip(*words, strict=True))
-    returns = _draw_returns(network, known, factor, drift, noise[0], temperature)
-    return _draw_shapes(network, known, returns, noise[1:], temperature).double()
-
-
-def _draw_returns(
-    network: MarketNetwork,
-    known: Tensor,
-    factor: Tensor,
-    drift: Tensor,
-    noise: Sequence[Tensor],
-    temperature: float,
-) -> Tensor:
-    """Draw scaled returns, each given those before it. Shape: (P, K)."""
-    paths, symbols = known.shape[:2]
-    for_return = network.returns.known(known)
-    white = known.new_zeros(paths, symbols)
-    choice, radial, angular = (word.unbind(-1) for word in noise[:3])
-    deviation = factor.diagonal(dim1=-2, dim2=-1)
-    log_scale, scale = deviation.log().unbind(-1), deviation.unbind(-1)
-    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
-    returns = []
-    total, squares = known.new_zeros(paths), known.new_zeros(paths)
-    for k in range(symbols):
-        implied = (white[:, :k] * factor[:, k, :k]).sum(-1)
-        statistics = ChainStatistics(
-            implied_mean=implied,
-            implied_log_scale=log_scale[k],
-            running_mean=total / (k + SHRINK_COUNT),
-            surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
-            position=position[k],
-        )
-        mixture = network.returns(for_return[:, k], statistics, drift)
-        drawn = mixture.draw(choice[k], radial[k], angular[k])
-        if temperature != 1.0:
-            drawn = mixture.mean() + temperature * (drawn - mixture.mean())
-        returns.append(drawn)
-        limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
-        surprise = (limited - implied) / scale[k]
-        white[:, k] = surprise
-        total, squares = total + limited, squares + surprise.square()
-    return torch.stack(returns, dim=-1)
-
-
-def _draw_shapes(
-    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Sequence[Sequence[Tensor]], temperature: float
-) -> Tensor:
-    """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
-    gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
-    everyone = torch.ones_like(returns, dtype=torch.bool)
-    summary = day_summary(returns, everyone)
-    token = known.new_zeros(len(known), TOKEN_SIZE)
-    if network.token is not None:
-        for_token = network.token.begin(known, everyone, summary)
-        numbers: list[Tensor] = []
-        for words in token_noise:
-            numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
-        token = torch.stack(numbers, dim=-1)
-    heads = network.shapes
-    joined = heads.begin(known, returns, summary, token)
-    gap_law = heads.gap(joined, returns)
-    gap = gap_law.draw(*gap_noise[:3])
-    if temperature != 1.0:
-        gap = gap_law.mean() + temperature * (gap - gap_law.mean())
-    body = returns - gap
-    upper = temperature * heads.upper(joined, gap, body).draw(*_wick_noise(upper_noise))
-    lower = temperature * heads.lower(joined, gap, body, upper).draw(*_wick_noise(lower_noise))
-    volume = heads.volume(joined, gap, body, upper, lower).draw(*volume_noise[:3])
-    return torch.stack([gap, body, upper, lower, volume], dim=-1)
-
-
-def _wick_noise(words: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
-    choice, radial, angular, atom = words
-    return choice, box_muller(radial, angular)[0], atom

@@ -89,6 +89,25 @@ def test_a_path_depends_on_its_number_and_the_seed_alone(market):
         assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
 
 
+@pytest.mark.parametrize("symbols", [3, 25])
+def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
+    """One path, several chunks of a block, a whole one, and one path more."""
+    history = history_of(symbols)
+    block = rollout.block_of(market.device, symbols)
+    many = market.generate(history, block.paths + 1, 3)
+    assert len(many) == block.paths + 1
+    for paths in (1, 40, block.chunk, block.chunk + 1, block.paths):
+        assert torch.equal(market.generate(history, paths, 3), many[:paths])
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("symbols", [1, 3, 25, 109, 4096])
+def test_blocks_are_whole_chunks(device, symbols):
+    block, limits = rollout.block_of(torch.device(device), symbols), rollout.LIMITS[device]
+    assert block.paths % block.chunk == 0 and block.paths >= limits.fewest_paths
+    assert block.chunk == 1 or limits.chunk_rows / 2 < block.chunk * symbols <= limits.chunk_rows
+
+
 def test_paths_are_new_every_day_and_symbol(market):
     """No number of the generator is drawn twice: neither do days repeat nor symbols."""
     bars = market.generate(history_of(3), 200, 6)
@@ -163,7 +182,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
 @pytest.mark.slow
 def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
     """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
-    monkeypatch.setitem(rollout.ROWS_PER_BLOCK, "cpu", 10_000)
+    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(32, 1 << 14, 1 << 14, 1 << 14))
     bars = market.generate(history_of(1), 10_000, 1000)
     assert bars.shape == (10_000, 1000, 1, 5)
     assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0

@@ -1,0 +1,117 @@
+"""Draws of one day: the returns symbol after symbol, then the shapes of all bars, for many paths at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vecenv.random import EpisodeKey, box_muller, open_uniform, random_bits
+from worldmodel.bar_shape import TOKEN_SIZE, day_summary
+from worldmodel.correlation import RETURN_LIMIT
+from worldmodel.network import MarketNetwork
+from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
+
+MAX_SYMBOLS = 1 << 12
+
+RETURN_STREAM = 0x2000_0000
+"""First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
+
+
+def draw_day(
+    network: MarketNetwork,
+    known: Tensor,
+    factor: Tensor,
+    drift: Tensor,
+    key: EpisodeKey,
+    day: int,
+    temperature: float,
+) -> Tensor:
+    """Draw the scaled moves of one day, symbol after symbol.
+
+    Args:
+        network: in evaluation mode.
+        known: the trunk's output. Shape: (P, K, width).
+        factor: lower Cholesky factors. Shape: (P, K, K).
+        drift: of the market. Shape: ().
+        key: of the paths. Shape of each word: (P, 1).
+        day: number of the day, from 0.
+        temperature: as in `roll_out`.
+
+    Returns:
+        Shape: (P, K, 5), float64.
+    """
+    index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
+    stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
+    words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
+    noise = list(zip(*words, strict=True))
+    returns = _draw_returns(network, known, factor, drift, noise[0], temperature)
+    return _draw_shapes(network, known, returns, noise[1:], temperature).double()
+
+
+def _draw_returns(
+    network: MarketNetwork, known: Tensor, factor: Tensor, drift: Tensor, noise: Sequence[Tensor], temperature: float
+) -> Tensor:
+    """Draw scaled returns, each given those before it. Shape: (P, K)."""
+    paths, symbols = known.shape[:2]
+    for_return = network.returns.known(known)
+    white = known.new_zeros(paths, symbols)
+    choice, radial, angular = (word.unbind(-1) for word in noise[:3])
+    deviation = factor.diagonal(dim1=-2, dim2=-1)
+    log_scale, scale = deviation.log().unbind(-1), deviation.unbind(-1)
+    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
+    returns = []
+    total, squares = known.new_zeros(paths), known.new_zeros(paths)
+    for k in range(symbols):
+        implied = (white[:, :k] * factor[:, k, :k]).sum(-1)
+        statistics = ChainStatistics(
+            implied_mean=implied,
+            implied_log_scale=log_scale[k],
+            running_mean=total / (k + SHRINK_COUNT),
+            surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
+            position=position[k],
+        )
+        mixture = network.returns(for_return[:, k], statistics, drift)
+        drawn = mixture.draw(choice[k], radial[k], angular[k])
+        if temperature != 1.0:
+            drawn = mixture.mean() + temperature * (drawn - mixture.mean())
+        returns.append(drawn)
+        limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
+        surprise = (limited - implied) / scale[k]
+        white[:, k] = surprise
+        total, squares = total + limited, squares + surprise.square()
+    return torch.stack(returns, dim=-1)
+
+
+def _draw_shapes(
+    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Sequence[Sequence[Tensor]], temperature: float
+) -> Tensor:
+    """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
+    gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
+    everyone = torch.ones_like(returns, dtype=torch.bool)
+    summary = day_summary(returns, everyone)
+    token = known.new_zeros(len(known), TOKEN_SIZE)
+    if network.token is not None:
+        for_token = network.token.begin(known, everyone, summary)
+        numbers: list[Tensor] = []
+        for words in token_noise:
+            numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+        token = torch.stack(numbers, dim=-1)
+    heads = network.shapes
+    joined = heads.begin(known, returns, summary, token)
+    gap_law = heads.gap(joined, returns)
+    gap = gap_law.draw(*gap_noise[:3])
+    if temperature != 1.0:
+        gap = gap_law.mean() + temperature * (gap - gap_law.mean())
+    body = returns - gap
+    upper = temperature * heads.upper(joined, gap, body).draw(*_wick_noise(upper_noise))
+    lower = temperature * heads.lower(joined, gap, body, upper).draw(*_wick_noise(lower_noise))
+    volume = heads.volume(joined, gap, body, upper, lower).draw(*volume_noise[:3])
+    return torch.stack([gap, body, upper, lower, volume], dim=-1)
+
+
+def _wick_noise(words: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
+    choice, radial, angular, atom = words
+    return choice, box_muller(radial, angular)[0], atom
