@@ -51,16 +51,16 @@ class Cache(NamedTuple):
     Attributes:
         keys: rotated. Shape: (layers, B, window, width of head).
         values: Shape: the same.
-        length: days seen so far. Shape: (), int64.
+        length: days seen so far.
     """
 
     keys: Tensor
     values: Tensor
-    length: Tensor
+    length: int
 
     def chosen(self, rows: Tensor) -> Cache:
         """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
-        return Cache(self.keys[:, rows], self.values[:, rows], self.length.clone())
+        return Cache(self.keys[:, rows], self.values[:, rows], self.length)
 
 
 class Transformer(Trunk[Cache]):
@@ -104,20 +104,33 @@ class Transformer(Trunk[Cache]):
         for layer, (layer_keys, layer_values) in enumerate(stored):
             keys[layer][:, kept % window] = layer_keys[:, kept]
             values[layer][:, kept % window] = layer_values[:, kept]
-        return hidden[:, -1], Cache(keys, values, torch.tensor(days, device=features.device))
+        return hidden[:, -1], Cache(keys, values, days)
 
     def step(self, features: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
         """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
-        place = cache.length % window
-        # Until the buffer is full, places not yet written are hidden.
-        hiding = torch.zeros(window, dtype=features.dtype, device=features.device)
-        hiding.masked_fill_(torch.arange(window, device=features.device) > cache.length, -torch.inf)
+        # Until the buffer is full, places not yet written are left out.
+        place, filled = cache.length % window, min(cache.length + 1, window)
         hidden = self.embed(features)
+        turn = _turn(self.settings, cache.length, hidden)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, _Layer)
-            hidden = layer.step(hidden, cache.keys[index], cache.values[index], cache.length, place, hiding)
+            layer.step(hidden, cache.keys[index, :, :filled], cache.values[index, :, :filled], place, turn)
         return self.norm(hidden), cache._replace(length=cache.length + 1)
+
+
+class _Turn(NamedTuple):
+    """Factors that rotate a day's queries and key, scale the queries, and leave the value as it is.
+
+    Shape of each: (heads + 2, 2, half width of head, 1).
+
+    Attributes:
+        own: of each number.
+        partner: of the number that it is rotated with.
+    """
+
+    own: Tensor
+    partner: Tensor
 
 
 class _Layer(nn.Module):
@@ -143,20 +156,20 @@ class _Layer(nn.Module):
         hidden = hidden + self._dropped(self.output(mixed.transpose(1, 2).flatten(2)))
         return hidden + self._dropped(self._feed(hidden)), key, value
 
-    def step(
-        self, hidden: Tensor, keys: Tensor, values: Tensor, position: Tensor, place: Tensor, hiding: Tensor
-    ) -> Tensor:
-        """Return the output for one day, writing its key and value at ``place``. Shape: (B, width)."""
-        query, key, value = self._projected(hidden.unsqueeze(1))
-        at = position.reshape(1)
-        keys.index_copy_(1, place.reshape(1), _rotated(key, at))
-        values.index_copy_(1, place.reshape(1), value)
+    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int, turn: _Turn) -> None:
+        """Read one day: change ``hidden``, of shape (B, width), and write the day's key and value at ``place``."""
+        # Rotating the weights is less work than rotating what they make of hundreds of rows.
+        weight = self.project.weight.unflatten(0, turn.own.shape[:-1])
+        rotated = torch.addcmul(weight * turn.own, weight.flip(1), turn.partner).flatten(0, 2)
+        made = functional.linear(_normalised(hidden, self.attention_norm), rotated).unflatten(-1, (-1, self.head_width))
+        keys[:, place], values[:, place] = made[:, -2], made[:, -1]
         # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
         # attention copies the keys to scale them, which would be most of its time here.
-        heads = _rotated(query.transpose(1, 2), at).squeeze(2) * self.head_width**-0.5
-        weight = torch.softmax(torch.bmm(heads, keys.mT) + hiding, dim=-1)
-        hidden = hidden + self.output(torch.bmm(weight, values).flatten(1))
-        return hidden + self._feed(hidden)
+        share = torch.softmax(torch.bmm(made[:, :-2], keys.mT), dim=-1)
+        # Sums in place and by the products themselves: a pass over the numbers costs about as much as adding them.
+        hidden.addmm_(torch.bmm(share, values).flatten(1), self.output.weight.T)
+        inner = functional.silu(self.expand(_normalised(hidden, self.feed_norm)), inplace=True)
+        hidden.add_(self.contract.bias).addmm_(inner, self.contract.weight.T)
 
     def _projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values. Shapes: (B, T, heads, width of head), 2 x (B, T, width of head)."""
@@ -175,11 +188,35 @@ class _Layer(nn.Module):
         return self.contract(functional.silu(self.expand(self.feed_norm(hidden))))
 
 
-def _rotated(vectors: Tensor, position: Tensor) -> Tensor:
-    """Rotate pairs of numbers by angles that grow with the day. Shapes: (..., T, E), (T,)."""
-    half = vectors.shape[-1] // 2
-    rate = ROTARY_BASE ** (-torch.arange(half, device=vectors.device) / half)
+def _normalised(hidden: Tensor, norm: nn.RMSNorm) -> Tensor:
+    """Return what the layer does in fewer passes, of which it makes one per operation. Shape: (B, width)."""
+    length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+    scale = length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
+    return (hidden * scale).mul_(norm.weight)
+
+
+def _turn(settings: TransformerSettings, day: int, like: Tensor) -> _Turn:
+    """Return the factors of a day, which rotate as `_rotated` does."""
+    width = settings.width // settings.heads
+    cosine, sine = _angles(torch.full((1,), day, device=like.device), width // 2, like.dtype)
+    own = torch.cat([cosine, cosine]).repeat(settings.heads + 2, 1, 1)
+    partner = torch.cat([-sine, sine]).repeat(settings.heads + 2, 1, 1)
+    for factors in (own, partner):
+        factors[:-2] *= width**-0.5
+    own[-1], partner[-1] = 1.0, 0.0
+    return _Turn(own.unsqueeze(-1), partner.unsqueeze(-1))
+
+
+def _angles(position: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of the angles of pairs of numbers, which grow with the day. Shape: (T,) -> (T, half)."""
+    rate = ROTARY_BASE ** (-torch.arange(half, device=position.device) / half)
     angle = position[:, None] * rate
-    cosine, sine = angle.cos().to(vectors.dtype), angle.sin().to(vectors.dtype)
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def _rotated(vectors: Tensor, position: Tensor) -> Tensor:
+    """Rotate pairs of numbers. Shapes: (..., T, E), (T,)."""
+    half = vectors.shape[-1] // 2
+    cosine, sine = _angles(position, half, vectors.dtype)
     first, second = vectors[..., :half], vectors[..., half:]
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)
