@@ -90,7 +90,7 @@ class CnnGru(Trunk[CnnGruCache]):
         hidden, recent = self._read(features)
         return hidden[:, -1], CnnGruCache(recent, hidden[:, -1])
 
-    def step(self, features: Tensor, cache: CnnGruCache) -> tuple[Tensor, CnnGruCache]:
+    def step(self, features: Tensor, cache: CnnGruCache, day_weights: None = None) -> tuple[Tensor, CnnGruCache]:
         """Read one more day. Shape: (B, F) -> (B, width)."""
         hidden, recent = self.embed(features), []
         for convolution, before in zip(self.convolutions, cache.recent, strict=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -42,53 +40,61 @@ def draw_day(
     Returns:
         Shape: (P, K, 5), float64.
     """
-    index = day * MAX_SYMBOLS + torch.arange(known.shape[1], device=known.device)
-    stream = RETURN_STREAM + torch.arange(5 + TOKEN_SIZE, device=known.device)[:, None, None]
-    words = [open_uniform(word, torch.float32).unbind() for word in random_bits(key, stream, index)]
-    noise = list(zip(*words, strict=True))
-    returns = _draw_returns(network, known, factor, drift, noise[0], temperature)
-    return _draw_shapes(network, known, returns, noise[1:], temperature).double()
+    everyone = torch.arange(known.shape[1], device=known.device)
+    for_bars = _noise(key, RETURN_STREAM, 5, day, everyone)
+    for_token = _noise(key, RETURN_STREAM + 5, TOKEN_SIZE, day, everyone[:1])
+    returns = _draw_returns(network, known, factor, drift, for_bars[0], temperature)
+    return _draw_shapes(network, known, returns, for_bars[1:], for_token[..., 0], temperature).double()
+
+
+def _noise(key: EpisodeKey, first: int, streams: int, day: int, numbers: Tensor) -> Tensor:
+    """Return four uniform numbers of each stream, path and number. Shape: (streams, 4, P, len(numbers))."""
+    stream = first + torch.arange(streams, device=numbers.device)[:, None, None]
+    words = random_bits(key, stream, day * MAX_SYMBOLS + numbers)
+    return open_uniform(torch.stack(words, dim=1), torch.float32)
 
 
 def _draw_returns(
-    network: MarketNetwork, known: Tensor, factor: Tensor, drift: Tensor, noise: Sequence[Tensor], temperature: float
+    network: MarketNetwork, known: Tensor, factor: Tensor, drift: Tensor, noise: Tensor, temperature: float
 ) -> Tensor:
     """Draw scaled returns, each given those before it. Shape: (P, K)."""
     paths, symbols = known.shape[:2]
-    for_return = network.returns.known(known)
-    white = known.new_zeros(paths, symbols)
-    choice, radial, angular = (word.unbind(-1) for word in noise[:3])
-    deviation = factor.diagonal(dim1=-2, dim2=-1)
-    log_scale, scale = deviation.log().unbind(-1), deviation.unbind(-1)
-    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().expand(paths, -1).unbind(-1)
-    returns = []
-    total, squares = known.new_zeros(paths), known.new_zeros(paths)
+    # Symbols first: a step of the chain is bound by the number of its operations, and by strides.
+    for_return = network.returns.known(known).transpose(0, 1).contiguous()
+    words = noise[:3].permute(2, 0, 1)
+    weight = factor.permute(2, 1, 0).contiguous()
+    deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
+    log_scale = deviation.log()
+    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().unsqueeze(-1).expand(-1, paths)
+    implied = known.new_zeros(symbols, paths)
+    returns = torch.empty_like(implied)
+    total, squares = known.new_zeros(paths), known.new_full((paths,), SHRINK_COUNT)
     for k in range(symbols):
-        implied = (white[:, :k] * factor[:, k, :k]).sum(-1)
         statistics = ChainStatistics(
-            implied_mean=implied,
+            implied_mean=implied[k],
             implied_log_scale=log_scale[k],
             running_mean=total / (k + SHRINK_COUNT),
-            surprise=torch.log((squares + SHRINK_COUNT) / (k + SHRINK_COUNT)),
+            surprise=torch.log(squares / (k + SHRINK_COUNT)),
             position=position[k],
         )
-        mixture = network.returns(for_return[:, k], statistics, drift)
-        drawn = mixture.draw(choice[k], radial[k], angular[k])
+        mixture = network.returns(for_return[k], statistics, drift)
+        drawn = mixture.draw(*words[k])
         if temperature != 1.0:
             drawn = mixture.mean() + temperature * (drawn - mixture.mean())
-        returns.append(drawn)
+        returns[k] = drawn
         limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
-        surprise = (limited - implied) / scale[k]
-        white[:, k] = surprise
-        total, squares = total + limited, squares + surprise.square()
-    return torch.stack(returns, dim=-1)
+        white = (limited - implied[k]) / deviation[k]
+        implied[k + 1 :].addcmul_(weight[k, k + 1 :], white)
+        total += limited
+        squares.addcmul_(white, white)
+    return returns.T
 
 
 def _draw_shapes(
-    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Sequence[Sequence[Tensor]], temperature: float
+    network: MarketNetwork, known: Tensor, returns: Tensor, noise: Tensor, token_noise: Tensor, temperature: float
 ) -> Tensor:
     """Draw gap, wicks and volume given the returns. Shape: (P, K, 5)."""
-    gap_noise, upper_noise, lower_noise, volume_noise, *token_noise = noise
+    gap_noise, upper_noise, lower_noise, volume_noise = noise
     everyone = torch.ones_like(returns, dtype=torch.bool)
     summary = day_summary(returns, everyone)
     token = known.new_zeros(len(known), TOKEN_SIZE)
@@ -96,7 +102,7 @@ def _draw_shapes(
         for_token = network.token.begin(known, everyone, summary)
         numbers: list[Tensor] = []
         for words in token_noise:
-            numbers.append(network.token.number(for_token, numbers).draw(*(word[:, 0] for word in words[:3])))
+            numbers.append(network.token.number(for_token, numbers).draw(*words[:3]))
         token = torch.stack(numbers, dim=-1)
     heads = network.shapes
     joined = heads.begin(known, returns, summary, token)
@@ -111,7 +117,7 @@ def _draw_shapes(
     return torch.stack([gap, body, upper, lower, volume], dim=-1)
 
 
-def _wick_noise(words: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _wick_noise(words: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
     choice, radial, angular, atom = words
     return choice, box_muller(radial, angular)[0], atom

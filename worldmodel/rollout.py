@@ -169,8 +169,9 @@ class _Chunks:
 
     def step(self, inputs: Tensor, known: Tensor) -> None:
         """Read one more day and write what is then known. Shapes: (rows, F), (rows, width)."""
+        weights = self.trunk.day_weights(self.caches[0])
         for place, part in enumerate(self.parts):
-            known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place])
+            known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place], weights)
 
 
 def _drawn(

@@ -49,8 +49,8 @@ class Cache(NamedTuple):
     """Keys and values of the last days of every layer.
 
     Attributes:
-        keys: rotated. Shape: (layers, B, window, width of head).
-        values: Shape: the same.
+        keys: rotated, and stored as the product with queries reads them. Shape: (layers, B, width of head, window).
+        values: Shape: (layers, B, window, width of head).
         length: days seen so far.
     """
 
@@ -99,38 +99,42 @@ class Transformer(Trunk[Cache]):
         days, window = features.shape[-2], self.settings.window
         kept = torch.arange(max(0, days - window), days, device=features.device)
         first = stored[0][0]
-        keys = first.new_zeros(len(stored), len(first), window, first.shape[-1])
-        values = torch.zeros_like(keys)
+        values = first.new_zeros(len(stored), len(first), window, first.shape[-1])
+        keys = torch.zeros_like(values).mT.contiguous()
         for layer, (layer_keys, layer_values) in enumerate(stored):
-            keys[layer][:, kept % window] = layer_keys[:, kept]
+            keys[layer][..., kept % window] = layer_keys[:, kept].mT
             values[layer][:, kept % window] = layer_values[:, kept]
         return hidden[:, -1], Cache(keys, values, days)
 
-    def step(self, features: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+    def day_weights(self, cache: Cache) -> list[_DayWeights]:
+        """Return each layer's weights on the next day."""
+        turn = _turn(self.settings, cache.length, self.embed.weight)
+        return [layer.day_weights(*turn) for layer in self.layers if isinstance(layer, _Layer)]
+
+    def step(
+        self, features: Tensor, cache: Cache, day_weights: list[_DayWeights] | None = None
+    ) -> tuple[Tensor, Cache]:
         """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
         # Until the buffer is full, places not yet written are left out.
         place, filled = cache.length % window, min(cache.length + 1, window)
         hidden = self.embed(features)
-        turn = _turn(self.settings, cache.length, hidden)
-        for index, layer in enumerate(self.layers):
+        for index, (layer, weights) in enumerate(zip(self.layers, day_weights or self.day_weights(cache), strict=True)):
             assert isinstance(layer, _Layer)
-            layer.step(hidden, cache.keys[index, :, :filled], cache.values[index, :, :filled], place, turn)
+            layer.step(hidden, cache.keys[index, ..., :filled], cache.values[index, :, :filled], place, weights)
         return self.norm(hidden), cache._replace(length=cache.length + 1)
 
 
-class _Turn(NamedTuple):
-    """Factors that rotate a day's queries and key, scale the queries, and leave the value as it is.
-
-    Shape of each: (heads + 2, 2, half width of head, 1).
+class _DayWeights(NamedTuple):
+    """Weights of a layer's products that hold all that is done to their inputs and outputs row by row.
 
     Attributes:
-        own: of each number.
-        partner: of the number that it is rotated with.
+        project: with the scale of the norm, turning queries and key, and scaling queries. Shape: that of the layer's.
+        expand: with the scale of the norm. Shape: that of the layer's.
     """
 
-    own: Tensor
-    partner: Tensor
+    project: Tensor
+    expand: Tensor
 
 
 class _Layer(nn.Module):
@@ -156,20 +160,23 @@ class _Layer(nn.Module):
         hidden = hidden + self._dropped(self.output(mixed.transpose(1, 2).flatten(2)))
         return hidden + self._dropped(self._feed(hidden)), key, value
 
-    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int, turn: _Turn) -> None:
+    def day_weights(self, own: Tensor, partner: Tensor) -> _DayWeights:
+        """Return the weights of a day. Shape of its factors, from `_turn`: (heads + 2, 2, half width of head, 1)."""
+        weight = (self.project.weight * self.attention_norm.weight).unflatten(0, own.shape[:-1])
+        project = torch.addcmul(weight * own, weight.flip(1), partner).flatten(0, 2)
+        return _DayWeights(project, self.expand.weight * self.feed_norm.weight)
+
+    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int, weights: _DayWeights) -> None:
         """Read one day: change ``hidden``, of shape (B, width), and write the day's key and value at ``place``."""
-        # Rotating the weights is less work than rotating what they make of hundreds of rows.
-        weight = self.project.weight.unflatten(0, turn.own.shape[:-1])
-        rotated = torch.addcmul(weight * turn.own, weight.flip(1), turn.partner).flatten(0, 2)
-        made = functional.linear(_normalised(hidden, self.attention_norm), rotated).unflatten(-1, (-1, self.head_width))
-        keys[:, place], values[:, place] = made[:, -2], made[:, -1]
+        made = functional.linear(_normalised(hidden), weights.project).unflatten(-1, (-1, self.head_width))
+        keys[..., place], values[:, place] = made[:, -2], made[:, -1]
         # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
         # attention copies the keys to scale them, which would be most of its time here.
-        share = torch.softmax(torch.bmm(made[:, :-2], keys.mT), dim=-1)
+        share = torch.softmax(torch.bmm(made[:, :-2], keys), dim=-1)
         # Sums in place and by the products themselves: a pass over the numbers costs about as much as adding them.
         hidden.addmm_(torch.bmm(share, values).flatten(1), self.output.weight.T)
-        inner = functional.silu(self.expand(_normalised(hidden, self.feed_norm)), inplace=True)
-        hidden.add_(self.contract.bias).addmm_(inner, self.contract.weight.T)
+        inner = functional.linear(_normalised(hidden), weights.expand, self.expand.bias)
+        hidden.add_(self.contract.bias).addmm_(functional.silu(inner, inplace=True), self.contract.weight.T)
 
     def _projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values. Shapes: (B, T, heads, width of head), 2 x (B, T, width of head)."""
@@ -188,23 +195,26 @@ class _Layer(nn.Module):
         return self.contract(functional.silu(self.expand(self.feed_norm(hidden))))
 
 
-def _normalised(hidden: Tensor, norm: nn.RMSNorm) -> Tensor:
-    """Return what the layer does in fewer passes, of which it makes one per operation. Shape: (B, width)."""
+def _normalised(hidden: Tensor) -> Tensor:
+    """Return what a norm of ones does, in fewer operations. Shape: (B, width)."""
     length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
-    scale = length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
-    return (hidden * scale).mul_(norm.weight)
+    return hidden * length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
 
 
-def _turn(settings: TransformerSettings, day: int, like: Tensor) -> _Turn:
-    """Return the factors of a day, which rotate as `_rotated` does."""
+def _turn(settings: TransformerSettings, day: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factors that rotate a day's queries and key as `_rotated` does, and scale the queries.
+
+    Of each number and of the one that it is rotated with. Shape of both: (heads + 2, 2, half width of head, 1).
+    """
     width = settings.width // settings.heads
     cosine, sine = _angles(torch.full((1,), day, device=like.device), width // 2, like.dtype)
     own = torch.cat([cosine, cosine]).repeat(settings.heads + 2, 1, 1)
     partner = torch.cat([-sine, sine]).repeat(settings.heads + 2, 1, 1)
     for factors in (own, partner):
         factors[:-2] *= width**-0.5
+    # The last one is the value, which stays as it is.
     own[-1], partner[-1] = 1.0, 0.0
-    return _Turn(own.unsqueeze(-1), partner.unsqueeze(-1))
+    return own.unsqueeze(-1), partner.unsqueeze(-1)
 
 
 def _angles(position: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -30,6 +30,16 @@ class Trunk(nn.Module, ABC, Generic[CacheT]):
     def prefill(self, features: Tensor) -> tuple[Tensor, CacheT]:
         """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
 
+    def day_weights(self, cache: CacheT) -> Any:  # noqa: ANN401, each trunk has its own
+        """Return what `step` makes of the weights on the next day, the same for all sequences of one length."""
+        return None
+
     @abstractmethod
-    def step(self, features: Tensor, cache: CacheT) -> tuple[Tensor, CacheT]:
-        """Read one more day; the cache given may be written to. Shape: (B, F) -> (B, width)."""
+    def step(self, features: Tensor, cache: CacheT, day_weights: Any = None) -> tuple[Tensor, CacheT]:  # noqa: ANN401
+        """Read one more day; the cache given may be written to. Shape: (B, F) -> (B, width).
+
+        Args:
+            features: of the day.
+            cache: of the days before.
+            day_weights: from `day_weights` of any part of the sequences, which makes them once for all parts.
+        """

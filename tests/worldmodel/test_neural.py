@@ -398,8 +398,8 @@ def test_generated_days_are_fed_back_as_history_is_read(market, ragged, monkeypa
     seen, known = [], []
     step = market.network.trunk.step
 
-    def recording(inputs: Tensor, cache: object) -> object:
-        hidden, after = step(inputs, cache)
+    def recording(inputs: Tensor, *given: object) -> object:
+        hidden, after = step(inputs, *given)
         seen.append(inputs.clone())
         known.append(hidden.clone())
         return hidden, after
