@@ -24,7 +24,7 @@ from worldmodel.checkpoint import load_network
 from worldmodel.generator import WEIGHTS
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import block_of
+from worldmodel.rollout import blocks_of
 from worldmodel.transformer import Transformer
 
 RESULTS = Path(__file__).parent / "results"
@@ -86,7 +86,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     torch.set_num_threads(config.threads)
     network = load_network(config.model, device).network
     model = NeuralMarket(network, network.settings.markets[0])
-    rows = block_of(device, config.symbols).chunk * config.symbols
+    rows = blocks_of(device, config.symbols, max(config.batches) // config.symbols)[-1].chunk * config.symbols
     limit = _limit(network, rows, device)
     history = synthetic_bars(1, config.context, config.symbols, device=device)
     figures = [_measured(model, history, batch, config, limit["stock_days_per_second"]) for batch in config.batches]

@@ -2,13 +2,14 @@
 
 Random numbers are counter-based: path p of a seed draws the same whatever the number of paths. Paths run in blocks of a
 fixed size, because a matrix product may round differently for another number of rows. A day is drawn for a whole block,
-which costs little more than for one path; the trunk, which costs most, reads it in smaller chunks of fixed size, and
+which costs little more than for a few paths; the trunk, which costs most, reads it in smaller chunks of fixed size, and
 only those that hold paths asked for.
 """
 
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -29,12 +30,14 @@ class BlockLimits(NamedTuple):
     """How much runs together on a kind of device.
 
     Attributes:
-        fewest_paths: in a block.
-        most_paths: in a block.
-        rows: symbol-paths of a block, between these numbers of paths; their caches are in memory together.
+        first_paths: in the first block, which few paths are drawn in.
+        fewest_paths: in another block.
+        most_paths: in another block.
+        rows: symbol-paths of another block, between these numbers of paths; their caches are in memory together.
         chunk_rows: symbol-paths that the trunk reads together, at least one path.
     """
 
+    first_paths: int
     fewest_paths: int
     most_paths: int
     rows: int
@@ -42,20 +45,22 @@ class BlockLimits(NamedTuple):
 
 
 LIMITS = {
-    "cpu": BlockLimits(fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
-    "cuda": BlockLimits(fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
+    "cpu": BlockLimits(first_paths=64, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 8),
+    "cuda": BlockLimits(first_paths=64, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
 }
 """By device type."""
 
 
 class Block(NamedTuple):
-    """What runs together, whatever the number of paths asked for.
+    """Paths that run together, whatever the number of paths asked for.
 
     Attributes:
-        paths: in a block, a power of two as are those of a chunk: whole chunks hold the usual numbers of paths.
+        first: number of the first one.
+        paths: how many, whole chunks.
         chunk: paths whose rows the trunk reads together.
     """
 
+    first: int
     paths: int
     chunk: int
 
@@ -109,12 +114,10 @@ def roll_out(
     symbols = starts.known.shape[1]
     device = starts.known.device
     _refuse_too_large(num_paths, num_days, symbols, device)
-    block = block_of(device, symbols)
     bars = []
-    for first in range(0, num_paths, block.paths):
-        paths = torch.arange(first, first + block.paths, device=device)
-        wanted = min(block.paths, num_paths - first)
-        bars.append(_drawn(network, starts, market, paths, wanted, num_days, seed, temperature))
+    for block in blocks_of(device, symbols, num_paths):
+        wanted = min(block.paths, num_paths - block.first)
+        bars.append(_drawn(network, starts, market, block, wanted, num_days, seed, temperature))
     return torch.cat(bars)
 
 
@@ -132,17 +135,20 @@ def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch
         )
 
 
-def block_of(device: torch.device, symbols: int) -> Block:
-    """Return how many paths of a number of symbols run together."""
+def blocks_of(device: torch.device, symbols: int, num_paths: int) -> list[Block]:
+    """Return the blocks that some paths of a number of symbols run in; more paths are more of the same blocks."""
     limits = LIMITS[device.type]
-    chunk = _power_of_two(limits.chunk_rows // symbols)
-    paths = _power_of_two(min(limits.most_paths, limits.rows // symbols))
-    return Block(paths=max(limits.fewest_paths, paths, chunk), chunk=chunk)
-
-
-def _power_of_two(most: int) -> int:
-    """Return the largest one that is not above a number, at least 1."""
-    return 1 << max(0, most.bit_length() - 1)
+    # Powers of two, as numbers of paths usually are.
+    fitting = 1 << max(0, (limits.rows // symbols).bit_length() - 1)
+    wide = max(limits.fewest_paths, min(limits.most_paths, fitting))
+    edges = [0, min(limits.first_paths, wide), *range(wide, num_paths + wide, wide)]
+    most = max(1, limits.chunk_rows // symbols)
+    blocks = []
+    for first, after in pairwise(edges):
+        if first < min(after, num_paths):
+            size = after - first
+            blocks.append(Block(first, size, next(chunk for chunk in range(most, 0, -1) if size % chunk == 0)))
+    return blocks
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -178,26 +184,26 @@ def _drawn(
     network: MarketNetwork,
     starts: Starts,
     market: str,
-    paths: Tensor,
+    block: Block,
     wanted: int,
     num_days: int,
     seed: int,
     temperature: float,
 ) -> Tensor:
     """Draw the paths of a block and return the first ones. Shape: (wanted, num_days, K, 5)."""
-    count, (total, symbols) = len(paths), starts.known.shape[:2]
+    (total, symbols), device = starts.known.shape[:2], starts.known.device
+    paths = torch.arange(block.first, block.first + block.paths, device=device)
     key = episode_key(seed, paths[:, None], 0)
     own = chosen_starts(key, total)
-    rows = (own[:, None] * symbols + torch.arange(symbols, device=paths.device)).flatten()
-    chunk = block_of(paths.device, symbols).chunk
-    chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, chunk * symbols)
+    rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
+    chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, block.chunk * symbols)
     known, factor = starts.known[own], starts.factor[own]
     state = FeatureState(
         MoveState(*(part[own] for part in starts.state.moves)),
         starts.state.slow_variance[own],
         starts.state.market_variance[own],
     )
-    valid = torch.ones(count, symbols, dtype=torch.bool, device=paths.device)
+    valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
     bars = []
     for day in range(num_days):
         scaled = draw_day(network, known, factor, network.drift_of(market), key, day, temperature)

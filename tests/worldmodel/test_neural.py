@@ -91,21 +91,29 @@ def test_a_path_depends_on_its_number_and_the_seed_alone(market):
 
 @pytest.mark.parametrize("symbols", [3, 25])
 def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
-    """One path, several chunks of a block, a whole one, and one path more."""
+    """One path, several chunks of a block, a whole one, and one path more, of the first block and of later ones."""
     history = history_of(symbols)
-    block = rollout.block_of(market.device, symbols)
-    many = market.generate(history, block.paths + 1, 3)
-    assert len(many) == block.paths + 1
-    for paths in (1, 40, block.chunk, block.chunk + 1, block.paths):
+    first, second, third = rollout.blocks_of(market.device, symbols, 300)[:3]
+    many = market.generate(history, third.first + 1, 3)
+    assert len(many) == third.first + 1
+    for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
         assert torch.equal(market.generate(history, paths, 3), many[:paths])
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("symbols", [1, 3, 25, 109, 4096])
-def test_blocks_are_whole_chunks(device, symbols):
-    block, limits = rollout.block_of(torch.device(device), symbols), rollout.LIMITS[device]
-    assert block.paths % block.chunk == 0 and block.paths >= limits.fewest_paths
-    assert block.chunk == 1 or limits.chunk_rows / 2 < block.chunk * symbols <= limits.chunk_rows
+@pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
+def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
+    limits = rollout.LIMITS[device]
+    whole = rollout.blocks_of(torch.device(device), symbols, 1000)
+    for paths in (1, 63, 64, 65, 256, 257, 1000):
+        blocks = rollout.blocks_of(torch.device(device), symbols, paths)
+        assert blocks == whole[: len(blocks)]
+        assert blocks[-1].first < paths <= blocks[-1].first + blocks[-1].paths
+    after = 0
+    for block in whole:
+        assert block.first == after and block.paths % block.chunk == 0
+        assert block.chunk == 1 or block.chunk * symbols <= limits.chunk_rows
+        after = block.first + block.paths
 
 
 def test_paths_are_new_every_day_and_symbol(market):
@@ -182,7 +190,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
 @pytest.mark.slow
 def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
     """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
-    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(32, 1 << 14, 1 << 14, 1 << 14))
+    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(*[1 << 14] * 5))
     bars = market.generate(history_of(1), 10_000, 1000)
     assert bars.shape == (10_000, 1000, 1, 5)
     assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0

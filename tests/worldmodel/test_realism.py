@@ -107,7 +107,7 @@ def run(market, checkpoint, chain, tmp_path_factory):
     words += ["--long-days", "80", *QUICK]
     file = out.parent / "result.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(32, 32, 1, 1))
+        patch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(32, 32, 32, 1, 1))
         patch.setattr(discriminator_classifiers, "GRU_STEPS", 10)
         assert main(["worldmodel", "validate", *map(str, words), "--json", str(file)]) == 0
     return out, json.loads(file.read_text())
