@@ -57,6 +57,7 @@ def model(first, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stationary, "BURN_IN", BURN_IN)
         patch.setattr(drift, "PATHS", 32)
+        patch.setattr(drift, "STARTS", 4)
         calibrate_and_save(path, network, record, markets)
     return path
 
