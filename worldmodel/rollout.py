@@ -45,7 +45,7 @@ class BlockLimits(NamedTuple):
 
 
 LIMITS = {
-    "cpu": BlockLimits(first_paths=64, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 8),
+    "cpu": BlockLimits(first_paths=64, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
     "cuda": BlockLimits(first_paths=64, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
 }
 """By device type."""
