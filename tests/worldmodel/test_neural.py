@@ -190,7 +190,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
 @pytest.mark.slow
 def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
     """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
-    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(*[1 << 14] * 5))
+    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(*[10_000] * 5))
     bars = market.generate(history_of(1), 10_000, 1000)
     assert bars.shape == (10_000, 1000, 1, 5)
     assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0
