@@ -30,10 +30,10 @@ class BlockLimits(NamedTuple):
     """How much runs together on a kind of device.
 
     Attributes:
-        first_paths: in the first block, which few paths are drawn in.
-        fewest_paths: in another block.
-        most_paths: in another block.
-        rows: symbol-paths of another block, between these numbers of paths; their caches are in memory together.
+        first_paths: in the first block, which few paths are drawn in; the next blocks double the paths so far.
+        fewest_paths: in the blocks after those.
+        most_paths: in a block.
+        rows: symbol-paths of a block, between these numbers of paths; their caches are in memory together.
         chunk_rows: symbol-paths that the trunk reads together, at least one path.
     """
 
@@ -45,8 +45,8 @@ class BlockLimits(NamedTuple):
 
 
 LIMITS = {
-    "cpu": BlockLimits(first_paths=64, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
-    "cuda": BlockLimits(first_paths=64, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
+    "cpu": BlockLimits(first_paths=32, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
+    "cuda": BlockLimits(first_paths=1 << 12, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
 }
 """By device type."""
 
@@ -141,7 +141,12 @@ def blocks_of(device: torch.device, symbols: int, num_paths: int) -> list[Block]
     # Powers of two, as numbers of paths usually are.
     fitting = 1 << max(0, (limits.rows // symbols).bit_length() - 1)
     wide = max(limits.fewest_paths, min(limits.most_paths, fitting))
-    edges = [0, min(limits.first_paths, wide), *range(wide, num_paths + wide, wide)]
+    edges = [0]
+    few = limits.first_paths
+    while few < wide:
+        edges.append(few)
+        few *= 2
+    edges.extend(range(wide, num_paths + wide, wide))
     most = max(1, limits.chunk_rows // symbols)
     blocks = []
     for first, after in pairwise(edges):
