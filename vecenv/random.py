@@ -190,8 +190,8 @@ def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
     return radius * torch.cos(angle), radius * torch.sin(angle)
 
 
-def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tensor:
-    """Turn two uniform numbers into a Student-t one of unit variance.
+def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float, unit_variance: bool = True) -> Tensor:
+    """Turn two uniform numbers into a Student-t one.
 
     The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
     Computation 62 (1994): two numbers whatever the degrees of freedom, and no rejection.
@@ -200,9 +200,11 @@ def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tenso
         radial: uniform in (0, 1]. Shape: (...).
         angular: uniform in [0, 1]. Shape: (...).
         freedom: degrees of freedom, above 2; a tensor broadcasts.
+        unit_variance: whether its variance is 1; else its scale is, and its variance freedom / (freedom - 2).
 
     Returns:
         Shape: (...).
     """
-    radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * torch.log(radial)))
+    square = freedom - 2 if unit_variance else freedom
+    radius = torch.sqrt(square * torch.expm1(-2 / freedom * torch.log(radial)))
     return radius * torch.cos((2.0 * math.pi) * angular)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vecenv.random import box_muller
+from vecenv.random import box_muller, student_t
 
 Density = Literal["student-t", "gaussian"]
 """Laws that a mixture for signed numbers may have."""
@@ -75,9 +75,7 @@ class StudentTMixture(NamedTuple):
         component = _chosen(self.log_weight, choice).unsqueeze(-1).expand(*choice.shape, 1, 3)
         laws = torch.stack([self.location, self.log_scale, self.freedom], dim=-1)
         location, log_scale, freedom = laws.gather(-2, component).squeeze(-2).unbind(-1)
-        # As `vecenv.random.student_t`, but of the scale that the density has, not of unit variance.
-        radius = torch.sqrt(freedom * torch.expm1(-2.0 / freedom * torch.log(radial)))
-        return location + log_scale.exp() * radius * torch.cos((2.0 * math.pi) * angular)
+        return location + log_scale.exp() * student_t(radial, angular, freedom, unit_variance=False)
 
 
 class GaussianMixture(NamedTuple):
