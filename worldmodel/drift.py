@@ -31,7 +31,7 @@ LIMIT = 0.05
 
 
 def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
-    """Set the drift of a market, by default 0, which it also stays where training has no `WARM_UP` whole days.
+    """Set the drift of a market; it is 0 where training has no `WARM_UP` days on which symbols have whole bars.
 
     Args:
         network: trained, in evaluation mode; changed in place.

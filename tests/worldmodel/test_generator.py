@@ -79,6 +79,10 @@ def history(tmp_path_factory):
     return path, replace(bars, ohlcv=ohlcv[None])
 
 
+def test_every_market_of_a_checkpoint_has_its_drift(model):
+    assert bool(load_network(model).network.drifts.all())
+
+
 def test_a_path_has_a_past_that_nobody_trades(model):
     bars = model_bars(model, 3, WARM_UP + 5)
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (3, WARM_UP + 5, 3, 5) and bars.warm_up == WARM_UP
