@@ -87,10 +87,9 @@ def generated(
     Raises:
         ValueError: as `start_days`.
     """
-    parts = []
-    for day in start_days(trial, num_starts, seed):
-        paths = model.generate(trial.history(day), num_paths // num_starts, num_days, seed * SEED_STRIDE + day)
-        parts.append(paths)
+    days = start_days(trial, num_starts, seed)
+    seeds = [seed * SEED_STRIDE + day for day in days]
+    parts = list(model.generate_after(trial.train, days, num_paths // num_starts, num_days, seeds))
     # Paths of different starts share a calendar, which has no other meaning than to count their days.
     dates = np.busday_offset(trial.train.dates[-1], np.arange(1, num_days + 1), roll="backward")
     bars = Bars(trial.bars.symbols, dates, torch.cat(parts), source=f"{model.name}, seed {seed}")

@@ -190,8 +190,8 @@ def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
     return radius * torch.cos(angle), radius * torch.sin(angle)
 
 
-def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float, unit_variance: bool = True) -> Tensor:
-    """Turn two uniform numbers into a Student-t one.
+def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tensor:
+    """Turn two uniform numbers into a Student-t one of unit variance.
 
     The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
     Computation 62 (1994): two numbers whatever the degrees of freedom, and no rejection.
@@ -200,11 +200,27 @@ def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float, unit_var
         radial: uniform in (0, 1]. Shape: (...).
         angular: uniform in [0, 1]. Shape: (...).
         freedom: degrees of freedom, above 2; a tensor broadcasts.
-        unit_variance: whether its variance is 1; else its scale is, and its variance freedom / (freedom - 2).
 
     Returns:
         Shape: (...).
     """
-    square = freedom - 2 if unit_variance else freedom
-    radius = torch.sqrt(square * torch.expm1(-2 / freedom * torch.log(radial)))
-    return radius * torch.cos((2.0 * math.pi) * angular)
+    return polar_student_t(*polar_noise(radial, angular), freedom, freedom - 2)
+
+
+def polar_noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+    """Turn two uniform numbers into what `polar_student_t` takes, a logarithm and a cosine. Shape of each: (...)."""
+    return torch.log(radial), torch.cos((2.0 * math.pi) * angular)
+
+
+def polar_student_t(
+    log_radial: Tensor, cosine: Tensor, freedom: Tensor | float, squared_scale: Tensor | float
+) -> Tensor:
+    """Return Student-t numbers by the method of `student_t`.
+
+    Args:
+        log_radial: from `polar_noise`. Shape: (...).
+        cosine: from `polar_noise`. Shape: (...).
+        freedom: degrees of freedom; a tensor broadcasts.
+        squared_scale: times the degrees of freedom: these for a scale of 1, less 2 for a variance of 1.
+    """
+    return torch.sqrt(squared_scale * torch.expm1(-2 / freedom * log_radial)) * cosine

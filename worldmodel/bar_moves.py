@@ -78,6 +78,16 @@ class EncodedBars(NamedTuple):
     before: MoveState
     last: MoveState
 
+    def until(self, day: int) -> EncodedBars:
+        """Return the days up to one on which every symbol has a bar, given by position; that day is the last."""
+        if day + 1 == self.moves.shape[1]:
+            return self
+        cut = slice(day + 1)
+        before = MoveState(*(part[:, cut] for part in self.before))
+        return EncodedBars(
+            self.moves[:, cut], self.valid[:, cut], before, MoveState(*(part[:, day + 1] for part in self.before))
+        )
+
 
 def encode_bars(ohlcv: Tensor) -> EncodedBars:
     """Turn bars into moves, symbol by symbol; a day without a bar is skipped and leaves the state as it is.

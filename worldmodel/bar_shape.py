@@ -16,7 +16,7 @@ from torch.nn import functional
 from worldmodel.bar_moves import log_return
 from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.features import VOLUME_LIMIT
-from worldmodel.mixture import SignedMixture, StudentTMixture, WickMixture
+from worldmodel.mixture import SignedMixture, Stretched, StudentTMixture, WickMixture
 
 COMPONENTS = 2
 
@@ -98,7 +98,7 @@ class TokenHead(nn.Module):
 
     def number(self, joined: Tensor, before: list[Tensor]) -> SignedMixture:
         """Return the distribution of the next number. Shapes: (..., hidden), (...)."""
-        return self.mixture.from_parameters(self.stages[len(before)](_with(joined, before)))
+        return self.mixture(self.stages[len(before)](_with(joined, before)))
 
     def log_prob(self, joined: Tensor, token: Tensor) -> Tensor:
         """Return the log-density of a token. Shapes: (..., hidden), (..., 3) -> (...)."""
@@ -138,24 +138,24 @@ class ShapeHead(nn.Module):
             shared = torch.zeros_like(shared)
         return functional.silu(self.known(known) + self.said(torch.cat([own, shared], dim=-1)))
 
-    def gap(self, joined: Tensor, daily_return: Tensor) -> SignedMixture:
+    def gap(self, joined: Tensor, daily_return: Tensor) -> Stretched:
         """Return the distribution of the gap over the volatility."""
         raw = self.stages[0](joined)
-        mixture = self.mixture.from_parameters(raw[..., 1:])
-        return mixture.shifted(torch.sigmoid(raw[..., 0]) * daily_return, torch.zeros_like(daily_return))
+        shift = torch.sigmoid(raw[..., 0]) * daily_return
+        return Stretched(self.mixture(raw[..., 1:]), shift, torch.zeros_like(shift))
 
     def upper(self, joined: Tensor, gap: Tensor, body: Tensor) -> WickMixture:
         """Return the distribution of the upper wick over the volatility."""
-        return WickMixture.from_parameters(self.stages[1](_with(joined, [gap, body])))
+        return WickMixture(self.stages[1](_with(joined, [gap, body])))
 
     def lower(self, joined: Tensor, gap: Tensor, body: Tensor, upper: Tensor) -> WickMixture:
         """Return the distribution of the lower wick over the volatility."""
-        return WickMixture.from_parameters(self.stages[2](_with(joined, [gap, body, upper, body.abs()])))
+        return WickMixture(self.stages[2](_with(joined, [gap, body, upper, body.abs()])))
 
     def volume(self, joined: Tensor, gap: Tensor, body: Tensor, upper: Tensor, lower: Tensor) -> SignedMixture:
         """Return the distribution of the log-volume's distance from its level."""
         numbers = [gap, body, upper, lower, gap.abs(), upper + lower + body.abs()]
-        return self.mixture.from_parameters(self.stages[3](_with(joined, numbers)))
+        return self.mixture(self.stages[3](_with(joined, numbers)))
 
     def log_prob(self, joined: Tensor, scaled: Tensor) -> Tensor:
         """Return log p of gap, wicks and volume given the return. Shapes: (..., hidden), (..., 5) -> (...)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Self
 
@@ -88,17 +88,29 @@ class Baseline(MarketModel):
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after the last one of a history; see `MarketModel.generate`."""
+        return next(self.generate_after(history, [len(history.dates) - 1], num_paths, num_days, [seed]))
+
+    def generate_after(
+        self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
         if num_paths < 1 or num_days < 1:
             raise ValueError(f"num_paths and num_days must be at least 1, got {num_paths} and {num_days}")
-        num_symbols = len(self.columns(history))
-        encoded = encode_history(history)
-        absent = history.absent(-1)
-        if absent:
-            raise ValueError(f"{history.source}: no bar on the last day, {history.dates[-1]}: {', '.join(absent)}")
+        self.columns(bars)
+        encoded = encode_history(bars)
+        for day in days:
+            absent = bars.absent(day)
+            if absent:
+                raise ValueError(f"{bars.source}: no bar on {bars.dates[day]}: {', '.join(absent)}")
+        for day, seed in zip(days, seeds, strict=True):
+            yield self._go_on(bars.days(0, day + 1), encoded.until(day), num_paths, num_days, seed)
+
+    def _go_on(self, history: Bars, encoded: EncodedBars, num_paths: int, num_days: int, seed: int) -> Tensor:
+        """Draw the days after a history. Shape: (P, num_days, K, 5)."""
         state = MoveState(*(part.expand(num_paths, -1) for part in encoded.last))
         level = state.volume_level
         key = episode_key(seed, torch.arange(num_paths)[:, None], 0)
-        bars = torch.empty(num_paths, num_days, num_symbols, 5, dtype=torch.float64)
+        bars = torch.empty(num_paths, num_days, len(history.symbols), 5, dtype=torch.float64)
         for day, move in enumerate(itertools.islice(self.draw(history, encoded, key), num_days)):
             move[..., Move.VOLUME] -= VOLUME_PULL * (state.volume_level - level)
             bounded = bounded_moves(state, move)
@@ -230,7 +242,7 @@ class StationaryBootstrap(Baseline):
         days = self.days
         columns = self.columns(history)
         if days is None:
-            days, columns = TrainingDays.from_bars(history, self.last_days), torch.arange(len(columns))
+            days, columns = TrainingDays.from_moves(history, encoded, self.last_days), torch.arange(len(columns))
         table = days.filled(days.moves)
         row = torch.zeros_like(key.env_id)
         for day in itertools.count():

@@ -47,11 +47,13 @@ class CorrelationState(NamedTuple):
         return cls(*(torch.zeros(num_symbols, num_symbols, dtype=torch.float64, device=device) for _ in range(3)))
 
     def after(self, scaled: Tensor, valid: Tensor) -> CorrelationState:
-        """Return the state after a day's scaled returns. Shapes: (K,), (K,)."""
-        limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * valid
-        both = valid[:, None].double() * valid
-        day = (limited[:, None] * limited, limited.square()[:, None] * both, both)
-        return CorrelationState(*(DECAY * old + new for old, new in zip(self, day, strict=True)))
+        """Return the state after some days' scaled returns. Shapes: (T, K), (T, K)."""
+        here = valid.double()
+        limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * here
+        age = torch.arange(len(here), 0, -1, dtype=torch.float64, device=here.device) - 1.0
+        aged = (DECAY**age).unsqueeze(-1)
+        days = ((aged * limited).T @ limited, (aged * limited.square()).T @ here, (aged * here).T @ here)
+        return CorrelationState(*(DECAY ** len(here) * old + new for old, new in zip(self, days, strict=True)))
 
     def correlation(self) -> Tensor:
         """Return the shrunk matrix. Shape: (K, K), float64, positive definite."""

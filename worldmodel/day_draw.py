@@ -7,9 +7,8 @@ from torch import Tensor
 
 from vecenv.random import EpisodeKey, box_muller, open_uniform, random_bits
 from worldmodel.bar_shape import TOKEN_SIZE, day_summary
-from worldmodel.correlation import RETURN_LIMIT
 from worldmodel.network import MarketNetwork
-from worldmodel.return_chain import SHRINK_COUNT, ChainStatistics
+from worldmodel.return_draw import ReturnDraws
 
 MAX_SYMBOLS = 1 << 12
 
@@ -20,8 +19,7 @@ RETURN_STREAM = 0x2000_0000
 def draw_day(
     network: MarketNetwork,
     known: Tensor,
-    factor: Tensor,
-    drift: Tensor,
+    draws: ReturnDraws,
     key: EpisodeKey,
     day: int,
     temperature: float,
@@ -31,8 +29,7 @@ def draw_day(
     Args:
         network: in evaluation mode.
         known: the trunk's output. Shape: (P, K, width).
-        factor: lower Cholesky factors. Shape: (P, K, K).
-        drift: of the market. Shape: ().
+        draws: of the returns.
         key: of the paths. Shape of each word: (P, 1).
         day: number of the day, from 0.
         temperature: as in `roll_out`.
@@ -43,7 +40,7 @@ def draw_day(
     everyone = torch.arange(known.shape[1], device=known.device)
     for_bars = _noise(key, RETURN_STREAM, 5, day, everyone)
     for_token = _noise(key, RETURN_STREAM + 5, TOKEN_SIZE, day, everyone[:1])
-    returns = _draw_returns(network, known, factor, drift, for_bars[0], temperature)
+    returns = draws.draw(known, for_bars[0, :3], temperature)
     return _draw_shapes(network, known, returns, for_bars[1:], for_token[..., 0], temperature).double()
 
 
@@ -52,42 +49,6 @@ def _noise(key: EpisodeKey, first: int, streams: int, day: int, numbers: Tensor)
     stream = first + torch.arange(streams, device=numbers.device)[:, None, None]
     words = random_bits(key, stream, day * MAX_SYMBOLS + numbers)
     return open_uniform(torch.stack(words, dim=1), torch.float32)
-
-
-def _draw_returns(
-    network: MarketNetwork, known: Tensor, factor: Tensor, drift: Tensor, noise: Tensor, temperature: float
-) -> Tensor:
-    """Draw scaled returns, each given those before it. Shape: (P, K)."""
-    paths, symbols = known.shape[:2]
-    # Symbols first: a step of the chain is bound by the number of its operations, and by strides.
-    for_return = network.returns.known(known).transpose(0, 1).contiguous()
-    words = noise[:3].permute(2, 0, 1)
-    weight = factor.permute(2, 1, 0).contiguous()
-    deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
-    log_scale = deviation.log()
-    position = torch.arange(symbols, device=known.device, dtype=known.dtype).log1p().unsqueeze(-1).expand(-1, paths)
-    implied = known.new_zeros(symbols, paths)
-    returns = torch.empty_like(implied)
-    total, squares = known.new_zeros(paths), known.new_full((paths,), SHRINK_COUNT)
-    for k in range(symbols):
-        statistics = ChainStatistics(
-            implied_mean=implied[k],
-            implied_log_scale=log_scale[k],
-            running_mean=total / (k + SHRINK_COUNT),
-            surprise=torch.log(squares / (k + SHRINK_COUNT)),
-            position=position[k],
-        )
-        mixture = network.returns(for_return[k], statistics, drift)
-        drawn = mixture.draw(*words[k])
-        if temperature != 1.0:
-            drawn = mixture.mean() + temperature * (drawn - mixture.mean())
-        returns[k] = drawn
-        limited = drawn.clamp(-RETURN_LIMIT, RETURN_LIMIT)
-        white = (limited - implied[k]) / deviation[k]
-        implied[k + 1 :].addcmul_(weight[k, k + 1 :], white)
-        total += limited
-        squares.addcmul_(white, white)
-    return returns.T
 
 
 def _draw_shapes(
@@ -102,18 +63,20 @@ def _draw_shapes(
         for_token = network.token.begin(known, everyone, summary)
         numbers: list[Tensor] = []
         for words in token_noise:
-            numbers.append(network.token.number(for_token, numbers).draw(*words[:3]))
+            law = network.token.number(for_token, numbers)
+            numbers.append(law.draw(words[0], *law.noise(*words[1:3])))
         token = torch.stack(numbers, dim=-1)
     heads = network.shapes
     joined = heads.begin(known, returns, summary, token)
     gap_law = heads.gap(joined, returns)
-    gap = gap_law.draw(*gap_noise[:3])
+    gap = gap_law.draw(gap_noise[0], *gap_law.mixture.noise(*gap_noise[1:3]))
     if temperature != 1.0:
         gap = gap_law.mean() + temperature * (gap - gap_law.mean())
     body = returns - gap
     upper = temperature * heads.upper(joined, gap, body).draw(*_wick_noise(upper_noise))
     lower = temperature * heads.lower(joined, gap, body, upper).draw(*_wick_noise(lower_noise))
-    volume = heads.volume(joined, gap, body, upper, lower).draw(*volume_noise[:3])
+    volume_law = heads.volume(joined, gap, body, upper, lower)
+    volume = volume_law.draw(volume_noise[0], *volume_law.noise(*volume_noise[1:3]))
     return torch.stack([gap, body, upper, lower, volume], dim=-1)
 
 

@@ -7,6 +7,7 @@ nothing is normalised over a window. The same `observe_day` serves history and g
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -78,6 +79,11 @@ class FeatureState(NamedTuple):
         """Daily volatility by which the next day's moves are divided. Shape: (..., K)."""
         return self.moves.variance.sqrt().clamp(min=LOWEST_VOLATILITY)
 
+    def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
+        """Return the state of what is taken of every tensor."""
+        moves = MoveState(*(take(part) for part in self.moves))
+        return FeatureState(moves, take(self.slow_variance), take(self.market_variance))
+
 
 class ObservedHistory(NamedTuple):
     """A history as the network sees it.
@@ -87,14 +93,25 @@ class ObservedHistory(NamedTuple):
         scaled: moves of each day over the volatility before it; volume as it is. Shape: (P, T, K, 5), float64.
         volatility: by which each day's moves were divided. Shape: (P, T, K), float64.
         valid: whether there is a move. Shape: (P, T, K), bool.
-        last: state after the last day.
+        after: state after each day. Batch: (P, T, K).
     """
 
     features: Tensor
     scaled: Tensor
     volatility: Tensor
     valid: Tensor
-    last: FeatureState
+    after: FeatureState
+
+    @property
+    def last(self) -> FeatureState:
+        """State after the last day. Batch: (P, K)."""
+        return self.after.taken(lambda part: part[:, -1])
+
+    def until(self, day: int) -> ObservedHistory:
+        """Return the days up to one given by position, which is the last."""
+        cut = slice(day + 1)
+        features, scaled, volatility, valid = (part[:, cut] for part in self[:-1])
+        return ObservedHistory(features, scaled, volatility, valid, self.after.taken(lambda part: part[:, cut]))
 
 
 def initial_state(moves: MoveState) -> FeatureState:
@@ -173,7 +190,7 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
 def observe_history(encoded: EncodedBars) -> ObservedHistory:
     """Run `observe_day` over a history."""
     state = initial_state(MoveState(*(part[:, 0] for part in encoded.before)))
-    features, scaled, volatilities = [], [], []
+    features, scaled, volatilities, states = [], [], [], []
     for day in range(encoded.moves.shape[1]):
         # A symbol's listing sets its close and volume level.
         before = MoveState(*(part[:, day] for part in encoded.before))
@@ -182,10 +199,15 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
         scaled.append(scaled_moves(encoded.moves[:, day], state.volatility))
         shown, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
         features.append(shown)
+        states.append(state)
     return ObservedHistory(
         features=torch.stack(features, dim=1).float(),
         scaled=torch.stack(scaled, dim=1),
         volatility=torch.stack(volatilities, dim=1),
         valid=encoded.valid,
-        last=state,
+        after=FeatureState(
+            MoveState(*(torch.stack(parts, dim=1) for parts in zip(*(each.moves for each in states), strict=True))),
+            torch.stack([each.slow_variance for each in states], dim=1),
+            torch.stack([each.market_variance for each in states], dim=1),
+        ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -70,3 +71,24 @@ class MarketModel(ABC):
         Raises:
             ValueError: the model does not know a symbol, or a symbol has no bar on the last day.
         """
+
+    def generate_after(
+        self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """Draw the days after each of several days, as `generate` does after the bars up to that day.
+
+        Args:
+            bars: one path, whose symbols all have a bar on these days.
+            days: positions of the days.
+            num_paths: P after each.
+            num_days: days to draw.
+            seeds: one per day.
+
+        Yields:
+            What `generate` returns, of one day after the other.
+
+        Raises:
+            ValueError: as `generate`.
+        """
+        for day, seed in zip(days, seeds, strict=True):
+            yield self.generate(bars.days(0, day + 1), num_paths, num_days, seed)

@@ -6,13 +6,13 @@ Draws are functions of uniform numbers that the caller brings, so that a path is
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vecenv.random import box_muller, student_t
+from vecenv.random import box_muller, polar_noise, polar_student_t
 
 Density = Literal["student-t", "gaussian"]
 """Laws that a mixture for signed numbers may have."""
@@ -22,144 +22,139 @@ LOWEST_FREEDOM = 2.1
 
 LOG_SCALE_LIMITS = (-5.0, 4.0)
 
+WICK_LOCATION = -1.0
+"""Added to the raw mean of a wick's logarithm: wicks are small."""
+
+WICK_LOG_SCALE_LIMITS = (-3.0, 1.5)
+
 
 class StudentTMixture(NamedTuple):
-    """Mixture of C Student-t distributions.
+    """Mixture of C Student-t distributions, of raw outputs of a network.
 
     Attributes:
-        log_weight: normalised logarithms of the weights. Shape: (..., C).
-        location: Shape: (..., C).
-        log_scale: Shape: (..., C).
-        freedom: degrees of freedom. Shape: (..., C).
+        parameters: C numbers each for weights, locations, scales and degrees of freedom. Shape: (..., 4 C).
     """
 
-    log_weight: Tensor
-    location: Tensor
-    log_scale: Tensor
-    freedom: Tensor
+    parameters: Tensor
 
     @staticmethod
     def num_parameters(components: int) -> int:
-        """Numbers that `from_parameters` takes for C components."""
+        """Numbers of C components."""
         return 4 * components
-
-    @classmethod
-    def from_parameters(cls, parameters: Tensor) -> StudentTMixture:
-        """Read raw outputs of a network. Shape: (..., 4 C)."""
-        weight, location, log_scale, freedom = parameters.unflatten(-1, (4, -1)).unbind(-2)
-        return cls(
-            functional.log_softmax(weight, -1),
-            location,
-            log_scale.clamp(*LOG_SCALE_LIMITS),
-            LOWEST_FREEDOM + functional.softplus(freedom + 4.0),
-        )
-
-    def shifted(self, location: Tensor, log_scale: Tensor) -> StudentTMixture:
-        """Return the mixture of location + exp(log_scale) times the variable. Shape of both: (...)."""
-        return _shifted(self, location, log_scale)
 
     def mean(self) -> Tensor:
         """Return the mean. Shape: (...)."""
-        return (self.log_weight.exp() * self.location).sum(-1)
+        return _mean(self.parameters.unflatten(-1, (4, -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log-density. Shape: (...)."""
-        standard = (value.unsqueeze(-1) - self.location) * (-self.log_scale).exp()
-        half = 0.5 * self.freedom
-        constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - 0.5 * torch.log(math.pi * self.freedom)
-        density = constant - self.log_scale - (half + 0.5) * torch.log1p(standard.square() / self.freedom)
-        return torch.logsumexp(self.log_weight + density, dim=-1)
+        weight, location, log_scale, freedom = self.parameters.unflatten(-1, (4, -1)).unbind(-2)
+        freedom, log_scale = _freedom(freedom), log_scale.clamp(*LOG_SCALE_LIMITS)
+        half, standard = 0.5 * freedom, (value.unsqueeze(-1) - location) * (-log_scale).exp()
+        constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - 0.5 * torch.log(math.pi * freedom)
+        density = constant - log_scale - (half + 0.5) * torch.log1p(standard.square() / freedom)
+        return torch.logsumexp(functional.log_softmax(weight, -1) + density, dim=-1)
 
-    def draw(self, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
-        """Draw from three uniform numbers in (0, 1). Shape: (...)."""
-        component = _chosen(self.log_weight, choice).unsqueeze(-1).expand(*choice.shape, 1, 3)
-        laws = torch.stack([self.location, self.log_scale, self.freedom], dim=-1)
-        location, log_scale, freedom = laws.gather(-2, component).squeeze(-2).unbind(-1)
-        return location + log_scale.exp() * student_t(radial, angular, freedom, unit_variance=False)
+    @staticmethod
+    def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn two uniform numbers into the noise of a draw. Shape of each: (...)."""
+        return polar_noise(radial, angular)
+
+    def draw(self, choice: Tensor, log_radial: Tensor, cosine: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
+        location, log_scale, freedom = _chosen(self.parameters.unflatten(-1, (4, -1)), choice)
+        freedom = _freedom(freedom)
+        scale = log_scale.clamp(*LOG_SCALE_LIMITS).exp()
+        return torch.addcmul(location, scale, polar_student_t(log_radial, cosine, freedom, freedom))
 
 
 class GaussianMixture(NamedTuple):
-    """Mixture of C normal distributions.
+    """Mixture of C normal distributions, of raw outputs of a network.
 
     Attributes:
-        log_weight: normalised logarithms of the weights. Shape: (..., C).
-        location: Shape: (..., C).
-        log_scale: Shape: (..., C).
+        parameters: C numbers each for weights, locations and scales. Shape: (..., 3 C).
     """
 
-    log_weight: Tensor
-    location: Tensor
-    log_scale: Tensor
+    parameters: Tensor
 
     @staticmethod
     def num_parameters(components: int) -> int:
-        """Numbers that `from_parameters` takes for C components."""
+        """Numbers of C components."""
         return 3 * components
-
-    @classmethod
-    def from_parameters(cls, parameters: Tensor) -> GaussianMixture:
-        """Read raw outputs of a network. Shape: (..., 3 C)."""
-        weight, location, log_scale = parameters.unflatten(-1, (3, -1)).unbind(-2)
-        return cls(functional.log_softmax(weight, -1), location, log_scale.clamp(*LOG_SCALE_LIMITS))
-
-    def shifted(self, location: Tensor, log_scale: Tensor) -> GaussianMixture:
-        """Return the mixture of location + exp(log_scale) times the variable. Shape of both: (...)."""
-        return _shifted(self, location, log_scale)
 
     def mean(self) -> Tensor:
         """Return the mean. Shape: (...)."""
-        return (self.log_weight.exp() * self.location).sum(-1)
+        return _mean(self.parameters.unflatten(-1, (3, -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log-density. Shape: (...)."""
-        standard = (value.unsqueeze(-1) - self.location) * (-self.log_scale).exp()
-        density = -0.5 * standard.square() - self.log_scale - 0.5 * math.log(2.0 * math.pi)
-        return torch.logsumexp(self.log_weight + density, dim=-1)
+        weight, location, log_scale = self.parameters.unflatten(-1, (3, -1)).unbind(-2)
+        log_scale = log_scale.clamp(*LOG_SCALE_LIMITS)
+        standard = (value.unsqueeze(-1) - location) * (-log_scale).exp()
+        density = -0.5 * standard.square() - log_scale - 0.5 * math.log(2.0 * math.pi)
+        return torch.logsumexp(functional.log_softmax(weight, -1) + density, dim=-1)
 
-    def draw(self, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
-        """Draw from three uniform numbers in (0, 1). Shape: (...)."""
-        component = _chosen(self.log_weight, choice)
-        location, log_scale = (part.gather(-1, component).squeeze(-1) for part in (self.location, self.log_scale))
-        return location + log_scale.exp() * box_muller(radial, angular)[0]
+    @staticmethod
+    def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor]:
+        """Turn two uniform numbers into the noise of a draw. Shape: (...)."""
+        return (box_muller(radial, angular)[0],)
+
+    def draw(self, choice: Tensor, normal: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
+        location, log_scale = _chosen(self.parameters.unflatten(-1, (3, -1)), choice)
+        return torch.addcmul(location, log_scale.clamp(*LOG_SCALE_LIMITS).exp(), normal)
 
 
-SignedT = TypeVar("SignedT", StudentTMixture, GaussianMixture)
 SignedMixture = StudentTMixture | GaussianMixture
 
 MIXTURES: dict[Density, type[SignedMixture]] = {"student-t": StudentTMixture, "gaussian": GaussianMixture}
 """Of signed numbers, by law."""
 
 
-class WickMixture(NamedTuple):
-    """A wick: zero with some probability, else a mixture of C log-normal distributions.
+class Stretched(NamedTuple):
+    """The law of shift + exp(log_stretch) times the variable of a mixture.
 
     Attributes:
-        zero: logit of the probability of zero. Shape: (...).
-        log_weight: normalised logarithms of the weights. Shape: (..., C).
-        location: mean of the logarithm. Shape: (..., C).
-        log_scale: logarithm of the logarithm's standard deviation. Shape: (..., C).
+        mixture: of the variable.
+        shift: Shape: (...).
+        log_stretch: Shape: (...).
     """
 
-    zero: Tensor
-    log_weight: Tensor
-    location: Tensor
-    log_scale: Tensor
+    mixture: SignedMixture
+    shift: Tensor
+    log_stretch: Tensor
+
+    def mean(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.mean())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-density. Shape: (...)."""
+        return self.mixture.log_prob((value - self.shift) * (-self.log_stretch).exp()) - self.log_stretch
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and the mixture's noise. Shape: (...)."""
+        return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.draw(choice, *noise))
+
+
+class WickMixture(NamedTuple):
+    """A wick: zero with some probability, else a mixture of C log-normal distributions; of raw outputs of a network.
+
+    Attributes:
+        parameters: the logit of zero, then C numbers each for weights, locations and scales. Shape: (..., 1 + 3 C).
+    """
+
+    parameters: Tensor
 
     @staticmethod
     def num_parameters(components: int) -> int:
-        """Numbers that `from_parameters` takes for C components."""
+        """Numbers of C components."""
         return 1 + 3 * components
 
-    @classmethod
-    def from_parameters(cls, parameters: Tensor) -> WickMixture:
-        """Read raw outputs of a network. Shape: (..., 1 + 3 C)."""
-        weight, location, log_scale = parameters[..., 1:].unflatten(-1, (3, -1)).unbind(-2)
-        return cls(
-            parameters[..., 0] - 3.0,
-            functional.log_softmax(weight, -1),
-            location - 1.0,
-            log_scale.clamp(-3.0, 1.5),
-        )
+    @property
+    def zero(self) -> Tensor:
+        """Logit of the probability of zero. Shape: (...)."""
+        return self.parameters[..., 0] - 3.0
 
     def log_prob(self, value: Tensor, smallest: float = 1e-4) -> Tensor:
         """Return the log-probability of a wick of about zero, or the log-density of a longer one. Shape: (...).
@@ -168,35 +163,51 @@ class WickMixture(NamedTuple):
             value: Shape: (...).
             smallest: numbers below count as zero, which rounding of prices makes them.
         """
-        scale = (-self.log_scale).exp()
-        least = torch.special.ndtr((math.log(smallest) - self.location) * scale).clamp(min=1e-30).log()
-        log_positive = functional.logsigmoid(-self.zero)
+        weight, location, log_scale = self.parameters[..., 1:].unflatten(-1, (3, -1)).unbind(-2)
+        log_weight, location = functional.log_softmax(weight, -1), location + WICK_LOCATION
+        log_scale, zero_logit = log_scale.clamp(*WICK_LOG_SCALE_LIMITS), self.zero
+        scale = (-log_scale).exp()
+        least = torch.special.ndtr((math.log(smallest) - location) * scale).clamp(min=1e-30).log()
+        log_positive = functional.logsigmoid(-zero_logit)
         zero = torch.logaddexp(
-            functional.logsigmoid(self.zero), log_positive + torch.logsumexp(self.log_weight + least, dim=-1)
+            functional.logsigmoid(zero_logit), log_positive + torch.logsumexp(log_weight + least, dim=-1)
         )
         log_value = value.clamp(min=smallest).log()
-        standard = (log_value.unsqueeze(-1) - self.location) * scale
-        density = -0.5 * standard.square() - self.log_scale - 0.5 * math.log(2.0 * math.pi)
-        positive = torch.logsumexp(self.log_weight + density, dim=-1) - log_value + log_positive
+        standard = (log_value.unsqueeze(-1) - location) * scale
+        density = -0.5 * standard.square() - log_scale - 0.5 * math.log(2.0 * math.pi)
+        positive = torch.logsumexp(log_weight + density, dim=-1) - log_value + log_positive
         return torch.where(value < smallest, zero, positive)
 
     def draw(self, choice: Tensor, normal: Tensor, atom: Tensor) -> Tensor:
         """Draw from a uniform number, a standard normal one, and another uniform one. Shape: (...)."""
-        component = _chosen(self.log_weight, choice)
-        location = self.location.gather(-1, component).squeeze(-1)
-        scale = self.log_scale.gather(-1, component).squeeze(-1).exp()
-        return torch.where(atom < torch.sigmoid(self.zero), 0.0, (location + scale * normal).exp())
+        location, log_scale = _chosen(self.parameters[..., 1:].unflatten(-1, (3, -1)), choice)
+        scale = log_scale.clamp(*WICK_LOG_SCALE_LIMITS).exp()
+        positive = torch.addcmul(location + WICK_LOCATION, scale, normal).exp()
+        return positive.masked_fill(atom < torch.sigmoid(self.zero), 0.0)
 
 
-def _shifted(mixture: SignedT, location: Tensor, log_scale: Tensor) -> SignedT:
-    scale = log_scale.exp().unsqueeze(-1)
-    return mixture._replace(
-        location=location.unsqueeze(-1) + scale * mixture.location,
-        log_scale=mixture.log_scale + log_scale.unsqueeze(-1),
-    )
+def _freedom(raw: Tensor) -> Tensor:
+    return LOWEST_FREEDOM + functional.softplus(raw + 4.0)
 
 
-def _chosen(log_weight: Tensor, choice: Tensor) -> Tensor:
-    """Return the component that a uniform number falls on. Shapes: (..., C), (...) -> (..., 1)."""
-    edges = log_weight.exp().cumsum(-1)[..., :-1]
-    return (choice.unsqueeze(-1) >= edges).sum(-1, keepdim=True)
+def _mean(laws: Tensor) -> Tensor:
+    return (laws[..., 0, :].softmax(-1) * laws[..., 1, :]).sum(-1)
+
+
+def _chosen(laws: Tensor, choice: Tensor) -> tuple[Tensor, ...]:
+    """Return the numbers, but its weight, of the component that a uniform number falls on.
+
+    Args:
+        laws: with the weights first. Shape: (..., n, C).
+        choice: Shape: (...).
+
+    Returns:
+        Shape of each: (...).
+    """
+    # Components first: operations along a last axis of two or three are slow.
+    laws = laws.movedim((-2, -1), (0, 1))
+    edges = torch.softmax(laws[0], 0).cumsum(0).unbind(0)
+    *others, taken = laws[1:].unbind(1)
+    for edge, numbers in zip(reversed(edges[:-1]), reversed(others), strict=True):
+        taken = torch.where(choice < edge, numbers, taken)
+    return taken.unbind(0)

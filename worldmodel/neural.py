@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -105,11 +106,20 @@ class NeuralMarket(MarketModel):
         """
         return self.go_on(self.starts(history), num_paths, num_days, seed)
 
+    def generate_after(
+        self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
+        for day in days:
+            _refuse_unfit(bars, day)
+        observed = observe_history(encode_history(bars.to(self.device)))
+        for day, seed in zip(days, seeds, strict=True):
+            yield self.go_on(self._starts(observed.until(day)), num_paths, num_days, seed)
+
     def go_on(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after histories that were read before. Shape: (P, num_days, K, 5), float64."""
         return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
 
-    @torch.no_grad()
     def starts(self, history: Bars, correlation: Tensor | None = None) -> Starts:
         """Read histories; the days that the trunk's layers reach are read once for all paths.
 
@@ -120,32 +130,41 @@ class NeuralMarket(MarketModel):
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
         """
-        missing = [name for name, here in zip(history.symbols, history.listed[:, -1].all(0), strict=True) if not here]
-        if missing:
-            raise ValueError(f"{history.source}: no bar on {history.dates[-1]} for {', '.join(missing)}")
-        if len(history.symbols) > MAX_SYMBOLS:
-            raise ValueError(
-                f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly"
-            )
-        observed = observe_history(encode_bars(history.ohlcv.to(self.device)))
+        _refuse_unfit(history, -1)
+        return self._starts(observe_history(encode_bars(history.ohlcv.to(self.device))), correlation)
+
+    @torch.no_grad()
+    def _starts(self, observed: ObservedHistory, correlation: Tensor | None = None) -> Starts:
+        """Let the trunk read the last days of histories. Shape of the correlation: (K, K)."""
         inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
         flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
-        paths, symbols = len(history.ohlcv), len(history.symbols)
+        paths, _, symbols = observed.valid.shape
         if correlation is None:
-            last = torch.stack([correlations(observed, path)[-1] for path in range(paths)])
+            nothing, returns = CorrelationState.empty(symbols, self.device), log_return(observed.scaled)
+            days = zip(returns, observed.valid, strict=True)
+            last = torch.stack([nothing.after(*path).correlation() for path in days])
         else:
             last = correlation.to(self.device).expand(paths, -1, -1)
         everyone = torch.ones(symbols, dtype=torch.bool, device=flat.device)
         return Starts(flat.unflatten(0, (paths, symbols)), cache, observed.last, masked_factor(last.float(), everyone))
 
 
-def correlations(observed: ObservedHistory, path: int = 0) -> Tensor:
-    """Return the matrices before each `CORRELATION_STRIDE`-th day, and after the last. Shape: (M, K, K), float64."""
-    returns = log_return(observed.scaled[path])
+def correlations(observed: ObservedHistory) -> Tensor:
+    """Return the matrices before each `CORRELATION_STRIDE`-th day of one path. Shape: (M, K, K), float64."""
+    returns = log_return(observed.scaled[0])
     state = CorrelationState.empty(returns.shape[1], returns.device)
     matrices = []
-    for day in range(len(returns)):
-        if day % CORRELATION_STRIDE == 0:
-            matrices.append(state.correlation())
-        state = state.after(returns[day], observed.valid[path, day])
-    return torch.stack([*matrices, state.correlation()])
+    for few, here in zip(returns.split(CORRELATION_STRIDE), observed.valid[0].split(CORRELATION_STRIDE), strict=True):
+        matrices.append(state.correlation())
+        state = state.after(few, here)
+    return torch.stack(matrices)
+
+
+def _refuse_unfit(history: Bars, day: int) -> None:
+    """Raise if a symbol has no bar on a day, or there are too many."""
+    here = history.listed[:, day].all(0)
+    missing = [name for name, listed in zip(history.symbols, here.tolist(), strict=True) if not listed]
+    if missing:
+        raise ValueError(f"{history.source}: no bar on {history.dates[day]} for {', '.join(missing)}")
+    if len(history.symbols) > MAX_SYMBOLS:
+        raise ValueError(f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly")

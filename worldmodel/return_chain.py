@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from worldmodel.correlation import RETURN_LIMIT
-from worldmodel.mixture import SignedMixture, StudentTMixture
+from worldmodel.mixture import SignedMixture, Stretched, StudentTMixture
 
 Joint = Literal["correlations", "running mean", "none"]
 """What a symbol hears of the returns before it: all statistics, their running mean and number alone, or nothing."""
@@ -119,12 +119,14 @@ class ReturnHead(nn.Module):
         self.inner = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, mixture.num_parameters(COMPONENTS) + 2)
 
-    def forward(self, known: Tensor, statistics: ChainStatistics, drift: Tensor | float = 0.0) -> SignedMixture:
+    def forward(self, known: Tensor, statistics: ChainStatistics, drift: Tensor | float = 0.0) -> Stretched:
         """Return the distribution, moved by a drift. ``known`` is `known` of the trunk's output: (..., hidden)."""
         statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))
         raw = self.output(functional.silu(self.inner(functional.silu(known + said))))
         mean_gain, scale_gain = torch.tanh(raw[..., :2]).unbind(-1)
-        return self.mixture.from_parameters(raw[..., 2:]).shifted(
-            statistics.implied_mean * (1.0 + mean_gain) + drift, statistics.implied_log_scale * (1.0 + scale_gain)
+        return Stretched(
+            self.mixture(raw[..., 2:]),
+            statistics.implied_mean * (1.0 + mean_gain) + drift,
+            statistics.implied_log_scale * (1.0 + scale_gain),
         )

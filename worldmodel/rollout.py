@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from vecenv.random import EpisodeKey, episode_key, open_uniform, random_bits
-from worldmodel.bar_moves import Move, MoveState, bounded_moves, decode_bar
+from worldmodel.bar_moves import Move, bounded_moves, decode_bar
 from worldmodel.day_draw import draw_day
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.network import MarketNetwork
+from worldmodel.return_draw import ReturnDraws
 from worldmodel.trunk import Trunk, TrunkCache
 
 START_STREAM = 0x2100_0000
@@ -202,16 +203,13 @@ def _drawn(
     own = chosen_starts(key, total)
     rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
     chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, block.chunk * symbols)
-    known, factor = starts.known[own], starts.factor[own]
-    state = FeatureState(
-        MoveState(*(part[own] for part in starts.state.moves)),
-        starts.state.slow_variance[own],
-        starts.state.market_variance[own],
-    )
+    known = starts.known[own]
+    draws = ReturnDraws(network.returns, starts.factor[own], network.drift_of(market))
+    state = starts.state.taken(lambda part: part[own])
     valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
     bars = []
     for day in range(num_days):
-        scaled = draw_day(network, known, factor, network.drift_of(market), key, day, temperature)
+        scaled = draw_day(network, known, draws, key, day, temperature)
         volatility = state.volatility.unsqueeze(-1)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(state.moves, move)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from worldmodel.bar_moves import Move, encode_history, log_return
+from worldmodel.bar_moves import EncodedBars, Move, encode_history, log_return
 
 MINIMUM_RETURNS = 250
 """Fewest daily returns of a symbol, about a year, that a model is fitted to."""
@@ -38,18 +38,27 @@ class TrainingDays:
     source: Tensor
 
     @classmethod
-    def from_bars(cls, bars: Bars, last_days: int | None = None) -> TrainingDays:
-        """Take the rows of a history.
+    def from_bars(cls, bars: Bars) -> TrainingDays:
+        """Take the rows of a history of one path.
+
+        Raises:
+            ValueError: as `from_moves`, or there are several paths.
+        """
+        return cls.from_moves(bars, encode_history(bars))
+
+    @classmethod
+    def from_moves(cls, bars: Bars, encoded: EncodedBars, last_days: int | None = None) -> TrainingDays:
+        """Take the rows of a history whose moves are known.
 
         Args:
             bars: one path.
+            encoded: the same as moves.
             last_days: keep as many rows, the last ones; by default all.
 
         Raises:
             ValueError: there are not as many, a symbol has fewer than `MINIMUM_RETURNS` returns (or a return on less
                 than half of ``last_days``), or its close never changes.
         """
-        encoded = encode_history(bars)
         rows = encoded.valid[0].any(-1).nonzero().squeeze(-1)
         if last_days is not None and len(rows) < last_days:
             raise ValueError(f"{bars.source}: {len(rows)} daily returns, {last_days} are needed")

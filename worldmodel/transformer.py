@@ -80,30 +80,36 @@ class Transformer(Trunk[Cache]):
 
     def forward(self, features: Tensor) -> Tensor:
         """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
-        return self._read(features)[0]
+        return self._read(features, features.shape[-2])[0]
 
-    def _read(self, features: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        days = features.shape[-2]
+    def _read(self, features: Tensor, asked: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Return the output of the last days asked for, and keys and values of the days that each layer has read.
+
+        A layer reads only the days that reach them through the layers after it.
+        """
+        days, window = features.shape[-2], self.settings.window
         position = torch.arange(days, device=features.device)
         distance = position[:, None] - position
-        mask = (distance >= 0) & (distance < self.settings.window)
+        mask = (distance >= 0) & (distance < window)
         hidden, stored = self.embed(features), []
-        for layer in self.layers:
-            hidden, keys, values = layer(hidden, position, mask)
+        for after, layer in zip(range(len(self.layers) - 1, -1, -1), self.layers, strict=True):
+            needed = min(days, asked + after * (window - 1))
+            hidden, keys, values = layer(hidden, position, mask, needed)
+            position, mask = position[-needed:], mask[-needed:, -needed:]
             stored.append((keys, values))
         return self.norm(hidden), stored
 
     def prefill(self, features: Tensor) -> tuple[Tensor, Cache]:
         """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
-        hidden, stored = self._read(features)
+        hidden, stored = self._read(features, 1)
         days, window = features.shape[-2], self.settings.window
         kept = torch.arange(max(0, days - window), days, device=features.device)
         first = stored[0][0]
         values = first.new_zeros(len(stored), len(first), window, first.shape[-1])
         keys = torch.zeros_like(values).mT.contiguous()
         for layer, (layer_keys, layer_values) in enumerate(stored):
-            keys[layer][..., kept % window] = layer_keys[:, kept].mT
-            values[layer][:, kept % window] = layer_values[:, kept]
+            keys[layer][..., kept % window] = layer_keys[:, -len(kept) :].mT
+            values[layer][:, kept % window] = layer_values[:, -len(kept) :]
         return hidden[:, -1], Cache(keys, values, days)
 
     def day_weights(self, cache: Cache) -> list[_DayWeights]:
@@ -151,10 +157,14 @@ class _Layer(nn.Module):
         self.contract = nn.Linear(settings.hidden, settings.width)
         self.dropout = settings.dropout
 
-    def forward(self, hidden: Tensor, position: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return output, rotated keys and values. Shapes: (B, T, width), 2 x (B, T, width of head)."""
+    def forward(self, hidden: Tensor, position: Tensor, mask: Tensor, needed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output of the last days needed, and rotated keys and values of all.
+
+        Shapes: (B, needed, width), 2 x (B, T, width of head).
+        """
         query, key, value = self._projected(hidden)
-        query, key = _rotated(query.transpose(1, 2), position), _rotated(key, position)
+        hidden, query, mask = hidden[:, -needed:], query[:, -needed:], mask[-needed:]
+        query, key = _rotated(query.transpose(1, 2), position[-needed:]), _rotated(key, position)
         shared_key, shared_value = (part.unsqueeze(1).expand(-1, self.heads, -1, -1) for part in (key, value))
         mixed = functional.scaled_dot_product_attention(query, shared_key, shared_value, attn_mask=mask)
         hidden = hidden + self._dropped(self.output(mixed.transpose(1, 2).flatten(2)))

@@ -87,7 +87,7 @@ class ValidateSettings:
     long_paths: int = 16
     """Longer paths after each origin."""
     memory: int = 1000
-    """Last days of history that a model sees at an origin; older ones have faded from all of them."""
+    """Days before the test that models see, beside the test days up to an origin; older ones have faded from all."""
     temperature: float = 1.0
     """Factor on the size of every move of the model; 1 draws from the model."""
     temperatures: tuple[float, ...] = ()

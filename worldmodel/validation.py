@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +37,7 @@ class Trial:
         first: position of the first test day.
         every: test days from one origin of paths to the next.
         forecast_every: test days from one origin of one-day forecasts to the next.
-        memory: last days of history that a model sees at an origin.
+        memory: days before the test that models see, beside the test days up to an origin.
 
     Raises:
         ValueError: a number is out of its range, the test days are fewer than a path's, or a symbol has no bar on a
@@ -70,7 +70,7 @@ class Trial:
     @property
     def train(self) -> Bars:
         """Training days."""
-        return self._days(0, self.train_stop)
+        return self.bars.days(0, self.train_stop)
 
     @property
     def forecast_days(self) -> Sequence[int]:
@@ -101,19 +101,27 @@ class Trial:
         bars = self._following(origins, HORIZON)
         return align_windows(self._context(origins), bars, bars[:, None], self.scale)[0]
 
-    def history(self, day: int) -> Bars:
-        """Return what a model sees at the end of a day."""
-        return self._days(max(0, day + 1 - self.memory), day + 1)
-
     def aligned(self, synthetic_bars: Tensor) -> tuple[Windows, Windows]:
         """Return real and generated windows. Shape: (O, M, H, N, 5), of all origins of as many days."""
         days = synthetic_bars.shape[2]
         origins = self.origins(days)
         return align_windows(self._context(origins), self._following(origins, days), synthetic_bars, self.scale)
 
+    @property
+    def begin(self) -> int:
+        """Position of the first day that models see in the test."""
+        return max(0, self.first - self.memory)
+
     def test_days(self) -> Bars:
         """Return the test days and the history before them."""
-        return self._days(max(0, self.first - self.memory), len(self.bars.dates))
+        return self.bars.days(self.begin, len(self.bars.dates))
+
+    def drawn_after(
+        self, model: MarketModel, days: Sequence[int], num_paths: int, num_days: int, seed: int
+    ) -> Iterator[Tensor]:
+        """Yield what a model draws after each of some days. Shape: (P, num_days, N, 5)."""
+        positions, seeds = [day - self.begin for day in days], [seed * SEED_STRIDE + day for day in days]
+        return model.generate_after(self.test_days(), positions, num_paths, num_days, seeds)
 
     def _context(self, origins: Sequence[int]) -> Tensor:
         """Return the real days up to each origin. Shape: (O, CONTEXT, N, 5)."""
@@ -122,14 +130,6 @@ class Trial:
     def _following(self, origins: Sequence[int], days: int) -> Tensor:
         """Return the real days after each origin. Shape: (O, H, N, 5)."""
         return torch.stack([self.bars.ohlcv[0, day + 1 : day + 1 + days] for day in origins])
-
-    def _days(self, start: int, stop: int) -> Bars:
-        return Bars(
-            self.bars.symbols,
-            self.bars.dates[start:stop],
-            self.bars.ohlcv[:, start:stop],
-            source=f"{self.bars.source} to {self.bars.dates[stop - 1]}",
-        )
 
 
 def choose_trial(
@@ -202,8 +202,8 @@ def sample_paths(
     """
     origins = trial.origins(days)
     bars = torch.empty(len(origins), num_paths, days, len(trial.bars.symbols), 5)
-    for row, day in zip(bars, origins, strict=True):
-        row.copy_(model.generate(trial.history(day), num_paths, days, seed * SEED_STRIDE + day))
+    for row, drawn in zip(bars, trial.drawn_after(model, origins, num_paths, days, seed), strict=True):
+        row.copy_(drawn)
         advance()
     return bars
 
@@ -221,10 +221,10 @@ def sample_forecasts(
         advance: called after each day.
     """
     close = trial.bars.ohlcv[0, :, :, CLOSE]
-    samples = torch.empty(len(trial.forecast_days), draws, close.shape[1], dtype=torch.float64)
-    for row, day in zip(samples, trial.forecast_days, strict=True):
-        drawn = model.generate(trial.history(day), draws, 1, seed * SEED_STRIDE + day)
-        row.copy_((drawn[:, 0, :, CLOSE] / close[day]).log())
-        advance()
     days = torch.tensor(trial.forecast_days)
+    samples = torch.empty(len(days), draws, close.shape[1], dtype=torch.float64)
+    forecasts = trial.drawn_after(model, trial.forecast_days, draws, 1, seed)
+    for row, before, drawn in zip(samples, close[days], forecasts, strict=True):
+        row.copy_((drawn[:, 0, :, CLOSE] / before).log())
+        advance()
     return forecast_scores(samples, (close[days + 1] / close[days]).log())

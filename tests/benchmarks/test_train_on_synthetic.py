@@ -143,13 +143,14 @@ def test_simulators_are_drawn_from_training_days_alone(trial):
     seen = []
 
     class Recorder(StationaryBootstrap):
-        def generate(self, history, *rest):
-            seen.append(history)
-            return super().generate(history, *rest)
+        def generate_after(self, bars, days, *rest):
+            seen.extend(bars.dates[day] for day in (*days, len(bars.dates) - 1))
+            return super().generate_after(bars, days, *rest)
 
     tape = generated(trial, Recorder.fit(trial.train), RULES, 4, 2, 100, 0)
     assert (tape.num_paths, tape.num_days, tape.first_day) == (4, 100, WARM_UP)
-    assert all(history.dates[-1] <= trial.train.dates[-1] for history in seen) and len(seen) == 2
+    assert seen[:2] == [trial.train.dates[day] for day in start_days(trial, 2, 0)]
+    assert len(seen) == 3 and max(seen) == trial.train.dates[-1]
     assert replay(trial, RULES).dates[-1] == trial.train.dates[-1]
     with pytest.raises(ValueError, match="111 training days have a bar of every symbol"):
         start_days(trial, 200, 0)

@@ -21,11 +21,12 @@ def constant(size: int, level: float) -> Tensor:
     return torch.full((size, size), level, dtype=torch.float64).fill_diagonal_(1.0)
 
 
-def state_after(returns: Tensor, valid: Tensor | None = None) -> CorrelationState:
+def state_after(returns: Tensor, valid: Tensor | None = None, together: int | None = None) -> CorrelationState:
+    """By default of all days at once."""
     valid = torch.ones_like(returns, dtype=torch.bool) if valid is None else valid
     state = CorrelationState.empty(returns.shape[1])
-    for day, here in zip(returns, valid, strict=True):
-        state = state.after(day, here)
+    for days, here in zip(*(part.split(together or len(returns)) for part in (returns, valid)), strict=True):
+        state = state.after(days, here)
     return state
 
 
@@ -36,13 +37,14 @@ def assert_usable(matrix: Tensor, lowest: float = 0.005) -> None:
     torch.linalg.cholesky(matrix.float())
 
 
+@pytest.mark.parametrize("together", [1, 7, 40])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_sums_are_those_of_a_plain_loop(missing):
+def test_sums_are_those_of_a_plain_loop(missing, together):
     """Weighted sums over the days that two symbols share, of returns limited to four; days before weigh 0.995 each."""
     returns = 2.0 * normal_returns(40, constant(3, 0.4))
     assert bool((returns.abs() > 4.0).any())
     valid = torch.rand(40, 3, generator=torch.Generator().manual_seed(1)) >= missing
-    state = state_after(returns, valid)
+    state = state_after(returns, valid, together)
     for i in range(3):
         for j in range(3):
             product = first = second = days = 0.0

@@ -243,6 +243,16 @@ def test_the_bootstrap_says_that_it_has_no_density(models, history):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_days_drawn_after_several_days_are_those_after_each(models, history, name):
+    """Bit for bit, also after the last day; later days are not seen."""
+    days, seeds = [299, 350, 399], [7, 8, 9]
+    drawn = list(models[name].generate_after(history, days, 3, 4, seeds))
+    assert len(drawn) == 3
+    for day, seed, bars in zip(days, seeds, drawn, strict=True):
+        assert torch.equal(bars, models[name].generate(history.days(0, day + 1), 3, 4, seed))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_bad_requests(models, history, name):
     model = models[name]
     stranger = replace(history, symbols=("XYZ", *history.symbols[1:]))
@@ -250,7 +260,7 @@ def test_bad_requests(models, history, name):
         model.generate(stranger, 1, 1)
     ended = history.ohlcv.clone()
     ended[0, -1, 3] = NAN
-    with pytest.raises(ValueError, match=r"no bar on the last day, .*: SYN03"):
+    with pytest.raises(ValueError, match=rf"no bar on {history.dates[-1]}: SYN03"):
         model.generate(replace(history, ohlcv=ended), 1, 1)
     with pytest.raises(ValueError, match="one path, got 2"):
         model.generate(replace(history, ohlcv=history.ohlcv.expand(2, -1, -1, -1)), 1, 1)

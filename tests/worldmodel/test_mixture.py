@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical, LogNormal, MixtureSameFamily, Normal, StudentT
 
 from vecenv.random import box_muller
-from worldmodel.mixture import GaussianMixture, SignedMixture, StudentTMixture, WickMixture
+from worldmodel.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, WickMixture
 
 DRAWS = 100_000
 KS_LIMIT = 1.95 / math.sqrt(DRAWS)
@@ -25,7 +25,7 @@ def raw(size: int, laws: int = 4) -> Tensor:
 def signed(request) -> SignedMixture:
     parameters = raw(request.param.num_parameters(3))
     parameters[..., 9:] -= 4.0
-    return request.param.from_parameters(parameters)
+    return request.param(parameters)
 
 
 @pytest.fixture
@@ -34,12 +34,24 @@ def wick() -> WickMixture:
     parameters[..., 0] += 2.0
     # Narrow enough that the log-normal part has no mass to speak of below the smallest number.
     parameters[..., 5:] = parameters[..., 5:] / 4
-    return WickMixture.from_parameters(parameters)
+    return WickMixture(parameters)
 
 
 def second(law, draws: int = 1):
     """Return the second law of a batch, as often as it is drawn from."""
-    return type(law)(*(part[1].expand(draws, *part.shape[1:]) for part in law))
+    return type(law)(law.parameters[1].expand(draws, -1))
+
+
+def parts(law) -> list[Tensor]:
+    """Return the numbers of the components as the laws have them: weights, locations, scales, degrees of freedom."""
+    wick = isinstance(law, WickMixture)
+    weight, location, log_scale, *rest = (
+        law.parameters[..., int(wick) :].unflatten(-1, (-1, 2 if wick else 3)).unbind(-2)
+    )
+    location, log_scale = (
+        (location - 1.0, log_scale.clamp(-3.0, 1.5)) if wick else (location, log_scale.clamp(-5.0, 4.0))
+    )
+    return [weight.softmax(-1), location, log_scale.exp(), *(2.1 + torch.log1p((raw + 4.0).exp()) for raw in rest)]
 
 
 def signed_grid(largest: float = 1e4, nodes: int = 4001) -> tuple[Tensor, Tensor]:
@@ -61,6 +73,10 @@ def uniforms(*words: str) -> list[Tensor]:
     return [torch.rand(DRAWS, generator=generator, dtype=torch.float64) for _ in words]
 
 
+def drawn_from(law: SignedMixture, choice: Tensor, radial: Tensor, angular: Tensor) -> Tensor:
+    return law.draw(choice, *law.noise(radial, angular))
+
+
 def ks_distance(drawn: Tensor, nodes: Tensor, distribution: Tensor) -> float:
     """Distance between the drawn distribution and one known on nodes, at the nodes."""
     share = torch.searchsorted(drawn.sort().values, nodes, right=True) / len(drawn)
@@ -74,10 +90,9 @@ def test_signed_density_is_normalised(signed):
 
 
 def test_signed_density_is_that_of_torch(signed):
-    scale = signed.log_scale.exp()
-    gaussian = isinstance(signed, GaussianMixture)
-    part = Normal(signed.location, scale) if gaussian else StudentT(signed.freedom, signed.location, scale)
-    law = MixtureSameFamily(Categorical(logits=signed.log_weight), part)
+    weight, location, scale, *freedom = parts(signed)
+    part = StudentT(*freedom, location, scale) if freedom else Normal(location, scale)
+    law = MixtureSameFamily(Categorical(weight), part)
     x = signed_grid(50.0, 101)[0][:, None]
     assert torch.allclose(signed.log_prob(x), law.log_prob(x), atol=1e-10)
     assert torch.allclose(signed.mean(), law.mean)
@@ -93,52 +108,51 @@ def test_signed_mean_is_the_integral(signed):
 def test_signed_draws_follow_the_density(signed):
     x, weight = signed_grid()
     density = second(signed).log_prob(x).exp() * weight
-    drawn = second(signed, DRAWS).draw(*uniforms("choice", "radial", "angular"))
+    drawn = drawn_from(second(signed, DRAWS), *uniforms("choice", "radial", "angular"))
     assert ks_distance(drawn, x, density.cumsum(0) - 0.5 * density) < KS_LIMIT
 
 
-def test_shifted_is_the_law_of_a_linear_function(signed):
+def test_stretched_is_the_law_of_a_linear_function(signed):
     location = torch.tensor([0.3, -1.0, 2.0, 0.0], dtype=torch.float64)
     log_scale = torch.tensor([-0.5, 0.4, 0.0, 1.0], dtype=torch.float64)
-    moved = signed.shifted(location, log_scale)
+    moved = Stretched(signed, location, log_scale)
     x = signed_grid(50.0, 101)[0][:, None]
     assert torch.allclose(moved.log_prob(location + log_scale.exp() * x), signed.log_prob(x) - log_scale)
     assert torch.allclose(moved.mean(), location + log_scale.exp() * signed.mean())
-    noise = [torch.tensor(number, dtype=torch.float64).expand(4) for number in (0.4, 0.2, 0.7)]
-    assert torch.allclose(moved.draw(*noise), location + log_scale.exp() * signed.draw(*noise))
+    choice, radial, angular = (torch.tensor(number, dtype=torch.float64).expand(4) for number in (0.4, 0.2, 0.7))
+    noise = signed.noise(radial, angular)
+    assert torch.allclose(moved.draw(choice, *noise), location + log_scale.exp() * signed.draw(choice, *noise))
 
 
 def test_any_parameters_give_a_law_with_finite_variance():
     """Network outputs of any size: more than two degrees of freedom, scales within bounds, weights that sum to one."""
     for size in (-1e4, -50.0, 0.0, 50.0, 1e4):
-        student = StudentTMixture.from_parameters(torch.tensor([[size, 0.0, *[size] * 6]]))
-        assert float(student.freedom.min()) > 2.0
-        gaussian = GaussianMixture.from_parameters(torch.tensor([[size, 0.0, *[size] * 4]]))
-        wick = WickMixture.from_parameters(torch.tensor([[size] * 7]))
+        student = StudentTMixture(torch.tensor([[size, 0.0, *[size] * 6]], dtype=torch.float64))
+        near, far = (student.log_prob(torch.tensor([x], dtype=torch.float64)) for x in (1e6, 1e7))
+        # The density falls with the degrees of freedom and one as its power, far from locations.
+        assert size > 50.0 or float(near - far) / math.log(10.0) > 3.0
+        gaussian = GaussianMixture(torch.tensor([[size, 0.0, *[size] * 4]]))
+        wick = WickMixture(torch.tensor([[size] * 7]))
         for law in (student, gaussian, wick):
-            assert torch.allclose(law.log_weight.exp().sum(-1), torch.ones(1))
-            assert float(law.log_scale.min()) >= -5.0 and float(law.log_scale.max()) <= 4.0
             assert bool(law.log_prob(torch.tensor([0.5])).isfinite().all())
 
 
 @pytest.mark.parametrize("extreme", [2.0**-33, 1.0])
 def test_the_outermost_uniform_numbers_give_finite_draws(signed, extreme):
     """Single precision rounds the largest words to one."""
-    law = type(signed)(*(part.float() for part in signed))
+    law = type(signed)(signed.parameters.float())
     word = torch.full((4,), extreme)
-    assert bool(law.draw(word, word, word).isfinite().all())
+    assert bool(drawn_from(law, word, word, word).isfinite().all())
 
 
 def test_the_choice_falls_on_components_by_their_weight(signed):
     """Components far apart: the share of the draws near each is its weight."""
-    law = second(signed, DRAWS)
-    law = law._replace(
-        location=torch.tensor([-1e3, 0.0, 1e3], dtype=torch.float64).expand(DRAWS, -1),
-        log_scale=torch.zeros_like(law.log_scale),
-    )
-    drawn = law.draw(*uniforms("choice", "radial", "angular"))
+    parameters = signed.parameters[1].clone()
+    parameters[3:9] = torch.tensor([-1e3, 0.0, 1e3, 0.0, 0.0, 0.0])
+    law = type(signed)(parameters.expand(DRAWS, -1))
+    drawn = drawn_from(law, *uniforms("choice", "radial", "angular"))
     share = torch.stack([(drawn < -500), (drawn.abs() <= 500), (drawn > 500)]).double().mean(-1)
-    assert torch.allclose(share, law.log_weight[0].exp(), atol=0.006)
+    assert torch.allclose(share, parameters[:3].softmax(0), atol=0.006)
 
 
 def test_wick_probability_is_normalised(wick):
@@ -149,7 +163,8 @@ def test_wick_probability_is_normalised(wick):
 
 
 def test_wick_density_is_that_of_torch(wick):
-    law = MixtureSameFamily(Categorical(logits=wick.log_weight), LogNormal(wick.location, wick.log_scale.exp()))
+    weight, location, scale = parts(wick)
+    law = MixtureSameFamily(Categorical(weight), LogNormal(location, scale))
     x = torch.logspace(-3, 3, 50, dtype=torch.float64)[:, None]
     expected = law.log_prob(x) + torch.log(1.0 - torch.sigmoid(wick.zero))
     assert torch.allclose(wick.log_prob(x), expected, atol=1e-10)
@@ -171,5 +186,5 @@ def test_wick_draws_follow_the_probability(wick):
 def test_wick_gradients_are_finite_at_zero(wick):
     """A wick of zero takes the branch of the atom; the other branch must not poison the gradient."""
     parameters = raw(WickMixture.num_parameters(2)).requires_grad_()
-    WickMixture.from_parameters(parameters).log_prob(torch.zeros(4)).sum().backward()
+    WickMixture(parameters).log_prob(torch.zeros(4)).sum().backward()
     assert parameters.grad is not None and bool(parameters.grad.isfinite().all())

@@ -89,6 +89,14 @@ def test_a_path_depends_on_its_number_and_the_seed_alone(market):
         assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
 
 
+def test_days_drawn_after_several_days_are_those_after_each(market):
+    """Bit for bit; a history shorter than what reaches the trunk's output is one of them."""
+    history = history_of(3)
+    days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
+    for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
+        assert torch.equal(bars, market.generate(history.days(0, day + 1), 3, 4, seed))
+
+
 @pytest.mark.parametrize("symbols", [3, 25])
 def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
     """One path, several chunks of a block, a whole one, and one path more, of the first block and of later ones."""

@@ -47,6 +47,16 @@ class Bars:
         )
         return replace(self, ohlcv=self.ohlcv.to(device), columns=columns, context=context)
 
+    def days(self, first: int, stop: int) -> Bars:
+        """Return the bars of some days, at least one, as views; ``stop`` is exclusive."""
+        cut = slice(first, stop)
+        columns, context = (
+            {name: values[:, cut] for name, values in table.items()} for table in (self.columns, self.context)
+        )
+        dates, source = self.dates[cut], f"{self.source} to {self.dates[cut][-1]}"
+        warm_up, ohlcv = max(0, self.warm_up - first), self.ohlcv[:, cut]
+        return replace(self, dates=dates, ohlcv=ohlcv, columns=columns, context=context, source=source, warm_up=warm_up)
+
     def absent(self, day: int) -> list[str]:
         """Return the symbols without a bar on a day, given by position, of the first path."""
         return [name for name, here in zip(self.symbols, self.listed[0, day].tolist(), strict=True) if not here]
