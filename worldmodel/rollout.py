@@ -4,11 +4,17 @@ Random numbers are counter-based: path p of a seed draws the same whatever the n
 fixed size, because a matrix product may round differently for another number of rows. A day is drawn for a whole block,
 which costs little more than for a few paths; the trunk, which costs most, reads it in smaller chunks of fixed size, and
 only those that hold paths asked for.
+
+On a CPU the trunk reads chunks in several threads, and several blocks are on their way at once: while the trunk reads
+one block's day, this thread draws the day of another. Each operation runs in one thread, so that numbers do not depend
+on how many there are.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +25,7 @@ from vecenv.random import EpisodeKey, episode_key, open_uniform, random_bits
 from worldmodel.bar_moves import Move, bounded_moves, decode_bar
 from worldmodel.day_draw import draw_day
 from worldmodel.features import FeatureState, observe_day
+from worldmodel.interleave import Steps, run_all
 from worldmodel.network import MarketNetwork
 from worldmodel.return_draw import ReturnDraws
 from worldmodel.trunk import Trunk, TrunkCache
@@ -50,6 +57,9 @@ LIMITS = {
     "cuda": BlockLimits(first_paths=1 << 12, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
 }
 """By device type."""
+
+MOST_AT_ONCE = 4
+"""Blocks on their way at once, whose caches are in memory together."""
 
 
 class Block(NamedTuple):
@@ -115,11 +125,18 @@ def roll_out(
     symbols = starts.known.shape[1]
     device = starts.known.device
     _refuse_too_large(num_paths, num_days, symbols, device)
-    bars = []
+    draws = []
     for block in blocks_of(device, symbols, num_paths):
         wanted = min(block.paths, num_paths - block.first)
-        bars.append(_drawn(network, starts, market, block, wanted, num_days, seed, temperature))
-    return torch.cat(bars)
+        draws.append(_drawn(network, starts, market, block, wanted, num_days, seed, temperature))
+    if device.type != "cpu":
+        return torch.cat(run_all(draws, 1, 1))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return torch.cat(run_all(draws, threads, MOST_AT_ONCE))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch.device) -> None:
@@ -179,11 +196,15 @@ class _Chunks:
         self.parts = [slice(first, first + size) for first in range(0, wanted, size)]
         self.caches = [cache.chosen(rows[part]) for part in self.parts]
 
-    def step(self, inputs: Tensor, known: Tensor) -> None:
-        """Read one more day and write what is then known. Shapes: (rows, F), (rows, width)."""
+    def readings(self, inputs: Tensor, known: Tensor) -> list[Callable[[], None]]:
+        """Return what reads one more day and writes what is then known, by chunk. Shapes: (rows, F), (rows, width)."""
         weights = self.trunk.day_weights(self.caches[0])
-        for place, part in enumerate(self.parts):
-            known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place], weights)
+        return [partial(self._read, place, inputs, known, weights) for place in range(len(self.parts))]
+
+    @torch.no_grad()
+    def _read(self, place: int, inputs: Tensor, known: Tensor, weights: Any) -> None:  # noqa: ANN401, the trunk's own
+        part = self.parts[place]
+        known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place], weights)
 
 
 def _drawn(
@@ -195,8 +216,11 @@ def _drawn(
     num_days: int,
     seed: int,
     temperature: float,
-) -> Tensor:
-    """Draw the paths of a block and return the first ones. Shape: (wanted, num_days, K, 5)."""
+) -> Steps:
+    """Draw the paths of a block and return the first ones, of shape (wanted, num_days, K, 5).
+
+    Yields the trunk's readings of each day drawn.
+    """
     (total, symbols), device = starts.known.shape[:2], starts.known.device
     paths = torch.arange(block.first, block.first + block.paths, device=device)
     key = episode_key(seed, paths[:, None], 0)
@@ -216,5 +240,6 @@ def _drawn(
         bars.append(decode_bar(state.moves, move)[:wanted])
         if day + 1 < num_days:
             features, state = observe_day(state, move, valid)
-            chunks.step(network.inputs(features.to(known.dtype), market).flatten(0, 1), known.flatten(0, 1))
+            inputs = network.inputs(features.to(known.dtype), market).flatten(0, 1)
+            yield chunks.readings(inputs, known.flatten(0, 1))
     return torch.stack(bars, dim=1)

@@ -108,6 +108,23 @@ def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
         assert torch.equal(market.generate(history, paths, 3), many[:paths])
 
 
+def test_a_path_is_the_same_with_any_number_of_threads(market):
+    """And the number of the caller's threads stays what it was, also after an error."""
+    history, before = history_of(25), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = market.generate(history, 70, 4)
+        for threads in (2, 3, 6):
+            torch.set_num_threads(threads)
+            assert torch.equal(market.generate(history, 70, 4), alone)
+            assert torch.get_num_threads() == threads
+            with pytest.raises(ValueError, match="seed"):
+                market.generate(history, 70, 4, seed=-1)
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
 def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
