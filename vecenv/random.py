@@ -204,23 +204,5 @@ def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tenso
     Returns:
         Shape: (...).
     """
-    return polar_student_t(*polar_noise(radial, angular), freedom, freedom - 2)
-
-
-def polar_noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn two uniform numbers into what `polar_student_t` takes, a logarithm and a cosine. Shape of each: (...)."""
-    return torch.log(radial), torch.cos((2.0 * math.pi) * angular)
-
-
-def polar_student_t(
-    log_radial: Tensor, cosine: Tensor, freedom: Tensor | float, squared_scale: Tensor | float
-) -> Tensor:
-    """Return Student-t numbers by the method of `student_t`.
-
-    Args:
-        log_radial: from `polar_noise`. Shape: (...).
-        cosine: from `polar_noise`. Shape: (...).
-        freedom: degrees of freedom; a tensor broadcasts.
-        squared_scale: times the degrees of freedom: these for a scale of 1, less 2 for a variance of 1.
-    """
-    return torch.sqrt(squared_scale * torch.expm1(-2 / freedom * log_radial)) * cosine
+    radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * torch.log(radial)))
+    return radius * torch.cos((2.0 * math.pi) * angular)

@@ -12,15 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vecenv.random import box_muller, polar_noise, polar_student_t
+from vecenv.random import box_muller
+from worldmodel.component_draw import LOG_SCALE_LIMITS, Array, degrees_of_freedom, normal_draw, student_t_draw, taken
 
 Density = Literal["student-t", "gaussian"]
 """Laws that a mixture for signed numbers may have."""
-
-LOWEST_FREEDOM = 2.1
-"""Degrees of freedom of a Student-t component stay above two, so that its variance is finite."""
-
-LOG_SCALE_LIMITS = (-5.0, 4.0)
 
 WICK_LOCATION = -1.0
 """Added to the raw mean of a wick's logarithm: wicks are small."""
@@ -49,7 +45,7 @@ class StudentTMixture(NamedTuple):
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log-density. Shape: (...)."""
         weight, location, log_scale, freedom = self.parameters.unflatten(-1, (4, -1)).unbind(-2)
-        freedom, log_scale = _freedom(freedom), log_scale.clamp(*LOG_SCALE_LIMITS)
+        freedom, log_scale = degrees_of_freedom(freedom), log_scale.clamp(*LOG_SCALE_LIMITS)
         half, standard = 0.5 * freedom, (value.unsqueeze(-1) - location) * (-log_scale).exp()
         constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - 0.5 * torch.log(math.pi * freedom)
         density = constant - log_scale - (half + 0.5) * torch.log1p(standard.square() / freedom)
@@ -58,14 +54,17 @@ class StudentTMixture(NamedTuple):
     @staticmethod
     def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
         """Turn two uniform numbers into the noise of a draw. Shape of each: (...)."""
-        return polar_noise(radial, angular)
+        return torch.log(radial), torch.cos((2.0 * math.pi) * angular)
 
-    def draw(self, choice: Tensor, log_radial: Tensor, cosine: Tensor) -> Tensor:
+    @staticmethod
+    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
+        """Draw, as `student_t_draw`. Shape: (4 C, ...) -> (...)."""
+        return student_t_draw(raw, choice, *noise)
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
         """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
-        location, log_scale, freedom = _chosen(self.parameters.unflatten(-1, (4, -1)), choice)
-        freedom = _freedom(freedom)
-        scale = log_scale.clamp(*LOG_SCALE_LIMITS).exp()
-        return torch.addcmul(location, scale, polar_student_t(log_radial, cosine, freedom, freedom))
+        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
+        return drawn
 
 
 class GaussianMixture(NamedTuple):
@@ -99,10 +98,15 @@ class GaussianMixture(NamedTuple):
         """Turn two uniform numbers into the noise of a draw. Shape: (...)."""
         return (box_muller(radial, angular)[0],)
 
-    def draw(self, choice: Tensor, normal: Tensor) -> Tensor:
+    @staticmethod
+    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
+        """Draw, as `normal_draw`. Shape: (3 C, ...) -> (...)."""
+        return normal_draw(raw, choice, *noise)
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
         """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
-        location, log_scale = _chosen(self.parameters.unflatten(-1, (3, -1)), choice)
-        return torch.addcmul(location, log_scale.clamp(*LOG_SCALE_LIMITS).exp(), normal)
+        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
+        return drawn
 
 
 SignedMixture = StudentTMixture | GaussianMixture
@@ -180,34 +184,11 @@ class WickMixture(NamedTuple):
 
     def draw(self, choice: Tensor, normal: Tensor, atom: Tensor) -> Tensor:
         """Draw from a uniform number, a standard normal one, and another uniform one. Shape: (...)."""
-        location, log_scale = _chosen(self.parameters[..., 1:].unflatten(-1, (3, -1)), choice)
+        location, log_scale = taken(self.parameters[..., 1:].movedim(-1, 0).unflatten(0, (3, -1)), choice)
         scale = log_scale.clamp(*WICK_LOG_SCALE_LIMITS).exp()
         positive = torch.addcmul(location + WICK_LOCATION, scale, normal).exp()
         return positive.masked_fill(atom < torch.sigmoid(self.zero), 0.0)
 
 
-def _freedom(raw: Tensor) -> Tensor:
-    return LOWEST_FREEDOM + functional.softplus(raw + 4.0)
-
-
 def _mean(laws: Tensor) -> Tensor:
     return (laws[..., 0, :].softmax(-1) * laws[..., 1, :]).sum(-1)
-
-
-def _chosen(laws: Tensor, choice: Tensor) -> tuple[Tensor, ...]:
-    """Return the numbers, but its weight, of the component that a uniform number falls on.
-
-    Args:
-        laws: with the weights first. Shape: (..., n, C).
-        choice: Shape: (...).
-
-    Returns:
-        Shape of each: (...).
-    """
-    # Components first: operations along a last axis of two or three are slow.
-    laws = laws.movedim((-2, -1), (0, 1))
-    edges = torch.softmax(laws[0], 0).cumsum(0).unbind(0)
-    *others, taken = laws[1:].unbind(1)
-    for edge, numbers in zip(reversed(edges[:-1]), reversed(others), strict=True):
-        taken = torch.where(choice < edge, numbers, taken)
-    return taken.unbind(0)
