@@ -70,8 +70,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Folder of the run, runs/TASK-TIME by default."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    """Settings of the learner."""
+    ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
+    """Settings of the learner. Short rollouts: as many frames give it more updates, and the first one comes sooner."""
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
