@@ -27,7 +27,7 @@ class ReturnDraws:
 
     def __init__(self, head: ReturnHead, factor: Tensor, drift: Tensor) -> None:
         symbols = factor.shape[1]
-        self.head, self.drift = head, drift
+        self.head = head
         # Symbols first, so that a step reads what lies together.
         self.deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
         log_scale = self.deviation.log()
@@ -46,7 +46,7 @@ class ReturnDraws:
         self.constant = torch.addcmul(same.unsqueeze(1), log_scale.unsqueeze(-1), implied_scale)
         """What the other statistics add. Shape: (K, P, h)."""
         self.begin = torch.empty_like(self.constant)
-        parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share)
+        parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share, drift)
         self.light_parts = tuple(map(_light, parts))
 
     @torch.no_grad()
@@ -64,8 +64,8 @@ class ReturnDraws:
         choice, for_law = _light(words[0]), _light(torch.stack(mixture.noise(words[1], words[2]), dim=1))
         drawn_returns, told = torch.empty_like(self.deviation), self.deviation.new_zeros(3, self.deviation.shape[1])
         implied, returns, said = map(_light, (torch.zeros_like(self.deviation), drawn_returns, told))
-        factor, deviation, log_scale, share = self.light_parts
-        module, total, squares, drift = functions_of(said), said[1], said[1] + SHRINK_COUNT, float(self.drift)
+        factor, deviation, log_scale, share, drift = self.light_parts
+        module, total, squares = functions_of(said), said[1], said[1] + SHRINK_COUNT
         inner, bias = head.inner.weight.T, head.output.bias.unsqueeze(-1)
         for k, (begin, step) in enumerate(zip(self.begin, self.steps, strict=True)):
             said[0], said[2] = implied[k], module.log(squares)
