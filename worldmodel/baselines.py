@@ -96,6 +96,7 @@ class Baseline(MarketModel):
         """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
         if num_paths < 1 or num_days < 1:
             raise ValueError(f"num_paths and num_days must be at least 1, got {num_paths} and {num_days}")
+        # Refuses unknown symbols before anything is read.
         self.columns(bars)
         encoded = encode_history(bars)
         for day in days:

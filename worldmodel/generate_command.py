@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,7 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
         temperature=settings.temperature,
         market=settings.market,
     )
-    past = replace(bars, dates=bars.dates[:WARM_UP], ohlcv=bars.ohlcv[:, :WARM_UP])
-    return past, bars.ohlcv[:, WARM_UP:]
+    return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
 
 
 def _long_table(symbols: Sequence[str], dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:

@@ -156,7 +156,7 @@ def _read_markets(
             (settings.train_end[index], settings.validation_end[index]) if settings.train_end else _default_ends(bars)
         )
         split = split_by_date(bars.dates, train_end, validation_end, settings.embargo, bars.source)
-        known = Bars(bars.symbols, bars.dates[: split.stop], bars.ohlcv[:, : split.stop], source=bars.source)
+        known = bars.days(0, split.stop)
         markets.append(TrainingMarket.from_bars(name, known, split))
         sources[name] = {
             "file": file.name,

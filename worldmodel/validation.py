@@ -163,8 +163,7 @@ def choose_trial(
     split = split_by_date(bars.dates, train_end, validation_end, 0, bars.source)
     if split.stop >= len(bars.dates):
         raise ValueError(f"{bars.source}: no test day after {validation_end}; its days run to {bars.dates[-1]}")
-    history = Bars(bars.symbols, bars.dates[: split.train], bars.ohlcv[:, : split.train], source=bars.source)
-    fit = encode_history(history).valid[0].sum(0) >= MINIMUM_RETURNS
+    fit = encode_history(bars.days(0, split.train)).valid[0].sum(0) >= MINIMUM_RETURNS
     if not keep_gaps:
         fit &= bars.listed[0, split.stop - 1 :].all(0)
     chosen = fit.nonzero().squeeze(-1)[:max_symbols]

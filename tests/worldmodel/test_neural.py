@@ -1,4 +1,4 @@
-"""The neural market: repeatable valid paths, normalised densities, and draws that follow them."""
+"""The neural market: valid paths, normalised densities, and draws that follow them."""
 
 from __future__ import annotations
 
@@ -11,45 +11,24 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from tests.worldmodel.neural_market import DAYS, history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
-from worldmodel import neural, rollout
+from worldmodel import neural
 from worldmodel.bar_moves import Move, encode_bars
 from worldmodel.bar_shape import TOKEN_SIZE, day_summary
 from worldmodel.features import FEATURES, ObservedHistory, observe_history
-from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.return_chain import chain_statistics
 from worldmodel.rollout import Starts
-from worldmodel.transformer import TransformerSettings
 
 NAN = float("nan")
-DAYS = 40
-"""Of the histories: a multiple of the days after which the correlation is computed again."""
-
-
-def small_network() -> MarketNetwork:
-    """Random weights, those of the heads larger, so that laws are skewed and differ.
-
-    The gap's stay small: a gap beyond the bounds of moves would bend the law of the return.
-    """
-    torch.manual_seed(0)
-    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
-    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16)).requires_grad_(False)
-    for part in (network.returns, network.token.stages, network.shapes.stages[1:]):
-        for parameter in part.parameters():
-            parameter.mul_(2.0)
-    network.drifts.copy_(torch.tensor([0.3, -0.2]))
-    return network
 
 
 @pytest.fixture(scope="module")
 def market() -> NeuralMarket:
     return NeuralMarket(small_network(), "india")
-
-
-def history_of(symbols: int, days: int = DAYS) -> Bars:
-    return synthetic_bars(1, days, symbols, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -76,69 +55,6 @@ def observed_next(history: Bars, bars: Tensor) -> ObservedHistory:
 def daily_returns(history: Bars, bars: Tensor) -> Tensor:
     """Log-returns of the first day of each path. Shape: (P, K)."""
     return torch.log(bars[:, 0, :, CLOSE] / history.ohlcv[:, -1, :, CLOSE])
-
-
-def test_a_path_depends_on_its_number_and_the_seed_alone(market):
-    """Bit for bit, over several blocks of paths, whatever the number of paths and of days."""
-    history = history_of(30)
-    many = market.generate(history, 150, 4, seed=3)
-    for paths, days in ((1, 4), (2, 3), (70, 1)):
-        assert torch.equal(market.generate(history, paths, days, seed=3), many[:paths, :days])
-    assert len(many[:, 0, 0, CLOSE].unique()) == 150
-    for seed in (4, 3 + (1 << 40)):
-        assert not bool((market.generate(history, 2, 2, seed=seed) == many[:2, :2]).any())
-
-
-def test_days_drawn_after_several_days_are_those_after_each(market):
-    """Bit for bit; a history shorter than what reaches the trunk's output is one of them."""
-    history = history_of(3)
-    days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
-    for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
-        assert torch.equal(bars, market.generate(history.days(0, day + 1), 3, 4, seed))
-
-
-@pytest.mark.parametrize("symbols", [3, 25])
-def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
-    """One path, several chunks of a block, a whole one, and one path more, of the first block and of later ones."""
-    history = history_of(symbols)
-    first, second, third = rollout.blocks_of(market.device, symbols, 300)[:3]
-    many = market.generate(history, third.first + 1, 3)
-    assert len(many) == third.first + 1
-    for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
-        assert torch.equal(market.generate(history, paths, 3), many[:paths])
-
-
-def test_a_path_is_the_same_with_any_number_of_threads(market):
-    """And the number of the caller's threads stays what it was, also after an error."""
-    history, before = history_of(25), torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        alone = market.generate(history, 70, 4)
-        for threads in (2, 3, 6):
-            torch.set_num_threads(threads)
-            assert torch.equal(market.generate(history, 70, 4), alone)
-            assert torch.get_num_threads() == threads
-            with pytest.raises(ValueError, match="seed"):
-                market.generate(history, 70, 4, seed=-1)
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
-def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
-    limits = rollout.LIMITS[device]
-    whole = rollout.blocks_of(torch.device(device), symbols, 1000)
-    for paths in (1, 63, 64, 65, 256, 257, 1000):
-        blocks = rollout.blocks_of(torch.device(device), symbols, paths)
-        assert blocks == whole[: len(blocks)]
-        assert blocks[-1].first < paths <= blocks[-1].first + blocks[-1].paths
-    after = 0
-    for block in whole:
-        assert block.first == after and block.paths % block.chunk == 0
-        assert block.chunk == 1 or block.chunk * symbols <= limits.chunk_rows
-        after = block.first + block.paths
 
 
 def test_paths_are_new_every_day_and_symbol(market):
@@ -205,22 +121,6 @@ def test_bad_input_is_named(market):
         market.generate(replace(history, ohlcv=ohlcv), 1, 1)
     with pytest.raises(ValueError, match="unknown market 'mars'; the network knows india, us"):
         NeuralMarket(market.network, "mars")
-
-
-def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
-    with pytest.raises(ValueError, match=r"1,000,000 paths of 100,000 days of 2 symbols need 16,000 GB, cpu has"):
-        market.generate(history_of(2), 1_000_000, 100_000)
-
-
-@pytest.mark.slow
-def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
-    """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
-    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(*[10_000] * 5))
-    bars = market.generate(history_of(1), 10_000, 1000)
-    assert bars.shape == (10_000, 1000, 1, 5)
-    assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0
-    assert bool((bars[..., HIGH] >= bars[..., OPEN].maximum(bars[..., CLOSE])).all())
-    assert bool((bars[..., LOW] <= bars[..., OPEN].minimum(bars[..., CLOSE])).all())
 
 
 def test_densities_have_the_shape_of_the_returns(market, ragged):

@@ -1,0 +1,32 @@
+"""A small neural market with random weights, and histories for it."""
+
+from __future__ import annotations
+
+import torch
+
+from vecenv.market.bars import Bars
+from vecenv.market.synthetic import synthetic_bars
+from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.transformer import TransformerSettings
+
+DAYS = 40
+"""Of the histories: a multiple of the days after which the correlation is computed again."""
+
+
+def small_network() -> MarketNetwork:
+    """Random weights, those of the heads larger, so that laws are skewed and differ.
+
+    The gap's stay small: a gap beyond the bounds of moves would bend the law of the return.
+    """
+    torch.manual_seed(0)
+    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
+    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16)).requires_grad_(False)
+    for part in (network.returns, network.token.stages, network.shapes.stages[1:]):
+        for parameter in part.parameters():
+            parameter.mul_(2.0)
+    network.drifts.copy_(torch.tensor([0.3, -0.2]))
+    return network
+
+
+def history_of(symbols: int, days: int = DAYS) -> Bars:
+    return synthetic_bars(1, days, symbols, seed=7)
