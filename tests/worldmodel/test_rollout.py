@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -33,6 +35,10 @@ def test_days_drawn_after_several_days_are_those_after_each(market):
     days, seeds = [1, 20, len(history.dates) - 1], [5, 6, 7]
     for day, seed, bars in zip(days, seeds, market.generate_after(history, days, 3, 4, seeds), strict=True):
         assert torch.equal(bars, market.generate(history.days(0, day + 1), 3, 4, seed))
+    holed = history.ohlcv.clone()
+    holed[0, 20, 1] = float("nan")
+    with pytest.raises(ValueError, match=rf"no bar on {history.dates[20]} for {history.symbols[1]}"):
+        next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
 
 
 @pytest.mark.parametrize("symbols", [3, 25])
@@ -46,8 +52,11 @@ def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
         assert torch.equal(market.generate(history, paths, 3), many[:paths])
 
 
-def test_a_path_is_the_same_with_any_number_of_threads(market):
-    """And the number of the caller's threads stays what it was, also after an error."""
+def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):
+    """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
+    used = []
+    draw_day = rollout.draw_day
+    monkeypatch.setattr(rollout, "draw_day", lambda *given: used.append(torch.get_num_threads()) or draw_day(*given))
     history, before = history_of(25), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -59,6 +68,7 @@ def test_a_path_is_the_same_with_any_number_of_threads(market):
             with pytest.raises(ValueError, match="seed"):
                 market.generate(history, 70, 4, seed=-1)
             assert torch.get_num_threads() == threads
+        assert set(used) == {1}
     finally:
         torch.set_num_threads(before)
 
