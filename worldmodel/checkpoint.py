@@ -20,7 +20,7 @@ from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.transformer import TransformerSettings
 
 FORMAT = "vecenv-neural-market"
-VERSION = 1
+VERSION = 2
 """Changes when, and only when, an older network can no longer be read as it was trained."""
 
 WEIGHTS = "network."
@@ -29,7 +29,7 @@ TRUNKS: dict[str, type[TransformerSettings] | type[CnnGruSettings]] = {
     "transformer": TransformerSettings,
     "cnn-gru": CnnGruSettings,
 }
-"""Kinds of trunks; a file that names none has the first."""
+"""Kinds of trunks."""
 
 
 class Checkpoint(NamedTuple):
@@ -80,13 +80,12 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path}: a safetensors file, but not of a neural market")
     if metadata.get("version") != str(VERSION):
-        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed")
+        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: train it anew")
     if metadata.get("sha256") != _digest(tensors):
         raise ValueError(f"{path}: its tensors are not those that were saved")
     network = MarketNetwork(_settings(path, json.loads(metadata["settings"])))
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-    # Files written before markets had a drift have none.
-    network.load_state_dict({"drifts": network.drifts} | weights)
+    network.load_state_dict(weights)
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     return Checkpoint(network.to(device).eval(), json.loads(metadata["record"]), extra)
 
@@ -97,9 +96,8 @@ def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
 
 
 def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
-    """Read settings; those that a file does not name, written before there was a choice, have their default."""
     trunk = dict(values["trunk"])
-    kind = trunk.pop("kind", "transformer")
+    kind = trunk.pop("kind", None)
     if kind not in TRUNKS:
         raise ValueError(f"{path}: unknown trunk {kind!r}; there are {', '.join(TRUNKS)}")
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_args
 
@@ -16,6 +18,9 @@ from worldmodel.mixture import MIXTURES, Density
 from worldmodel.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
 from worldmodel.transformer import Transformer, TransformerSettings
 from worldmodel.trunk import Trunk
+
+DRIFT_SIZES = (1, 5, 25, 100)
+"""Numbers of symbols that a market's drift is known for."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class MarketNetwork(nn.Module):
         settings: kind, sizes and markets.
 
     Attributes:
-        drifts: what `worldmodel.drift` adds to the scaled returns of each market. Shape: (number of markets,).
+        drifts: what `worldmodel.drift` adds to the scaled returns of each market, by the number of symbols drawn
+            together. Shape: (number of markets, len(DRIFT_SIZES)).
     """
 
     hidden_features: Tensor
@@ -85,7 +91,7 @@ class MarketNetwork(nn.Module):
         self.shapes = ShapeHead(width, head, alone, mixture)
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
-        self.register_buffer("drifts", torch.zeros(len(settings.markets)))
+        self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
         """Append the market's flag to the features that the network may see; the others are 0.
@@ -101,13 +107,29 @@ class MarketNetwork(nn.Module):
             features = features.masked_fill(self.hidden_features, 0.0)
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
 
-    def drift_of(self, market: str) -> Tensor:
-        """Return what is added to the scaled returns of a market. Shape: ().
+    def drifts_of(self, market: str) -> Tensor:
+        """Return a market's drifts, by number of symbols, as a view. Shape: (len(DRIFT_SIZES),).
 
         Raises:
             ValueError: the network does not know the market.
         """
         return self.drifts[self._index(market)]
+
+    def drift_of(self, market: str, symbols: int) -> Tensor:
+        """Return what is added to the scaled returns of so many symbols of a market. Shape: ().
+
+        On a line in the logarithm of the number between two of `DRIFT_SIZES`, beyond the last one as there.
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        drifts = self.drifts_of(market)
+        above = min(bisect_left(DRIFT_SIZES, symbols), len(DRIFT_SIZES) - 1)
+        below = max(above - 1, 0)
+        if above == below:
+            return drifts[above]
+        share = math.log(symbols / DRIFT_SIZES[below]) / math.log(DRIFT_SIZES[above] / DRIFT_SIZES[below])
+        return torch.lerp(drifts[below], drifts[above], min(share, 1.0))
 
     def _index(self, market: str) -> int:
         if market not in self.settings.markets:
@@ -131,13 +153,14 @@ class MarketNetwork(nn.Module):
             valid: Shape: (..., K).
             correlation: of the scaled returns. Shape: (..., K, K).
             noise: of the market's token, standard normal. Shape: (..., 3).
-            drift: of the market, from `drift_of`.
+            drift: of the market, from `drift_of`; all returns of a day are moved by it together.
         """
         daily_return = log_return(scaled)
-        statistics = chain_statistics(daily_return, valid, masked_factor(correlation, valid))
+        still = daily_return - drift
+        statistics = chain_statistics(still, valid, masked_factor(correlation, valid))
         for_return = self.returns.known(known)
-        alone = self.returns(for_return, ChainStatistics.none(daily_return), drift).log_prob(daily_return)
-        chained = self.returns(for_return, statistics, drift).log_prob(daily_return)
+        alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
+        chained = self.returns(for_return, statistics).log_prob(still)
         summary = day_summary(daily_return, valid)
         token = market_token(scaled, valid, noise)
         shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)

@@ -228,7 +228,7 @@ def _drawn(
     rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
     chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, block.chunk * symbols)
     known = starts.known[own]
-    draws = ReturnDraws(network.returns, starts.factor[own], network.drift_of(market))
+    draws = ReturnDraws(network.returns, starts.factor[own], network.drift_of(market, symbols))
     state = starts.state.taken(lambda part: part[own])
     valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
     bars = []

@@ -213,9 +213,6 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
             raise ValueError(f"{running}: its {name} are not those of this command")
     if saved.network.settings != state.network.settings:
         raise ValueError(f"{running}: its network is another, or of other sizes: {saved.network.settings}")
-    missing = [name for name in _extra(state) if not name.startswith("optimizer.") and name not in saved.extra]
-    if missing:
-        raise ValueError(f"{running}: a run of an earlier version, without {missing[0]}; start it anew")
     state.network.load_state_dict(saved.network.state_dict())
     for name in state.average:
         state.average[name].copy_(saved.extra[f"average.{name}"])

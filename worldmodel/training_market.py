@@ -110,5 +110,5 @@ class TrainingMarket:
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].log().float()
-        drift = network.drift_of(self.name)
+        drift = network.drift_of(self.name, len(order))
         return network.log_prob(known[:, order], scaled, valid, matrices, noise, drift), valid, volatility

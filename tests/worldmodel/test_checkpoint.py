@@ -23,7 +23,7 @@ SMALL = NetworkSettings(TRUNK, head=8, markets=("a", "b"))
 def saved(tmp_path):
     torch.manual_seed(0)
     network = MarketNetwork(SMALL)
-    network.drifts.copy_(torch.tensor([0.01, -0.02]))
+    network.drifts.copy_(torch.tensor([[0.01], [-0.02]]))
     path = tmp_path / "market.safetensors"
     save_network(path, network, {"note": [1, 2]}, {"more": torch.arange(3)})
     return path, network
@@ -52,26 +52,10 @@ def test_every_architecture_comes_back(tmp_path, architecture):
     assert (back.token is None) == (network.token is None)
 
 
-def test_a_file_from_before_there_was_a_choice_has_the_first_architecture(saved):
-    """Its settings name sizes and markets alone."""
-    path, network = saved
-    trunk = {"layers": 1, "width": 8, "heads": 2, "hidden": 16, "window": 4, "dropout": 0.1}
-    rewrite(path, settings=json.dumps({"trunk": trunk, "head": 8, "markets": ["a", "b"]}))
-    back = load_network(path).network
-    assert back.settings == SMALL and (back.settings.joint, back.settings.density) == ("correlations", "student-t")
-    assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in network.state_dict().items())
-
-
-def test_a_market_of_a_file_from_before_there_were_drifts_has_none(tmp_path):
-    network = MarketNetwork(SMALL)
-    del network.drifts
-    save_network(tmp_path / "m.safetensors", network, {}, {})
-    assert load_network(tmp_path / "m.safetensors").network.drifts.tolist() == [0.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"trunk": {"layers": 1}}, "m.*: unknown trunk None"),
         ({"trunk": {"kind": "lstm"}}, "m.*: unknown trunk 'lstm'; there are transformer, cnn-gru"),
         ({"trunk": {"kind": "cnn-gru", "heads": 2}}, "m.*: its settings cannot be read .*heads"),
         ({"joint": "all"}, "m.*: its settings cannot be read .unknown joint 'all'"),

@@ -18,7 +18,7 @@ from worldmodel import drift, generator, stationary
 from worldmodel.bar_moves import encode_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.generator import model_bars
-from worldmodel.network import MarketNetwork, NetworkSettings
+from worldmodel.network import DRIFT_SIZES, MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
 from worldmodel.stationary import PASTS, WARM_UP, StationaryStart
 from worldmodel.train_command import calibrate_and_save
@@ -56,8 +56,7 @@ def model(first, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "small.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stationary, "BURN_IN", BURN_IN)
-        patch.setattr(drift, "PATHS", 32)
-        patch.setattr(drift, "STARTS", 4)
+        patch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, paths=32) for size in DRIFT_SIZES})
         calibrate_and_save(path, network, record, markets)
     return path
 

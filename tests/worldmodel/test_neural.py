@@ -251,7 +251,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
     correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(pairs), TOKEN_SIZE)
     read = market.network.log_prob(
-        start.known[0], scaled, everyone, correlation, noise, market.network.drift_of("india")
+        start.known[0], scaled, everyone, correlation, noise, market.network.drift_of("india", 2)
     )
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
@@ -284,10 +284,11 @@ class DayDensity(torch.nn.Module):
     def forward(self, moves: Tensor, token: Tensor) -> Tensor:
         returns = moves[..., Move.GAP] + moves[..., Move.BODY]
         network, known = self.network, self.start.known[0]
-        statistics = chain_statistics(returns, self.everyone, self.start.factor[0])
+        still = returns - network.drift_of("india", returns.shape[-1])
+        statistics = chain_statistics(still, self.everyone, self.start.factor[0])
         summary = day_summary(returns, self.everyone)
         return (
-            network.returns(network.returns.known(known), statistics, network.drifts[0]).log_prob(returns).sum()
+            network.returns(network.returns.known(known), statistics).log_prob(still).sum()
             + network.token.log_prob(network.token.begin(known, self.everyone, summary), token)
             + network.shapes.log_prob(network.shapes.begin(known, returns, summary, token), moves).sum()
         )

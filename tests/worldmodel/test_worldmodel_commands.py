@@ -119,17 +119,6 @@ def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted,
     assert "none.running.safetensors" in capsys.readouterr().err
 
 
-def test_a_run_of_an_earlier_version_is_refused(market, interrupted, capsys):
-    """Before networks had drifts, a run had no mean of them."""
-    path = running_path(interrupted)
-    saved = load_network(path)
-    extra = {name: tensor for name, tensor in saved.extra.items() if name != "average.drifts"}
-    save_network(path, saved.network, saved.record, extra)
-    assert train(market, interrupted, "--training.steps", "4", "--resume") == BAD_INPUT
-    told = capsys.readouterr().err
-    assert "without average.drifts; start it anew" in told and path.name in told
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
