@@ -16,6 +16,7 @@ from worldmodel.cnn_gru import CnnGru, CnnGruSettings
 from worldmodel.features import FEATURES, MARKET_FEATURES
 from worldmodel.mixture import MIXTURES, Density
 from worldmodel.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
+from worldmodel.return_draw import ReturnDraws
 from worldmodel.transformer import Transformer, TransformerSettings
 from worldmodel.trunk import Trunk
 
@@ -75,10 +76,13 @@ class MarketNetwork(nn.Module):
     Attributes:
         drifts: what `worldmodel.drift` adds to the scaled returns of each market, by the number of symbols drawn
             together. Shape: (number of markets, len(DRIFT_SIZES)).
+        couplings: factors of `worldmodel.coupling` on the mean that the symbols before imply. Shape: (number of
+            markets,).
     """
 
     hidden_features: Tensor
     drifts: Tensor
+    couplings: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -92,6 +96,7 @@ class MarketNetwork(nn.Module):
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
         self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
+        self.register_buffer("couplings", torch.ones(len(settings.markets)))
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
         """Append the market's flag to the features that the network may see; the others are 0.
@@ -131,6 +136,22 @@ class MarketNetwork(nn.Module):
         share = math.log(symbols / DRIFT_SIZES[below]) / math.log(DRIFT_SIZES[above] / DRIFT_SIZES[below])
         return torch.lerp(drifts[below], drifts[above], min(share, 1.0))
 
+    def coupling_of(self, market: str) -> Tensor:
+        """Return a market's coupling as a view. Shape: ().
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return self.couplings[self._index(market)]
+
+    def draws(self, factor: Tensor, market: str) -> ReturnDraws:
+        """Return what draws a market's returns. Shape of the correlation's factor: (P, K, K).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return ReturnDraws(self.returns, factor, self.drift_of(market, factor.shape[-1]), self.coupling_of(market))
+
     def _index(self, market: str) -> int:
         if market not in self.settings.markets:
             raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
@@ -143,7 +164,7 @@ class MarketNetwork(nn.Module):
         valid: Tensor,
         correlation: Tensor,
         noise: Tensor,
-        drift: Tensor | float = 0.0,
+        market: str,
     ) -> DayLogProb:
         """Return the log-densities of days in the order of the symbols given.
 
@@ -153,14 +174,18 @@ class MarketNetwork(nn.Module):
             valid: Shape: (..., K).
             correlation: of the scaled returns. Shape: (..., K, K).
             noise: of the market's token, standard normal. Shape: (..., 3).
-            drift: of the market, from `drift_of`; all returns of a day are moved by it together.
+            market: whose drift moves all returns of a day together.
+
+        Raises:
+            ValueError: the network does not know the market.
         """
         daily_return = log_return(scaled)
-        still = daily_return - drift
+        still = daily_return - self.drift_of(market, known.shape[-2])
+        coupling = self.coupling_of(market)
         statistics = chain_statistics(still, valid, masked_factor(correlation, valid))
         for_return = self.returns.known(known)
         alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
-        chained = self.returns(for_return, statistics).log_prob(still)
+        chained = self.returns(for_return, statistics, coupling).log_prob(still)
         summary = day_summary(daily_return, valid)
         token = market_token(scaled, valid, noise)
         shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)

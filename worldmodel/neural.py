@@ -92,8 +92,7 @@ class NeuralMarket(MarketModel):
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
             noise = torch.zeros(len(day), TOKEN_SIZE, device=self.device)
-            drift = self.network.drift_of(self.market, known.shape[-2])
-            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, drift)
+            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, self.market)
             log_scale = observed.volatility[0, first:last].log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))

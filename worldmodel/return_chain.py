@@ -119,14 +119,20 @@ class ReturnHead(nn.Module):
         self.inner = nn.Linear(hidden, hidden)
         self.output = nn.Linear(hidden, mixture.num_parameters(COMPONENTS) + 2)
 
-    def forward(self, known: Tensor, statistics: ChainStatistics) -> Stretched:
-        """Return the distribution. ``known`` is `known` of the trunk's output: (..., hidden)."""
+    def forward(self, known: Tensor, statistics: ChainStatistics, coupling: Tensor | float = 1.0) -> Stretched:
+        """Return the distribution.
+
+        Args:
+            known: `known` of the trunk's output. Shape: (..., hidden).
+            statistics: of the symbols before.
+            coupling: of the market, a factor on the mean that they imply.
+        """
         statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))
         raw = self.output(functional.silu(self.inner(functional.silu(known + said))))
         mean_gain, scale_gain = torch.tanh(raw[..., :2]).unbind(-1)
         return Stretched(
             self.mixture(raw[..., 2:]),
-            statistics.implied_mean * (1.0 + mean_gain),
+            coupling * statistics.implied_mean * (1.0 + mean_gain),
             statistics.implied_log_scale * (1.0 + scale_gain),
         )

@@ -24,9 +24,10 @@ class ReturnDraws:
         factor: lower Cholesky factors of the paths' correlation. Shape: (P, K, K).
         drift: of the market; added to all returns of a day, so that no symbol follows the drift of those before it.
             Shape: ().
+        coupling: of the market, as in `ReturnHead.forward`. Shape: ().
     """
 
-    def __init__(self, head: ReturnHead, factor: Tensor, drift: Tensor) -> None:
+    def __init__(self, head: ReturnHead, factor: Tensor, drift: Tensor, coupling: Tensor) -> None:
         symbols = factor.shape[1]
         self.head, self.drift = head, drift
         # Symbols first, so that a step reads what lies together.
@@ -47,7 +48,7 @@ class ReturnDraws:
         self.constant = torch.addcmul(same.unsqueeze(1), log_scale.unsqueeze(-1), implied_scale)
         """What the other statistics add. Shape: (K, P, h)."""
         self.begin = torch.empty_like(self.constant)
-        parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share)
+        parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share, coupling)
         self.light_parts = tuple(map(_light, parts))
 
     @torch.no_grad()
@@ -65,7 +66,7 @@ class ReturnDraws:
         choice, for_law = _light(words[0]), _light(torch.stack(mixture.noise(words[1], words[2]), dim=1))
         drawn_returns, told = torch.empty_like(self.deviation), self.deviation.new_zeros(3, self.deviation.shape[1])
         implied, returns, said = map(_light, (torch.zeros_like(self.deviation), drawn_returns, told))
-        factor, deviation, log_scale, share = self.light_parts
+        factor, deviation, log_scale, share, coupling = self.light_parts
         module, total, squares = functions_of(said), said[1], said[1] + SHRINK_COUNT
         inner, bias = head.inner.weight.T, head.output.bias.unsqueeze(-1)
         for k, (begin, step) in enumerate(zip(self.begin, self.steps, strict=True)):
@@ -83,7 +84,7 @@ class ReturnDraws:
                 centre = implied[k]
             else:
                 centre = total * share[k] if head.joint == "running mean" else 0.0
-            value = centre * (1.0 + mean_gain) + module.exp(log_scale[k] * (1.0 + scale_gain)) * drawn
+            value = coupling * centre * (1.0 + mean_gain) + module.exp(log_scale[k] * (1.0 + scale_gain)) * drawn
             returns[k] = value
             limited = value.clip(-RETURN_LIMIT, RETURN_LIMIT)
             white = (limited - implied[k]) / deviation[k]

@@ -27,7 +27,6 @@ from worldmodel.day_draw import draw_day
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.interleave import Steps, run_all
 from worldmodel.network import MarketNetwork
-from worldmodel.return_draw import ReturnDraws
 from worldmodel.trunk import Trunk, TrunkCache
 
 START_STREAM = 0x2100_0000
@@ -228,7 +227,7 @@ def _drawn(
     rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
     chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, block.chunk * symbols)
     known = starts.known[own]
-    draws = ReturnDraws(network.returns, starts.factor[own], network.drift_of(market, symbols))
+    draws = network.draws(starts.factor[own], market)
     state = starts.state.taken(lambda part: part[own])
     valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
     bars = []

@@ -21,6 +21,7 @@ from vecenv.market.sources import read_bars
 from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.cnn_gru import CnnGruSettings
+from worldmodel.coupling import calibrate_coupling
 from worldmodel.drift import calibrate_drift
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
@@ -100,7 +101,7 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         train_network(state, markets, settings.training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
-    console.print("Matching the drift, and making the days that paths without a history start from …")
+    console.print("Matching the size and drift of moves, and making the days that paths without a history start from …")
     calibrate_and_save(settings.out, state.network, final, markets)
     running.unlink(missing_ok=True)
     console.print(_table(state))
@@ -111,11 +112,12 @@ def train(settings: TrainSettings) -> dict[str, Any]:
 def calibrate_and_save(
     out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
 ) -> None:
-    """Write a trained network with each market's drift, and what its paths start from where there is no history."""
+    """Write a trained network with the coupling, drift and start of each market."""
     network.eval()
     symbols: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, torch.Tensor] = {}
     for market in markets:
+        calibrate_coupling(network, market)
         calibrate_drift(network, market)
         known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
         if known:

@@ -15,6 +15,9 @@ from worldmodel.features import ObservedHistory, observe_history
 from worldmodel.network import DayLogProb, MarketNetwork
 from worldmodel.neural import CORRELATION_STRIDE, correlations
 
+OFTEN = 0.95
+"""Of the moves of the symbol that has most; symbols with fewer came late or left early."""
+
 
 class Split(NamedTuple):
     """Days by position: training before ``train``, validation from ``validation`` to ``stop``, both exclusive ends.
@@ -74,6 +77,11 @@ class TrainingMarket:
         observed = observe_history(encoded)
         return cls(name, encoded, observed, correlations(observed).float(), split)
 
+    def often(self) -> Tensor:
+        """Return the symbols that have about as many moves in training as any other has. Shape: (k,)."""
+        share = self.encoded.valid[0, : self.split.train].double().mean(0)
+        return (share >= OFTEN * share.max()).nonzero().squeeze(-1)
+
     def only(self, symbols: Tensor) -> TrainingMarket:
         """Return the market of some symbols, whose market features are of these symbols alone. Shape: (k,)."""
         moves, valid, before, last = self.encoded
@@ -85,6 +93,16 @@ class TrainingMarket:
         )
         matrices = self.matrices[:, symbols][:, :, symbols]
         return TrainingMarket(self.name, encoded, observe_history(encoded), matrices, self.split)
+
+    def known(self, network: MarketNetwork, first: int, stop: int, context: int) -> Tensor:
+        """Return what a network's trunk knows before each of the days ``first`` to ``stop`` (exclusive).
+
+        It reads the days from ``first - context`` on. Shape: (days, K, width).
+        """
+        begin = max(0, first - context)
+        inputs = network.inputs(self.observed.features[0, begin : stop - 1], self.name).transpose(0, 1)
+        known: Tensor = network.trunk(inputs).transpose(0, 1)[first - 1 - begin :]
+        return known
 
     def log_prob(
         self, network: MarketNetwork, first: int, stop: int, context: int, order: Tensor, noise: Tensor
@@ -103,12 +121,9 @@ class TrainingMarket:
             Log-densities of scaled moves, where there is one, and the logarithm of the volatility that scaled them.
             Shape of each: (days, K).
         """
-        begin = max(0, first - context)
-        inputs = network.inputs(self.observed.features[0, begin : stop - 1], self.name).transpose(0, 1)
-        known = network.trunk(inputs).transpose(0, 1)[first - 1 - begin :]
+        known = self.known(network, first, stop, context)
         matrices = self.matrices[torch.arange(first, stop) // CORRELATION_STRIDE][:, order][:, :, order]
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].log().float()
-        drift = network.drift_of(self.name, len(order))
-        return network.log_prob(known[:, order], scaled, valid, matrices, noise, drift), valid, volatility
+        return network.log_prob(known[:, order], scaled, valid, matrices, noise, self.name), valid, volatility

@@ -25,6 +25,7 @@ def small_network() -> MarketNetwork:
         for parameter in part.parameters():
             parameter.mul_(2.0)
     network.drifts.copy_(torch.tensor([[0.3], [-0.2]]))
+    network.couplings.copy_(torch.tensor([1.15, 0.9]))
     return network
 
 

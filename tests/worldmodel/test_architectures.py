@@ -68,7 +68,7 @@ def chained(market: NeuralMarket, start: Starts, scaled: Tensor) -> Tensor:
     """Log-densities of the scaled returns of the next day. Shape: (P, K, 5) -> (P, K)."""
     valid = torch.ones(scaled.shape[:-1], dtype=torch.bool)
     correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(scaled), TOKEN_SIZE)
-    return market.network.log_prob(start.known[0], scaled, valid, correlation, noise).chained
+    return market.network.log_prob(start.known[0], scaled, valid, correlation, noise, market.market).chained
 
 
 def test_the_density_of_a_day_is_normalised_and_drawn_returns_follow_it(market):
@@ -96,25 +96,26 @@ class DayDensity(torch.nn.Module):
     """Log-density of a day's returns, and of independent symbols' shapes, as a function of the parameters.
 
     Args:
-        network: of the market.
+        market: whose network it is.
         start: what the day is drawn from.
     """
 
-    def __init__(self, network: MarketNetwork, start: Starts) -> None:
+    def __init__(self, market: NeuralMarket, start: Starts) -> None:
         super().__init__()
-        self.network, self.start = network, start
+        self.network, self.start, self.market = market.network, start, market.market
 
     def forward(self, scaled: Tensor) -> Tensor:
         everyone = torch.ones(len(scaled), dtype=torch.bool)
         correlation = (self.start.factor @ self.start.factor.mT)[0]
-        read = self.network.log_prob(self.start.known[0], scaled, everyone, correlation, torch.zeros(TOKEN_SIZE))
+        noise = torch.zeros(TOKEN_SIZE)
+        read = self.network.log_prob(self.start.known[0], scaled, everyone, correlation, noise, self.market)
         return read.chained.sum() + (read.shape.sum() if self.network.token is None else 0.0)
 
 
 def test_drawn_days_follow_the_joint_density(market):
     """E[d log p(x) / d theta] = 0 for x drawn from p, for every parameter of the heads that are scored."""
     history = history_of(3)
-    density = DayDensity(market.network, market.starts(history))
+    density = DayDensity(market, market.starts(history))
     drawn = moves_after(history, market.generate(history, 2048, 1, seed=8))
     scored = ("network.returns.",) if market.network.token is not None else ("network.returns.", "network.shapes.")
     parameters = dict(density.named_parameters())

@@ -250,9 +250,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     scaled[..., Move.BODY] = pairs.sinh()
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
     correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(pairs), TOKEN_SIZE)
-    read = market.network.log_prob(
-        start.known[0], scaled, everyone, correlation, noise, market.network.drift_of("india", 2)
-    )
+    read = market.network.log_prob(start.known[0], scaled, everyone, correlation, noise, "india")
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
     # With u = asinh(return over volatility), which no single draw dominates.
@@ -264,7 +262,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bar = bars[:1]
     joint = market.joint_log_density(extended(history, bar))[-1]
     scaled[:1] = observed_next(history, bar).scaled[:, -1].float()
-    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1], 0.3)
+    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1], "india")
     assert float(joint) == pytest.approx(float(again.chained.sum() - volatility.log().sum()), abs=1e-4)
 
 
@@ -288,7 +286,9 @@ class DayDensity(torch.nn.Module):
         statistics = chain_statistics(still, self.everyone, self.start.factor[0])
         summary = day_summary(returns, self.everyone)
         return (
-            network.returns(network.returns.known(known), statistics).log_prob(still).sum()
+            network.returns(network.returns.known(known), statistics, network.coupling_of("india"))
+            .log_prob(still)
+            .sum()
             + network.token.log_prob(network.token.begin(known, self.everyone, summary), token)
             + network.shapes.log_prob(network.shapes.begin(known, returns, summary, token), moves).sum()
         )

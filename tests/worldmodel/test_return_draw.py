@@ -13,6 +13,7 @@ from worldmodel.return_chain import Joint, ReturnHead, chain_statistics
 from worldmodel.return_draw import ReturnDraws
 
 PATHS, SYMBOLS, WIDTH = 6, 5, 8
+COUPLING = torch.tensor(1.2, dtype=torch.float64)
 
 
 @pytest.fixture(params=[StudentTMixture, GaussianMixture])
@@ -30,7 +31,7 @@ def case(request):
         for parameter in head.parameters():
             nn.init.normal_(parameter, std=0.4)
         shift = torch.tensor(drift, dtype=torch.float64)
-        return head, factor, known, noise, shift, ReturnDraws(head, factor, shift)
+        return head, factor, known, noise, shift, ReturnDraws(head, factor, shift, COUPLING)
 
     return make
 
@@ -44,7 +45,9 @@ def test_every_return_is_drawn_from_its_density(case, joint, drift):
     for today in (known, known + 1.0):
         returns = draws.draw(today, noise, 1.0)
         still = returns - shift
-        law = head(head.known(today), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor))
+        law = head(
+            head.known(today), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor), COUPLING
+        )
         expected = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))
         assert torch.allclose(still, expected, atol=1e-12)
         assert float(returns.abs().max()) > 4.0, "no return was limited"
@@ -55,6 +58,8 @@ def test_temperature_scales_the_distance_from_the_mean(case):
     head, factor, known, noise, shift, draws = case("correlations", 0.3)
     for temperature in (0.0, 0.4, 1.7):
         still = draws.draw(known, noise, temperature) - shift
-        law = head(head.known(known), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor))
+        law = head(
+            head.known(known), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor), COUPLING
+        )
         drawn = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))
         assert torch.allclose(still, law.mean() + temperature * (drawn - law.mean()), atol=1e-12)
