@@ -34,8 +34,10 @@ TRIAL = 1.05
 """The other coupling that is drawn at."""
 
 LIMITS = (0.8, 1.2)
+"""Smallest and largest coupling."""
 
 DAYS_AT_ONCE = 128
+"""Days whose draws are in memory together."""
 
 
 def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
