@@ -24,7 +24,7 @@ def small_network() -> MarketNetwork:
     for part in (network.returns, network.token.stages, network.shapes.stages[1:]):
         for parameter in part.parameters():
             parameter.mul_(2.0)
-    network.drifts.copy_(torch.tensor([[0.3], [-0.2]]))
+    network.drifts.copy_(torch.tensor([[0.3, 0.1, 0.1, 0.1], [-0.2, -0.1, -0.1, -0.1]]))
     network.couplings.copy_(torch.tensor([1.15, 0.9]))
     return network
 
