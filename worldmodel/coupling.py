@@ -1,10 +1,10 @@
 """The coupling of a market: how far each symbol follows the ones before it, so that the market as a whole moves enough.
 
 Likelihood sees a symbol's own law well and the law of the market's mean badly: if the market moves a tenth too little,
-a stock-day of 25 symbols loses a thousandth of a nat. But every symbol follows those before it, so what each falls
-short by adds up along the chain. So the market's moves are matched after training: returns of every training day are
-drawn at two couplings, and the coupling is taken at which, on a line through the logarithms of both, the equal-weight
-mean of the scaled returns is as large as on the training days.
+a stock-day of 25 symbols loses less than a thousandth of a nat. But every symbol follows those before it, so what each
+falls short by adds up along the chain. So the market's moves are matched after training: returns of every training day
+are drawn at two couplings, and the coupling is taken at which, on a line through the logarithms of both, the
+equal-weight mean of the scaled returns is as large as on the training days.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TRIAL = 1.05
 """The other coupling that is drawn at."""
 
 LIMITS = (1.0, 1.2)
-"""Smallest and largest coupling: chains lose, and what they seem to gain is within the error of a few years' days."""
+"""Smallest and largest coupling: a chain loses what it passes on, and is not made to lose more."""
 
 DAYS_AT_ONCE = 128
 """Days whose draws are in memory together."""
@@ -50,16 +50,14 @@ def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int
     """
     coupling = network.coupling_of(market.name)
     coupling.fill_(1.0)
-    often = market.often()
-    if network.settings.joint == "none" or len(often) < FEWEST:
+    if network.settings.joint == "none" or len(market.often()) < FEWEST:
         return
     generator = np.random.default_rng([seed, SYMBOLS])
-    chosen = [often[torch.from_numpy(generator.permutation(len(often))[:SYMBOLS])] for _ in range(CHOICES)]
-    parts = [market.only(symbols) for symbols in chosen]
-    real = [_real_moves(part) for part in parts]
-    if not sum(map(len, real)):
+    chosen = [market.only(market.some(SYMBOLS, generator)) for _ in range(CHOICES)]
+    parts = [part for part in chosen if len(_whole_days(part, FIRST_DAY, part.split.train))]
+    if not parts:
         return
-    target = float(torch.cat(real).abs().mean())
+    target = float(torch.cat([_real_moves(part) for part in parts]).abs().mean())
 
     def gap(at: float) -> float:
         coupling.fill_(at)

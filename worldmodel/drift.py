@@ -102,12 +102,11 @@ def _training_stretches(
     Each stretch has its own symbols, with numbers for names.
     """
     valid = market.encoded.valid[0, : market.split.train]
-    often = market.often()
-    if len(often) < symbols:
+    if len(market.often()) < symbols:
         return None
     columns, rows = [], []
     for _ in range(count):
-        columns.append(often[torch.from_numpy(generator.permutation(len(often))[:symbols])])
+        columns.append(market.some(symbols, generator))
         whole = valid[:, columns[-1]].all(-1).nonzero().squeeze(-1)
         if len(whole) < WARM_UP:
             return None

@@ -82,6 +82,11 @@ class TrainingMarket:
         share = self.encoded.valid[0, : self.split.train].double().mean(0)
         return (share >= OFTEN * share.max()).nonzero().squeeze(-1)
 
+    def some(self, count: int, generator: np.random.Generator) -> Tensor:
+        """Draw some of these, at most all, in random order. Shape: (k,)."""
+        often = self.often()
+        return often[torch.from_numpy(generator.permutation(len(often))[:count])]
+
     def only(self, symbols: Tensor) -> TrainingMarket:
         """Return the market of some symbols, whose market features are of these symbols alone. Shape: (k,)."""
         moves, valid, before, last = self.encoded
