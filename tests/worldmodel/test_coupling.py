@@ -90,6 +90,21 @@ def test_where_there_is_nothing_to_match_symbols_follow_as_the_network_says(sett
     assert float(network.coupling_of("india")) == pytest.approx(1.1)
 
 
+def test_a_choice_of_symbols_that_never_move_on_the_same_day_is_left_out(monkeypatch):
+    monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
+    market = market_of()
+    valid = market.encoded.valid.clone()
+    valid[:, ::2, 0], valid[:, 1::2, 1] = False, False
+    patchy = replace(
+        market, encoded=market.encoded._replace(valid=valid), observed=market.observed._replace(valid=valid)
+    )
+    choices = iter([torch.tensor([0, 1, 2]), *[torch.arange(2, SYMBOLS)] * (coupling.CHOICES - 1)])
+    monkeypatch.setattr(TrainingMarket, "some", lambda *_: next(choices))
+    network = untrained_network()
+    calibrate_coupling(network, patchy)
+    assert next(choices, None) is None and float(network.coupling_of("us")) != 1.0
+
+
 def test_the_coupling_stays_within_its_limits(monkeypatch):
     monkeypatch.setattr(coupling, "LIMITS", (0.999, 1.001))
     network = untrained_network()
