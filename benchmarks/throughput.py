@@ -29,6 +29,7 @@ from benchmarks.text import TextFigure, has_text, measure_text
 from benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
 from tasks.stock_trading_config import StockTradingConfig
 from vecenv.collector import FusedCollector
+from vecenv.device import device_named
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
@@ -132,9 +133,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
         counts = tuple(2**k for k in range(12))
         config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
         config = replace(config, start="2020-01-01", end="2021-12-31")
-    device = torch.device(config.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"no CUDA device for device={config.device!r}")
+    device = device_named(config.device)
     torch.set_num_threads(config.threads)
     rules = task_rules(config.task, given=True)
     tape = task_market(rules, config.market, config.num_days, config.start, config.end, device)

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import device as machine
+from vecenv.device import device_named
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel.checkpoint import load_network
 from worldmodel.generator import WEIGHTS
@@ -80,9 +81,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     Raises:
         ValueError: the device is not there, or the checkpoint has a fault.
     """
-    device = torch.device(config.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"no CUDA device for device={config.device!r}")
+    device = device_named(config.device)
     torch.set_num_threads(config.threads)
     network = load_network(config.model, device).network
     model = NeuralMarket(network, network.settings.markets[0])

@@ -7,8 +7,8 @@ from datetime import date
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
+from vecenv.device import device_named
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape, training_paths
 
@@ -71,25 +71,6 @@ class MarketSettings:
             if low is not None and high is not None and low >= high:
                 raise ValueError(f"{first} {low} must be before {last} {high}")
 
-    def torch_device(self) -> torch.device:
-        """Return the device.
-
-        Raises:
-            ValueError: it is unknown, or not on this machine.
-        """
-        has_cuda = torch.cuda.is_available()
-        if self.device == "auto":
-            return torch.device("cuda" if has_cuda else "cpu")
-        try:
-            device = torch.device(self.device)
-        except RuntimeError as error:
-            raise ValueError(f"unknown device {self.device!r}; use cpu, cuda or auto") from error
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ValueError(
-                f"there is no device {self.device} here; PyTorch sees {torch.cuda.device_count()} CUDA devices"
-            )
-        return device
-
     def with_symbols(self, rules: Rules) -> Rules:
         """Return rules that name symbols with the symbols chosen here, other rules as they are."""
         if self.symbols and any(item.name == "symbols" for item in fields(rules)):
@@ -119,7 +100,7 @@ class MarketSettings:
             generator=self.generator(),
             tick_size=self.tick_size,
             headroom=headroom,
-            device=self.torch_device(),
+            device=device_named(self.device),
         )
         if self.start is None and self.end is None:
             return tape

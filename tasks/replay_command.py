@@ -18,6 +18,7 @@ from tasks.episode_report import write_report
 from tasks.records import RecordedEpisode, read_jsonl
 from tasks.tier_agents import BuyAndHold
 from tasks.tiers import TierTrading
+from vecenv.device import device_named
 from vecenv.env import VecEnv
 from vecenv.market.load import load_market
 from vecenv.registry import task_class
@@ -54,11 +55,12 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
     if settings.report is not None and not settings.report.absolute().parent.is_dir():
         raise ValueError(f"{settings.report}: there is no folder {settings.report.parent}")
 
+    device = device_named(settings.device)
     replayed: dict[int, RecordedEpisode] = {}
     for lines in _batches(records):
         batch = [records[line] for line in lines]
         try:
-            scenario = recorded_scenario(batch[0], settings.market, settings.device)
+            scenario = recorded_scenario(batch[0], settings.market, device)
         except ValueError as error:
             raise ValueError(f"{settings.file}: episode {lines[0]}: {error}") from error
         replayed |= zip(lines, replay(batch, scenario), strict=True)

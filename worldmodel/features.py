@@ -109,9 +109,15 @@ class ObservedHistory(NamedTuple):
 
     def until(self, day: int) -> ObservedHistory:
         """Return the days up to one given by position, which is the last."""
-        cut = slice(day + 1)
-        features, scaled, volatility, valid = (part[:, cut] for part in self[:-1])
-        return ObservedHistory(features, scaled, volatility, valid, self.after.taken(lambda part: part[:, cut]))
+        return self._taken(lambda part: part[:, : day + 1])
+
+    def to(self, device: torch.device | str) -> ObservedHistory:
+        """Return the history on a device."""
+        return self._taken(lambda part: part.to(device))
+
+    def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
+        features, scaled, volatility, valid = (take(part) for part in self[:-1])
+        return ObservedHistory(features, scaled, volatility, valid, self.after.taken(take))
 
 
 def initial_state(moves: MoveState) -> FeatureState:

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
+from vecenv.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from worldmodel.checkpoint import load_network
@@ -46,6 +47,8 @@ class GenerateSettings:
     """Factor on the size of every move; 1 draws from the model."""
     seed: int = 0
     """Of the draws."""
+    device: str = "auto"
+    """Where the days are drawn: cpu, cuda, or auto for cuda where there is one."""
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any]:
@@ -69,7 +72,7 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
     first = max(0, len(before.dates) - settings.keep)
     for path, bars in enumerate(drawn):
         past = before.ohlcv[path if settings.history is None else 0]
-        table = _long_table(before.symbols, dates[first:], torch.cat([past, bars.to(past)])[first:])
+        table = _long_table(before.symbols, dates[first:], torch.cat([past, bars])[first:])
         table.to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
     origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     Console().print(
@@ -86,10 +89,10 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
 
 def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.Tensor]:
     """Return real days, and the days drawn after them. Shape: (P, days, K, 5)."""
-    network = load_network(settings.model).network
+    network = load_network(settings.model, device_named(settings.device)).network
     model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
     history = read_bars(file, settings.symbols or None, end=settings.start)
-    return history, model.generate(history, settings.paths, settings.days, settings.seed)
+    return history, model.generate(history, settings.paths, settings.days, settings.seed).cpu()
 
 
 def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
@@ -102,9 +105,10 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
         WARM_UP + settings.days,
         settings.symbols or None,
         settings.seed,
+        device_named(settings.device),
         temperature=settings.temperature,
         market=settings.market,
-    )
+    ).to("cpu")
     return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
 
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from worldmodel.checkpoint import load_network
 from worldmodel.neural import NeuralMarket
 
 
 def judged_model(
-    path: Path | None, market: str | None, temperature: float, train_end: str | None, validation_end: str | None
+    path: Path | None,
+    market: str | None,
+    temperature: float,
+    train_end: str | None,
+    validation_end: str | None,
+    device: torch.device | str = "cpu",
 ) -> tuple[NeuralMarket | None, str, str]:
     """Return a model to be tested, and the last dates of training and validation.
 
@@ -21,6 +27,7 @@ def judged_model(
         temperature: of generated days.
         train_end: by default the model's.
         validation_end: by default the model's.
+        device: where the model draws.
 
     Raises:
         ValueError: the model does not know the market, was trained on later days, or no dates are known.
@@ -32,7 +39,7 @@ def judged_model(
         if not train_end or not validation_end:
             raise ValueError("without a model, train_end and validation_end are needed")
         return None, train_end, validation_end
-    saved = load_network(path)
+    saved = load_network(path, device)
     model = NeuralMarket.of_file(path, saved.network, market, temperature)
     trained = saved.record.get("sources", {}).get(model.market, {})
     if "validation_end" not in trained and not train_end:

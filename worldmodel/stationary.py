@@ -83,7 +83,7 @@ class StationaryStart:
             log_close=mean(before.log_close[0]),
             volume_level=mean(before.volume_level[0]),
             variance=mean(returns.square()),
-            correlation=matrices.mean(0)[kept][:, kept],
+            correlation=matrices.mean(0).cpu()[kept][:, kept],
             warm_up=torch.zeros(0, WARM_UP, len(kept), 5, dtype=torch.float16),
         )
         return tuple(symbols[index] for index in kept.tolist()), start

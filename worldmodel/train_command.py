@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vecenv.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from worldmodel.architectures import Architecture, network_settings
@@ -61,6 +62,8 @@ class TrainSettings:
     """Sizes of the convolutions and the recurrent unit of cnn-gru."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
     """Optimisation."""
+    device: str = "auto"
+    """Where the network is trained: cpu, cuda, or auto for cuda where there is one."""
 
 
 def train(settings: TrainSettings) -> dict[str, Any]:
@@ -73,16 +76,18 @@ def train(settings: TrainSettings) -> dict[str, Any]:
     console = Console()
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)
+    device = device_named(settings.device)
+    training = settings.training.on(device)
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
-    markets, sources = _read_markets(settings, names)
-    record = {"sources": sources, "settings": asdict(settings.training), "embargo": settings.embargo}
-    state = new_state(network, settings.training)
+    markets, sources = _read_markets(settings, names, device)
+    record = {"sources": sources, "settings": asdict(training), "embargo": settings.embargo}
+    state = new_state(network, training, device)
     running = running_path(settings.out)
     if settings.resume:
         _restore(state, running, record)
     parameters = sum(tensor.numel() for tensor in state.network.parameters())
     days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
-    console.print(f"{parameters:,} parameters; training on {days}", soft_wrap=True)
+    console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
     began = time.monotonic()
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -98,7 +103,7 @@ def train(settings: TrainSettings) -> dict[str, Any]:
             bar.console.print(f"step {state.step}: {told}", soft_wrap=True)
             save_network(running, state.network, record | _progress(state), _extra(state))
 
-        train_network(state, markets, settings.training, on_step, on_validation)
+        train_network(state, markets, training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
     console.print("Matching the size and drift of moves, and making the days that paths without a history start from …")
@@ -148,7 +153,7 @@ def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
 
 
 def _read_markets(
-    settings: TrainSettings, names: tuple[str, ...]
+    settings: TrainSettings, names: tuple[str, ...], device: torch.device
 ) -> tuple[list[TrainingMarket], dict[str, dict[str, Any]]]:
     """Read the files and say what was read, for the checkpoint."""
     markets, sources = [], {}
@@ -159,7 +164,7 @@ def _read_markets(
         )
         split = split_by_date(bars.dates, train_end, validation_end, settings.embargo, bars.source)
         known = bars.days(0, split.stop)
-        markets.append(TrainingMarket.from_bars(name, known, split))
+        markets.append(TrainingMarket.from_bars(name, known, split, device))
         sources[name] = {
             "file": file.name,
             "symbols": list(bars.symbols),

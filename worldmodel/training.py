@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ class TrainingSettings:
         evaluate_every: updates between validations.
         patience: validations without a better one after which training stops.
         seed: of weights and draws.
+        bf16: multiply in bfloat16 in the trunk while training; by default on a GPU alone. Validation is in float32.
     """
 
     steps: int = 1500
@@ -61,6 +62,11 @@ class TrainingSettings:
     evaluate_every: int = 100
     patience: int = 5
     seed: int = 0
+    bf16: bool | None = None
+
+    def on(self, device: torch.device) -> TrainingSettings:
+        """Return the settings with what depends on the device decided."""
+        return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
 
 
 class Validation(NamedTuple):
@@ -189,7 +195,7 @@ def _update(
     first = int(generator.integers(1, market.split.train - days + 1))
     order = torch.from_numpy(generator.permutation(market.observed.valid.shape[2]))
     noise = torch.randn(days, TOKEN_SIZE)
-    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, noise)
+    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, noise, bool(settings.bf16))
     total = (
         scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
     )

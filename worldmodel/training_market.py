@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,9 +57,12 @@ def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embarg
 class TrainingMarket:
     """History of a market, with everything that does not depend on the network computed once.
 
+    What the network reads is on its device; moves stay on the CPU, where one day after the other is walked through
+    faster than a GPU starts that many small operations.
+
     Attributes:
         name: flag of the market.
-        encoded: moves.
+        encoded: moves, on the CPU.
         observed: features and scaled moves of all symbols together.
         matrices: correlation before every tenth day. Shape: (M, K, K), float32.
         split: by day.
@@ -71,11 +75,16 @@ class TrainingMarket:
     split: Split
 
     @classmethod
-    def from_bars(cls, name: str, bars: Bars, split: Split) -> TrainingMarket:
-        """Compute what training needs from one path of history."""
-        encoded = encode_history(bars)
+    def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
+        """Compute what training on a device needs from one path of history."""
+        encoded = encode_history(bars.to("cpu"))
         observed = observe_history(encoded)
-        return cls(name, encoded, observed, correlations(observed).float(), split)
+        return cls(name, encoded, observed.to(device), correlations(observed).float().to(device), split)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network reads it."""
+        return self.matrices.device
 
     def often(self) -> Tensor:
         """Return the symbols that have about as many moves in training as any other has. Shape: (k,)."""
@@ -96,21 +105,31 @@ class TrainingMarket:
             MoveState(*(part[:, :, symbols] for part in before)),
             MoveState(*(part[:, symbols] for part in last)),
         )
-        matrices = self.matrices[:, symbols][:, :, symbols]
-        return TrainingMarket(self.name, encoded, observe_history(encoded), matrices, self.split)
+        chosen = symbols.to(self.device)
+        matrices = self.matrices[:, chosen][:, :, chosen]
+        return TrainingMarket(self.name, encoded, observe_history(encoded).to(self.device), matrices, self.split)
 
-    def known(self, network: MarketNetwork, first: int, stop: int, context: int) -> Tensor:
+    def known(self, network: MarketNetwork, first: int, stop: int, context: int, bf16: bool = False) -> Tensor:
         """Return what a network's trunk knows before each of the days ``first`` to ``stop`` (exclusive).
 
-        It reads the days from ``first - context`` on. Shape: (days, K, width).
+        It reads the days from ``first - context`` on, and multiplies in bfloat16 if asked to. Shape: (days, K, width),
+        float32.
         """
         begin = max(0, first - context)
         inputs = network.inputs(self.observed.features[0, begin : stop - 1], self.name).transpose(0, 1)
-        known: Tensor = network.trunk(inputs).transpose(0, 1)[first - 1 - begin :]
-        return known
+        with torch.autocast(inputs.device.type, torch.bfloat16) if bf16 else nullcontext():
+            known: Tensor = network.trunk(inputs)
+        return known.float().transpose(0, 1)[first - 1 - begin :]
 
     def log_prob(
-        self, network: MarketNetwork, first: int, stop: int, context: int, order: Tensor, noise: Tensor
+        self,
+        network: MarketNetwork,
+        first: int,
+        stop: int,
+        context: int,
+        order: Tensor,
+        noise: Tensor,
+        bf16: bool = False,
     ) -> tuple[DayLogProb, Tensor, Tensor]:
         """Return the log-densities of days ``first`` to ``stop`` (exclusive) with symbols in an order.
 
@@ -121,14 +140,17 @@ class TrainingMarket:
             context: days read before the first.
             order: positions of the symbols. Shape: (K,).
             noise: of the market's token, standard normal. Shape: (days, 3).
+            bf16: multiply in bfloat16 in the trunk; heads and densities stay float32.
 
         Returns:
             Log-densities of scaled moves, where there is one, and the logarithm of the volatility that scaled them.
             Shape of each: (days, K).
         """
-        known = self.known(network, first, stop, context)
-        matrices = self.matrices[torch.arange(first, stop) // CORRELATION_STRIDE][:, order][:, :, order]
+        known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
+        day = torch.arange(first, stop, device=self.device)
+        matrices = self.matrices[day // CORRELATION_STRIDE][:, order][:, :, order]
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].log().float()
-        return network.log_prob(known[:, order], scaled, valid, matrices, noise, self.name), valid, volatility
+        read = network.log_prob(known[:, order], scaled, valid, matrices, noise.to(self.device), self.name)
+        return read, valid, volatility

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vecenv.device import device_named
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from worldmodel.baselines import GeometricBrownianMotion, StationaryBootstrap
@@ -98,6 +99,8 @@ class ValidateSettings:
     """Runs with different draws, whose figures are averaged."""
     seed: int = 0
     """Of the first run."""
+    device: str = "auto"
+    """Where networks draw and are read: cpu, cuda, or auto for cuda where there is one. Baselines run on the CPU."""
 
 
 def validate(settings: ValidateSettings) -> dict[str, Any]:
@@ -222,7 +225,9 @@ def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
     for path in [settings.model, *settings.beside]:
         temperature = settings.temperature if path == settings.model else 1.0
         # Without dates those of the first model hold for all.
-        model, train_end, validation_end = judged_model(path, settings.market, temperature, train_end, validation_end)
+        model, train_end, validation_end = judged_model(
+            path, settings.market, temperature, train_end, validation_end, device_named(settings.device)
+        )
         if model is not None:
             if model.name in models:
                 raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")

@@ -224,6 +224,6 @@ def sample_forecasts(
     samples = torch.empty(len(days), draws, close.shape[1], dtype=torch.float64)
     forecasts = trial.drawn_after(model, trial.forecast_days, draws, 1, seed)
     for row, before, drawn in zip(samples, close[days], forecasts, strict=True):
-        row.copy_((drawn[:, 0, :, CLOSE] / before).log())
+        row.copy_((drawn[:, 0, :, CLOSE].cpu() / before).log())
         advance()
     return forecast_scores(samples, (close[days + 1] / close[days]).log())

@@ -107,9 +107,3 @@ def test_symbols_name_those_of_a_generator():
 def test_what_cannot_be_is_refused(values, words):
     with pytest.raises(ValueError, match=words):
         settings(**values)
-
-
-@pytest.mark.parametrize(("name", "words"), [("abacus", "unknown device 'abacus'"), ("cuda:99", "no device cuda:99")])
-def test_devices_that_are_not_there_are_refused(name, words):
-    with pytest.raises(ValueError, match=words):
-        settings(device=name).torch_device()

@@ -11,7 +11,8 @@ import torch
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
-from worldmodel.network import NetworkSettings
+from worldmodel.bar_shape import TOKEN_SIZE
+from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.training import TrainingSettings, _rate, new_state, train_network, validate_network
 from worldmodel.training_market import TrainingMarket, split_by_date
 from worldmodel.transformer import TransformerSettings
@@ -78,6 +79,48 @@ def test_a_run_that_goes_on_repeats_one_that_was_not_interrupted(market):
     train_network(state, [market], QUICK, lambda state, loss: None, lambda state, scores: None)
     assert state.step == 6 and state.best_loss == whole.best_loss
     assert all(torch.equal(state.average[name], whole.average[name]) for name in whole.average)
+
+
+def test_everything_that_an_update_reads_is_on_the_network_s_device(market):
+    """The meta device refuses tensors of another one, and any number that is asked back."""
+    bars = synthetic_bars(1, 300, 5, seed=4)
+    elsewhere = TrainingMarket.from_bars("test", bars, market.split, "meta").only(torch.tensor([3, 1, 0]))
+    network = MarketNetwork(NETWORK).to("meta")
+    order, noise = torch.randperm(3), torch.randn(32, TOKEN_SIZE)
+    scores, valid, volatility = elsewhere.log_prob(network, 40, 72, 20, order, noise)
+    assert {part.device.type for part in (*scores, valid, volatility)} == {"meta"}
+    sum(part.sum() for part in scores).backward()
+    assert all(weight.grad is not None for weight in network.parameters())
+
+
+def test_bfloat16_is_for_the_trunk_while_training_on_a_gpu(market):
+    """Densities stay float32, near those of a float32 trunk; what is asked for holds on any device."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [QUICK.on(device).bf16 for device in (cpu, gpu)] == [False, True]
+    assert not replace(QUICK, bf16=False).on(gpu).bf16 and replace(QUICK, bf16=True).on(cpu).bf16
+    network, order, noise = new_state(NETWORK, QUICK).network.eval(), torch.randperm(5), torch.randn(40, TOKEN_SIZE)
+    exact, rough = (market.log_prob(network, 60, 100, 20, order, noise, bf16)[0] for bf16 in (False, True))
+    for one, other in zip(exact, rough, strict=True):
+        assert other.dtype == torch.float32 and not torch.equal(one, other)
+        assert float((one - other).abs().mean()) < 0.01
+    weights, half = (trained(market, replace(QUICK, bf16=bf16)).average for bf16 in (False, True))
+    assert all(tensor.dtype == weights[name].dtype for name, tensor in half.items())
+    assert not all(torch.equal(tensor, weights[name]) for name, tensor in half.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_training_on_a_gpu_is_that_on_a_cpu_but_for_rounding(market):
+    exact = replace(QUICK, bf16=False)
+    bars = synthetic_bars(1, 300, 5, seed=4)
+    moved = TrainingMarket.from_bars("test", bars, market.split, "cuda")
+    networks = new_state(NETWORK, exact).network, new_state(NETWORK, exact, "cuda").network
+    networks[1].load_state_dict(networks[0].state_dict())
+    scores = [validate_network(each, here, 200, 250) for each, here in zip(networks, (market, moved), strict=True)]
+    assert scores[1] == pytest.approx(scores[0], abs=1e-3)
+    state = new_state(NETWORK, QUICK.on(torch.device("cuda")), "cuda")
+    train_network(state, [moved], QUICK, lambda state, loss: None, lambda state, scores: None)
+    assert state.step == QUICK.steps and all(bool(tensor.isfinite().all()) for tensor in state.best.values())
 
 
 def test_the_best_weights_are_kept_and_training_stops_without_a_better_one(market):

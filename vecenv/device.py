@@ -1,0 +1,24 @@
+"""Devices by the names that commands take."""
+
+from __future__ import annotations
+
+import torch
+
+
+def device_named(name: str) -> torch.device:
+    """Return a device: cpu, cuda, one GPU such as cuda:1, or, as auto, cuda where there is one.
+
+    Raises:
+        ValueError: it is unknown, or not on this machine.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"unknown device {name!r}; use cpu, cuda or auto") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"nothing runs on a device {name!r} here; use cpu, cuda or auto")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"there is no device {name} here; PyTorch sees {torch.cuda.device_count()} CUDA devices")
+    return device
