@@ -21,11 +21,11 @@ from rich.table import Table
 from benchmarks import device as machine
 from vecenv.device import device_named
 from vecenv.market.synthetic import synthetic_bars
+from worldmodel.blocks import blocks_of
 from worldmodel.checkpoint import load_network
 from worldmodel.generator import WEIGHTS
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import blocks_of
 from worldmodel.transformer import Transformer
 
 RESULTS = Path(__file__).parent / "results"

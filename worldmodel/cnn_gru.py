@@ -61,6 +61,10 @@ class CnnGruCache(NamedTuple):
         """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
         return CnnGruCache(self.recent[:, rows], self.state[rows])
 
+    def repeatable(self) -> CnnGruCache:
+        """Return the cache, whose steps are the same operations from the first day on."""
+        return self
+
 
 class CnnGru(Trunk[CnnGruCache]):
     """Maps the features of each day to what is known of the next day.

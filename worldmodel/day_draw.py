@@ -21,7 +21,7 @@ def draw_day(
     known: Tensor,
     draws: ReturnDraws,
     key: EpisodeKey,
-    day: int,
+    day: int | Tensor,
     temperature: float,
 ) -> Tensor:
     """Draw the scaled moves of one day, symbol after symbol.
@@ -31,7 +31,7 @@ def draw_day(
         known: the trunk's output. Shape: (P, K, width).
         draws: of the returns.
         key: of the paths. Shape of each word: (P, 1).
-        day: number of the day, from 0.
+        day: number of the day, from 0; of shape () if a tensor.
         temperature: as in `roll_out`.
 
     Returns:
@@ -44,7 +44,7 @@ def draw_day(
     return _draw_shapes(network, known, returns, for_bars[1:], for_token[..., 0], temperature).double()
 
 
-def _noise(key: EpisodeKey, first: int, streams: int, day: int, numbers: Tensor) -> Tensor:
+def _noise(key: EpisodeKey, first: int, streams: int, day: int | Tensor, numbers: Tensor) -> Tensor:
     """Return four uniform numbers of each stream, path and number. Shape: (streams, 4, P, len(numbers))."""
     stream = first + torch.arange(streams, device=numbers.device)[:, None, None]
     words = random_bits(key, stream, day * MAX_SYMBOLS + numbers)

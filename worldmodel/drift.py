@@ -19,9 +19,9 @@ from torch import Tensor
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import business_days
 from worldmodel.bar_moves import MoveState, daily_returns, decode_bars
+from worldmodel.block_paths import Starts
 from worldmodel.network import DRIFT_SIZES, MarketNetwork
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import Starts
 from worldmodel.stationary import WARM_UP
 from worldmodel.training_market import TrainingMarket
 

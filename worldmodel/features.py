@@ -84,6 +84,11 @@ class FeatureState(NamedTuple):
         moves = MoveState(*(take(part) for part in self.moves))
         return FeatureState(moves, take(self.slow_variance), take(self.market_variance))
 
+    def write(self, other: FeatureState) -> None:
+        """Write another state's numbers into this one's tensors."""
+        for old, new in zip((*self.moves, *self[1:]), (*other.moves, *other[1:]), strict=True):
+            old.copy_(new)
+
 
 class ObservedHistory(NamedTuple):
     """A history as the network sees it.

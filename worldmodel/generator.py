@@ -14,9 +14,9 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days
 from vecenv.random import episode_key
+from worldmodel.block_paths import Starts, chosen_starts
 from worldmodel.checkpoint import Checkpoint, load_network
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import Starts, chosen_starts
 from worldmodel.stationary import WARM_UP, StationaryStart
 
 WEIGHTS = Path(__file__).parent / "weights" / "neural_market.safetensors"

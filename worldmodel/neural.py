@@ -12,13 +12,14 @@ from vecenv.market.bars import Bars
 from worldmodel.architectures import model_name
 from worldmodel.bar_moves import encode_bars, encode_history, log_return
 from worldmodel.bar_shape import TOKEN_SIZE
+from worldmodel.block_paths import Starts
 from worldmodel.correlation import CorrelationState
 from worldmodel.day_draw import MAX_SYMBOLS
 from worldmodel.features import ObservedHistory, observe_history
 from worldmodel.market_model import MarketModel
 from worldmodel.network import DayLogProb, MarketNetwork
 from worldmodel.return_chain import masked_factor
-from worldmodel.rollout import Starts, roll_out
+from worldmodel.rollout import roll_out
 
 CORRELATION_STRIDE = 10
 """Days after which the correlation matrix of a history is computed again."""

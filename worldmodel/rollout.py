@@ -1,13 +1,12 @@
 """Draws of days to come, batched over paths and symbols, one day after the other.
 
-Random numbers are counter-based: path p of a seed draws the same whatever the number of paths. Paths run in blocks of a
-fixed size, because a matrix product may round differently for another number of rows. A day is drawn for a whole block,
-which costs little more than for a few paths; the trunk, which costs most, reads it in smaller chunks of fixed size, and
-only those that hold paths asked for.
+Random numbers are counter-based, and paths run in `worldmodel.blocks`: path p of a seed is the same whatever the number
+of paths.
 
-On a CPU the trunk reads chunks in several threads, and several blocks are on their way at once: while the trunk reads
-one block's day, this thread draws the day of another. Each operation runs in one thread, so that numbers do not depend
-on how many there are.
+On a GPU a block's day is captured once and repeated, if the trunk's buffers are full at the start. On a CPU the trunk
+reads chunks in several threads, and several blocks are on their way at once: while the trunk reads one block's day,
+this thread draws the day of another. Each operation runs in one thread, so that numbers do not depend on how many there
+are.
 """
 
 from __future__ import annotations
@@ -15,80 +14,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vecenv.random import EpisodeKey, episode_key, open_uniform, random_bits
-from worldmodel.bar_moves import Move, bounded_moves, decode_bar
-from worldmodel.day_draw import draw_day
-from worldmodel.features import FeatureState, observe_day
+from worldmodel.block_paths import BlockPaths, Starts
+from worldmodel.blocks import Block, blocks_of
 from worldmodel.interleave import Steps, run_all
 from worldmodel.network import MarketNetwork
+from worldmodel.repeated_day import RepeatedDay, captured
 from worldmodel.trunk import Trunk, TrunkCache
-
-START_STREAM = 0x2100_0000
-"""Random stream that chooses where a path starts."""
-
-
-class BlockLimits(NamedTuple):
-    """How much runs together on a kind of device.
-
-    Attributes:
-        first_paths: in the first block, which few paths are drawn in; the next blocks double the paths so far.
-        fewest_paths: in the blocks after those.
-        most_paths: in a block.
-        rows: symbol-paths of a block, between these numbers of paths; their caches are in memory together.
-        chunk_rows: symbol-paths that the trunk reads together, at least one path.
-    """
-
-    first_paths: int
-    fewest_paths: int
-    most_paths: int
-    rows: int
-    chunk_rows: int
-
-
-LIMITS = {
-    "cpu": BlockLimits(first_paths=32, fewest_paths=32, most_paths=256, rows=1 << 12, chunk_rows=1 << 9),
-    "cuda": BlockLimits(first_paths=1 << 12, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17),
-}
-"""By device type."""
 
 MOST_AT_ONCE = 4
 """Blocks on their way at once, whose caches are in memory together."""
 
-
-class Block(NamedTuple):
-    """Paths that run together, whatever the number of paths asked for.
-
-    Attributes:
-        first: number of the first one.
-        paths: how many, whole chunks.
-        chunk: paths whose rows the trunk reads together.
-    """
-
-    first: int
-    paths: int
-    chunk: int
-
-
-class Starts(NamedTuple):
-    """What paths go on from: the ends of S histories of the same symbols.
-
-    Attributes:
-        known: the trunk's output on the last day. Shape: (S, K, width).
-        cache: of the trunk. Batch: S K.
-        state: after the last day. Batch: (S, K).
-        factor: lower Cholesky factor of the symbols' correlation. Shape: (S, K, K).
-    """
-
-    known: Tensor
-    cache: TrunkCache
-    state: FeatureState
-    factor: Tensor
+FEWEST_REPEATED = 3
+"""Days that are worth a capture."""
 
 
 @torch.no_grad()
@@ -127,7 +69,9 @@ def roll_out(
     draws = []
     for block in blocks_of(device, symbols, num_paths):
         wanted = min(block.paths, num_paths - block.first)
-        draws.append(_drawn(network, starts, market, block, wanted, num_days, seed, temperature))
+        begin = partial(BlockPaths, network, starts, market, block, seed, temperature)
+        draw = _repeated if device.type == "cuda" and num_days >= FEWEST_REPEATED else _drawn
+        draws.append(draw(begin, network.trunk, starts.cache, block, wanted, num_days))
     if device.type != "cpu":
         return torch.cat(run_all(draws, 1, 1))
     threads = torch.get_num_threads()
@@ -150,33 +94,6 @@ def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch
             f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols need {needed / 1e9:,.0f} GB, "
             f"{device} has {memory / 1e9:,.0f} GB; ask for fewer paths at once"
         )
-
-
-def blocks_of(device: torch.device, symbols: int, num_paths: int) -> list[Block]:
-    """Return the blocks that some paths of a number of symbols run in; more paths are more of the same blocks."""
-    limits = LIMITS[device.type]
-    # Powers of two, as numbers of paths usually are.
-    fitting = 1 << max(0, (limits.rows // symbols).bit_length() - 1)
-    wide = max(limits.fewest_paths, min(limits.most_paths, fitting))
-    edges = [0]
-    few = limits.first_paths
-    while few < wide:
-        edges.append(few)
-        few *= 2
-    edges.extend(range(wide, num_paths + wide, wide))
-    most = max(1, limits.chunk_rows // symbols)
-    blocks = []
-    for first, after in pairwise(edges):
-        if first < min(after, num_paths):
-            size = after - first
-            blocks.append(Block(first, size, next(chunk for chunk in range(most, 0, -1) if size % chunk == 0)))
-    return blocks
-
-
-def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
-    """Return which of a number of starts each path goes on from. Shape: that of the key's words, without the last."""
-    word = random_bits(key, START_STREAM, 0)[0]
-    return (open_uniform(word) * count).long().squeeze(-1)
 
 
 class _Chunks:
@@ -206,39 +123,31 @@ class _Chunks:
         known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place], weights)
 
 
+def _repeated(
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
+) -> Steps:
+    """Draw the paths of a block as `_drawn` does, on a GPU; yields nothing where days repeat."""
+    paths = begin()
+    ready = cache.chosen(paths.rows).repeatable()
+    if ready is None:
+        return (yield from _drawn(lambda: paths, trunk, cache, block, wanted, num_days))
+    return captured(RepeatedDay(paths, trunk, ready, num_days), num_days)[:wanted]
+
+
 def _drawn(
-    network: MarketNetwork,
-    starts: Starts,
-    market: str,
-    block: Block,
-    wanted: int,
-    num_days: int,
-    seed: int,
-    temperature: float,
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
 ) -> Steps:
     """Draw the paths of a block and return the first ones, of shape (wanted, num_days, K, 5).
 
     Yields the trunk's readings of each day drawn.
     """
-    (total, symbols), device = starts.known.shape[:2], starts.known.device
-    paths = torch.arange(block.first, block.first + block.paths, device=device)
-    key = episode_key(seed, paths[:, None], 0)
-    own = chosen_starts(key, total)
-    rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
-    chunks = _Chunks(network.trunk, starts.cache, rows, wanted * symbols, block.chunk * symbols)
-    known = starts.known[own]
-    draws = network.draws(starts.factor[own], market)
-    state = starts.state.taken(lambda part: part[own])
-    valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
+    paths = begin()
+    symbols = paths.shape[1]
+    chunks = _Chunks(trunk, cache, paths.rows, wanted * symbols, block.chunk * symbols)
     bars = []
     for day in range(num_days):
-        scaled = draw_day(network, known, draws, key, day, temperature)
-        volatility = state.volatility.unsqueeze(-1)
-        move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
-        move = bounded_moves(state.moves, move)
-        bars.append(decode_bar(state.moves, move)[:wanted])
+        move, bar = paths.draw(day)
+        bars.append(bar[:wanted])
         if day + 1 < num_days:
-            features, state = observe_day(state, move, valid)
-            inputs = network.inputs(features.to(known.dtype), market).flatten(0, 1)
-            yield chunks.readings(inputs, known.flatten(0, 1))
+            yield chunks.readings(paths.observe(move), paths.known)
     return torch.stack(bars, dim=1)

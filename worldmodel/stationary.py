@@ -16,10 +16,10 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from worldmodel.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
+from worldmodel.block_paths import Starts
 from worldmodel.features import FeatureState, observe_day
 from worldmodel.neural import CORRELATION_STRIDE, NeuralMarket
 from worldmodel.return_chain import masked_factor
-from worldmodel.rollout import Starts
 from worldmodel.training_market import TrainingMarket
 
 WARM_UP = 252

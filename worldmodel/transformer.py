@@ -51,16 +51,22 @@ class Cache(NamedTuple):
     Attributes:
         keys: rotated, and stored as the product with queries reads them. Shape: (layers, B, width of head, window).
         values: Shape: (layers, B, window, width of head).
-        length: days seen so far.
+        length: days seen so far; a tensor of shape () once the buffer is full and steps are to be repeated.
     """
 
     keys: Tensor
     values: Tensor
-    length: int
+    length: int | Tensor
 
     def chosen(self, rows: Tensor) -> Cache:
         """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.length)
+
+    def repeatable(self) -> Cache | None:
+        """Return the cache with its length as a tensor; None until the buffer is full."""
+        if self.length < self.keys.shape[-1]:
+            return None
+        return self._replace(length=torch.as_tensor(self.length, device=self.keys.device))
 
 
 class Transformer(Trunk[Cache]):
@@ -123,12 +129,13 @@ class Transformer(Trunk[Cache]):
         """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
         # Until the buffer is full, places not yet written are left out.
-        place, filled = cache.length % window, min(cache.length + 1, window)
+        length = cache.length
+        place, filled = length % window, window if isinstance(length, Tensor) else min(length + 1, window)
         hidden = self.embed(features)
         for index, (layer, weights) in enumerate(zip(self.layers, day_weights or self.day_weights(cache), strict=True)):
             assert isinstance(layer, _Layer)
             layer.step(hidden, cache.keys[index, ..., :filled], cache.values[index, :, :filled], place, weights)
-        return self.norm(hidden), cache._replace(length=cache.length + 1)
+        return self.norm(hidden), cache._replace(length=length + 1)
 
 
 class _DayWeights(NamedTuple):
@@ -176,10 +183,15 @@ class _Layer(nn.Module):
         project = torch.addcmul(weight * own, weight.flip(1), partner).flatten(0, 2)
         return _DayWeights(project, self.expand.weight * self.feed_norm.weight)
 
-    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int, weights: _DayWeights) -> None:
+    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int | Tensor, weights: _DayWeights) -> None:
         """Read one day: change ``hidden``, of shape (B, width), and write the day's key and value at ``place``."""
         made = functional.linear(_normalised(hidden), weights.project).unflatten(-1, (-1, self.head_width))
-        keys[..., place], values[:, place] = made[:, -2], made[:, -1]
+        if isinstance(place, Tensor):
+            # Indexing by a tensor of one number would ask the device for it.
+            keys.index_copy_(-1, place.view(1), made[:, -2].unsqueeze(-1))
+            values.index_copy_(1, place.view(1), made[:, -1].unsqueeze(1))
+        else:
+            keys[..., place], values[:, place] = made[:, -2], made[:, -1]
         # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
         # attention copies the keys to scale them, which would be most of its time here.
         share = torch.softmax(torch.bmm(made[:, :-2], keys), dim=-1)
@@ -211,13 +223,14 @@ def _normalised(hidden: Tensor) -> Tensor:
     return hidden * length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
 
 
-def _turn(settings: TransformerSettings, day: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def _turn(settings: TransformerSettings, day: int | Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the factors that rotate a day's queries and key as `_rotated` does, and scale the queries.
 
     Of each number and of the one that it is rotated with. Shape of both: (heads + 2, 2, half width of head, 1).
     """
     width = settings.width // settings.heads
-    cosine, sine = _angles(torch.full((1,), day, device=like.device), width // 2, like.dtype)
+    position = day.view(1) if isinstance(day, Tensor) else torch.full((1,), day, device=like.device)
+    cosine, sine = _angles(position, width // 2, like.dtype)
     own = torch.cat([cosine, cosine]).repeat(settings.heads + 2, 1, 1)
     partner = torch.cat([-sine, sine]).repeat(settings.heads + 2, 1, 1)
     for factors in (own, partner):

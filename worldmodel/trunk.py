@@ -15,6 +15,10 @@ class TrunkCache(Protocol):
         """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
         ...
 
+    def repeatable(self) -> Self | None:
+        """Return the cache as one of tensors alone, whose steps are the same operations; None while days differ."""
+        ...
+
 
 CacheT = TypeVar("CacheT", bound=TrunkCache)
 

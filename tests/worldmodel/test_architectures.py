@@ -18,11 +18,11 @@ from vecenv.market.synthetic import synthetic_bars
 from worldmodel.architectures import RUNNING_MEAN_CHAIN, Architecture, model_name, network_settings
 from worldmodel.bar_moves import Move, encode_bars
 from worldmodel.bar_shape import TOKEN_SIZE
+from worldmodel.block_paths import Starts
 from worldmodel.cnn_gru import CnnGruSettings
 from worldmodel.features import FEATURES, observe_history
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import Starts
 from worldmodel.transformer import TransformerSettings
 
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)

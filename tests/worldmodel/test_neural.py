@@ -17,11 +17,11 @@ from vecenv.market.synthetic import synthetic_bars
 from worldmodel import neural
 from worldmodel.bar_moves import Move, encode_bars
 from worldmodel.bar_shape import TOKEN_SIZE, day_summary
+from worldmodel.block_paths import Starts
 from worldmodel.features import FEATURES, ObservedHistory, observe_history
 from worldmodel.network import MarketNetwork
 from worldmodel.neural import NeuralMarket
 from worldmodel.return_chain import chain_statistics
-from worldmodel.rollout import Starts
 
 NAN = float("nan")
 

@@ -9,7 +9,7 @@ import torch
 
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from worldmodel import rollout
+from worldmodel import block_paths, blocks
 from worldmodel.neural import NeuralMarket
 
 
@@ -45,7 +45,7 @@ def test_days_drawn_after_several_days_are_those_after_each(market):
 def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
     """One path, several chunks of a block, a whole one, and one path more, of the first block and of later ones."""
     history = history_of(symbols)
-    first, second, third = rollout.blocks_of(market.device, symbols, 300)[:3]
+    first, second, third = blocks.blocks_of(market.device, symbols, 300)[:3]
     many = market.generate(history, third.first + 1, 3)
     assert len(many) == third.first + 1
     for paths in (1, first.chunk, 40, second.first, second.first + 1, second.first + second.chunk + 1, third.first):
@@ -55,8 +55,10 @@ def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
 def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):
     """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
     used = []
-    draw_day = rollout.draw_day
-    monkeypatch.setattr(rollout, "draw_day", lambda *given: used.append(torch.get_num_threads()) or draw_day(*given))
+    draw_day = block_paths.draw_day
+    monkeypatch.setattr(
+        block_paths, "draw_day", lambda *given: used.append(torch.get_num_threads()) or draw_day(*given)
+    )
     history, before = history_of(25), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -76,12 +78,12 @@ def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("symbols", [1, 3, 16, 25, 109, 4096])
 def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
-    limits = rollout.LIMITS[device]
-    whole = rollout.blocks_of(torch.device(device), symbols, 1000)
+    limits = blocks.LIMITS[device]
+    whole = blocks.blocks_of(torch.device(device), symbols, 1000)
     for paths in (1, 63, 64, 65, 256, 257, 1000):
-        blocks = rollout.blocks_of(torch.device(device), symbols, paths)
-        assert blocks == whole[: len(blocks)]
-        assert blocks[-1].first < paths <= blocks[-1].first + blocks[-1].paths
+        some = blocks.blocks_of(torch.device(device), symbols, paths)
+        assert some == whole[: len(some)]
+        assert some[-1].first < paths <= some[-1].first + some[-1].paths
     after = 0
     for block in whole:
         assert block.first == after and block.paths % block.chunk == 0
@@ -97,7 +99,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
 @pytest.mark.slow
 def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
     """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
-    monkeypatch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(*[10_000] * 5))
+    monkeypatch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(10_000, 2, *[10_000] * 4))
     bars = market.generate(history_of(1), 10_000, 1000)
     assert bars.shape == (10_000, 1000, 1, 5)
     assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0

@@ -14,7 +14,7 @@ import torch
 from tasks.cli import BAD_INPUT, main
 from tests.worldmodel.validation_market import TEST, market_file, split_ends
 from vecenv.market.sources import read_bars
-from worldmodel import rollout, validate_command
+from worldmodel import blocks, validate_command
 from worldmodel.baselines import GeometricBrownianMotion
 from worldmodel.checkpoint import save_network
 from worldmodel.metrics import discriminator_classifiers
@@ -65,7 +65,7 @@ def run(market, checkpoint, chain, tmp_path_factory):
     words += ["--long-days", "80", *QUICK]
     file = out.parent / "result.json"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(rollout.LIMITS, "cpu", rollout.BlockLimits(32, 32, 32, 1, 1))
+        patch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(32, 2, 32, 32, 1, 1))
         patch.setattr(discriminator_classifiers, "GRU_STEPS", 10)
         assert main(["worldmodel", "validate", *map(str, words), "--json", str(file)]) == 0
     return out, json.loads(file.read_text())
