@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks import device as machine
-from benchmarks import reward_presets, throughput, worldmodel_rollouts
+from benchmarks import neural_sampling, reward_presets, throughput, worldmodel_rollouts
+from benchmarks.neural_sampling import NeuralSamplingConfig
 from benchmarks.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
 from benchmarks.text import typical_texts
 from benchmarks.throughput import BenchConfig
@@ -194,6 +195,30 @@ def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):
         assert figure["share_of_limit"] == pytest.approx(share)
     with pytest.raises(ValueError, match="batch 5 is not a multiple of 2 symbols"):
         RolloutsConfig(batches=(5,), symbols=2)
+
+
+def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monkeypatch):
+    """Every round trades other paths, and the reuse counts agent-steps per path-day of training."""
+    traded = []
+    rollout = FusedCollector.rollout
+    monkeypatch.setattr(
+        FusedCollector,
+        "rollout",
+        lambda self: traded.append(float(self.env.scenario.market["features"].double().sum())) or rollout(self),
+    )
+    config = NeuralSamplingConfig(
+        num_envs=8, num_steps=5, market="synthetic", num_paths=5, num_days=330, refresh_every=(1, 3), rounds=2,
+        threads=1, device="cpu", compile=False, output=tmp_path,
+    )  # fmt: skip
+    result = neural_sampling.main(config)
+    assert json.loads(next(tmp_path.glob("neural-sampling-*.json")).read_text()) == json.loads(json.dumps(result))
+    assert result["training_paths"] == 4 and result["path_days"] == 4 * (330 - 59)
+    assert [each["reuse"] for each in result["rounds"]] == [pytest.approx(count * 40 / 1084) for count in (1, 3)]
+    for each in result["rounds"]:
+        assert each["share"] == pytest.approx(each["steps_per_second"] / result["kept_paths_steps_per_second"])
+    # Two rollouts that warm up, six on paths that stay, and the rounds; each renewal is timed alone twice.
+    assert len(traded) == 2 + 6 + 2 * 1 + 2 * 3
+    assert len(set(traded)) == 2 + 2 + 2 and len(set(traded[-3:])) == 1
 
 
 def test_operations_and_bytes_of_a_stock_day():
