@@ -297,7 +297,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
 def test_an_interruption_in_mid_update_leaves_the_update_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn = PPO._learn
+    learn = PPO.learn
 
     def interrupted(self: PPO, *arguments: object) -> dict[str, float]:
         metrics = learn(self, *arguments)
@@ -305,7 +305,7 @@ def test_an_interruption_in_mid_update_leaves_the_update_before(
             raise KeyboardInterrupt
         return metrics
 
-    monkeypatch.setattr(PPO, "_learn", interrupted)
+    monkeypatch.setattr(PPO, "learn", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train(planted_env(), SMALL, tmp_path / "parts")
     monkeypatch.undo()

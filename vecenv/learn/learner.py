@@ -1,0 +1,288 @@
+"""What every learner on the fused collector has in common: settings, parameters, one update after the other, and runs.
+
+One update: collect T steps of N sub-environments, learn from them by some epochs of minibatch steps, and take the
+observations into the running moments that scale those of the next update.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from vecenv.collector import FusedCollector
+from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.env import VecEnv
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.episode_metrics import episode_metrics
+from vecenv.learn.learner_config import LearnerConfig
+from vecenv.learn.metrics_log import MetricsLog
+from vecenv.learn.networks import ActorPolicy, make_network
+from vecenv.learn.running_moments import RunningMoments
+
+CHECKPOINT = "checkpoint.pt"
+WEYL = 0x9E3779B9
+"""2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
+
+Metrics = dict[str, float]
+
+
+Config = TypeVar("Config", bound=LearnerConfig)
+
+
+class Learner(ABC, Generic[Config]):
+    """A learner and its state; `run` runs it.
+
+    Args:
+        env: the environment to learn in; its rows move on.
+        config: settings.
+        num_steps: of a rollout, T.
+        units: what the batch is shuffled and split by, steps or episodes; a multiple of the minibatches.
+        with_critic: train a critic beside the actor.
+
+    Raises:
+        TypeError: there is no head for the environment's actions.
+    """
+
+    loss_metrics: Sequence[str]
+    """Names of what `minibatch_gradients` returns after the gradients."""
+
+    def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
+        self.env, self.config, self.units = env, config, units
+        self.batch_size = num_steps * env.num_envs
+        self.num_updates = -(-config.total_frames // self.batch_size)
+        self.update_number = 0
+        device = env.device
+        self.network = make_network(env, config.hidden, config.initial_std, config.bf16)
+        self.actor, critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
+        self.critic = critic if with_critic else []
+        self.parameters = [*self.actor, *self.critic]
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
+        size = self.network.observation_size
+        self.observation_moments = RunningMoments((size,), device)
+        # What the moments were when the rollout began, in float32 for the fused step.
+        self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+        # Before the collector, which takes the parameters as they are then.
+        self.schedule = env.scenario.schedule(env)
+        self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), num_steps)
+        self.generator = torch.Generator(device)
+        self._gradients: InPlaceCall | None = None
+
+    @abstractmethod
+    def collect(self) -> None:
+        """Fill the collector's buffers with a rollout."""
+
+    @abstractmethod
+    def learn(self) -> Metrics:
+        """Make all optimiser steps of one update from what was collected, and return metrics."""
+
+    @abstractmethod
+    def minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
+        """Return gradients, `clipped`, and the metrics of the units that the last tensor, an index, picks."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
+        return {
+            "config": asdict(self.config),
+            "scenario": json.loads(json.dumps(self.env.scenario.metadata())),
+            "update": self.update_number,
+            "actor": [parameter.clone() for parameter in self.actor],
+            "critic": [parameter.clone() for parameter in self.critic],
+            "moments": [moment.clone() for moment in self.moments],
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "observation_moments": self.observation_moments.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "environment": self.env.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: it is of another task, market, number of sub-environments, or of other settings than
+                ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
+        """
+        free = ("total_frames", "checkpoint_every", "tensorboard")
+        own = asdict(self.config)
+        differing = [name for name in own if name not in free and state["config"].get(name) != own[name]]
+        if differing:
+            raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
+        if state["scenario"] != json.loads(json.dumps(self.env.scenario.metadata())):
+            raise ValueError("the checkpoint is of another task, other rules or another market")
+        self.env.load_state_dict(state["environment"])
+        self.update_number = state["update"]
+        for name in ("actor", "critic", "moments"):
+            for own_tensor, saved in zip(getattr(self, name), state[name], strict=True):
+                own_tensor.copy_(saved)
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.observation_moments.load_state_dict(state["observation_moments"])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(state["schedule"])
+
+    @torch.no_grad()
+    def update(self) -> Metrics:
+        """Collect one batch, learn from it and return metrics; the time of the first includes compilation."""
+        started = time.perf_counter()
+        if self.update_number == 0:
+            # A rollout that only gives the moments, so that the first policy sees scaled observations too.
+            self.collect()
+            self.update_moments()
+        rate = self._learning_rate()
+        self.collect()
+        metrics = self.learn()
+        metrics |= episode_metrics(self.collector)
+        if self.schedule is not None:
+            rows = self.collector.rows()
+            step, env = rows.done.nonzero(as_tuple=True)
+            metrics |= self.schedule.update(rows[step, env], env)
+        self.update_moments()
+        self.update_number += 1
+        seconds = time.perf_counter() - started
+        progress = {
+            "update": self.update_number,
+            "frames": self.update_number * self.batch_size,
+            "samples_per_second": self.batch_size / seconds,
+            "learning_rate": rate,
+        }
+        return progress | metrics
+
+    def update_moments(self) -> None:
+        """Take the rollout into the moments that scale the next one."""
+        assert self.collector.observation is not None
+        if self.config.normalise_observations:
+            self.observation_moments.update(self.collector.observation.flatten(0, 1))
+            self.moments[0].copy_(self.observation_moments.mean)
+            self.moments[1].copy_(self.observation_moments.deviation())
+
+    def _learning_rate(self) -> float:
+        rate = self.config.learning_rate
+        if self.config.anneal:
+            rate *= 1 - self.update_number / self.num_updates
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
+        """Return gradients scaled down to the largest norm."""
+        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+        factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return [gradient * factor for gradient in gradients]
+
+    def minimise(self, batch: list[Tensor], stop: Callable[[Mapping[str, float]], bool]) -> Metrics:
+        """Make the optimiser steps of one update and return the means of the loss metrics.
+
+        Args:
+            batch: of the update, as `minibatch_gradients` takes it after the parameters and before an index.
+            stop: whether an epoch with such means is to be the last.
+
+        Raises:
+            FloatingPointError: a loss is not finite.
+        """
+        config = self.config
+        shared = [*self.parameters, *batch]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
+        # Named by seed and update, so that a resumed run needs no generator's state; the CPU's reads 32 bits of it.
+        self.generator.manual_seed((config.seed + WEYL * self.update_number) % 2**32)
+        for epoch in range(config.epochs):
+            order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
+            for minibatch, index in enumerate(order.view(config.minibatches, -1)):
+                self._call([*shared, index], [*gradients, steps[epoch, minibatch]])
+                self.optimiser.step()
+            if stop(dict(zip(self.loss_metrics, steps[epoch].mean(0).tolist(), strict=True))):
+                break
+        means = steps[: epoch + 1].mean((0, 1)).tolist()
+        if not all(math.isfinite(mean) for mean in means):
+            raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
+        return dict(zip(self.loss_metrics, means, strict=True))
+
+    def _call(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """Run `minibatch_gradients`, compiled if the environment is."""
+        if self._gradients is None:
+            function = self.minibatch_gradients
+            compiled = self.env.compiled
+            self._gradients = compile_in_place(function, inputs, outputs) if compiled else eager_in_place(function)
+        self._gradients(inputs, outputs)
+
+
+LearnerT = TypeVar("LearnerT", bound=Learner[Any])
+
+
+@dataclass(frozen=True)
+class Trained(Generic[LearnerT]):
+    """Result of `run`.
+
+    Attributes:
+        learner: with parameters, optimiser and environment as they are at the end.
+        metrics: of every update of this call.
+    """
+
+    learner: LearnerT
+    metrics: list[Metrics]
+
+    def policy(self, deterministic: bool = True) -> ActorPolicy:
+        """Return the trained actor for a `FusedCollector`."""
+        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
+
+
+def run(
+    learner: LearnerT,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[Metrics], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
+) -> Trained[LearnerT]:
+    """Run a learner. Equal seeds, machine and number of threads give equal parameters.
+
+    Args:
+        learner: before its first update.
+        folder: for ``checkpoint.pt``, which any interruption leaves too, and ``metrics.csv``; None writes nothing.
+        resume: go on from the folder's checkpoint, as if never interrupted.
+        on_update: called with the metrics of each update.
+        before_update: called with the number of updates done; it may change the environment.
+
+    Raises:
+        ValueError: a setting is out of range, or the checkpoint does not fit.
+        FileNotFoundError: there is no checkpoint to resume from.
+        FloatingPointError: the losses are not finite; the checkpoint is of the update before.
+    """
+    path = None if folder is None else Path(folder) / CHECKPOINT
+    if resume:
+        if path is None:
+            raise ValueError("resume needs the folder of the run")
+        learner.load_state_dict(load_checkpoint(path, learner.env.device))
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    log = MetricsLog(path.parent, learner.update_number, learner.config.tensorboard) if path else None
+    history: list[Metrics] = []
+    # A copy after every update, because an interruption may come in the middle of the next.
+    state = learner.state_dict() if path else {}
+    try:
+        while learner.update_number < learner.num_updates:
+            if before_update:
+                before_update(learner.update_number)
+            metrics = learner.update()
+            history.append(metrics)
+            if path and log:
+                state = learner.state_dict()
+                log.write(metrics)
+                if learner.update_number % learner.config.checkpoint_every == 0:
+                    save_checkpoint(state, path)
+            if on_update:
+                on_update(metrics)
+    finally:
+        if path and log:
+            save_checkpoint(state, path)
+            log.close()
+    return Trained(learner, history)

@@ -1,0 +1,60 @@
+"""Settings that every learner has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Settings of the networks, the optimiser and the run."""
+
+    total_frames: int = 1_250_000
+    """Steps of all sub-environments together; rounded up to whole rollouts."""
+    epochs: int = 4
+    """Passes over each batch."""
+    minibatches: int = 8
+    """Parts of a batch, of equal size; one optimiser step each."""
+    learning_rate: float = 1e-3
+    """Step size of Adam."""
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+    max_grad_norm: float = 0.5
+    """Gradients are scaled down to this norm."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of each network."""
+    initial_std: float = 0.5
+    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
+    bf16: bool = False
+    """Multiply in bfloat16 in the hidden layers."""
+    normalise_observations: bool = True
+    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
+    seed: int = 0
+    """Of the initial weights and the minibatches; the environment has its own."""
+    checkpoint_every: int = 10
+    """Updates between checkpoints."""
+    tensorboard: bool = False
+    """Also write TensorBoard's event files."""
+
+    def __post_init__(self) -> None:
+        self._check_least(1, "total_frames", "epochs", "minibatches", "checkpoint_every")
+        self._check_positive("learning_rate", "max_grad_norm", "initial_std")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
+
+    def _check_least(self, least: int, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+
+    def _check_share(self, *names: str) -> None:
+        for name in names:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
