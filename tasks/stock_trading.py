@@ -118,6 +118,7 @@ class StockTrading(Scenario[StockState]):
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
         self.market = self._market_tensors()
         self.params = self._parameter_tensors()
+        self.longest = config.episode_length
         low = 0.0 if config.action == "weights" else -1.0
         self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
 

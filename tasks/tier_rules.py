@@ -39,6 +39,7 @@ class TierRules(Scenario[TierState]):
     """
 
     config_type: Callable[[], TierConfig] = TierConfig
+    longest: int
 
     def __init__(
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None

@@ -1,4 +1,4 @@
-"""Train PPO on a market and compare it with baselines on held-out days."""
+"""Train an agent on a market and compare it with baselines on held-out days."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from rich.console import Console
 
@@ -31,7 +31,9 @@ from tasks.options import PresetOption, early_options, with_preset
 from tasks.progress import TrainingBar, working
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
 from vecenv.env import VecEnv
-from vecenv.learn.ppo import PPOConfig, train
+from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
+from vecenv.learn.learner import run
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import as_values, preset_path, read_values, with_values
 
@@ -56,8 +58,14 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
+    algorithm: Literal["ppo", "grpo"] = "ppo"
+    """ppo, or grpo and its variants, which compare episodes of the same start and need no critic."""
     num_envs: int = 2048
-    """Sub-environments that run at once."""
+    """Sub-environments that run at once; of grpo num-groups times group-size."""
+    num_groups: int = 128
+    """grpo: groups whose sub-environments share path and start."""
+    group_size: int = 16
+    """grpo: sub-environments of a group."""
     seed: int = 0
     """Names the episodes; it is added to the seed of PPO, so that one number repeats or renews a run."""
     compile: bool = True
@@ -71,7 +79,26 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     env: Rules = field(kw_only=True)
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
-    """Settings of the learner. Short rollouts: as many frames give it more updates, and the first one comes sooner."""
+    """Settings of PPO. Short rollouts: as many frames give it more updates, and the first one comes sooner."""
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    """Settings of GRPO, whose rollouts are whole episodes."""
+
+    def rows(self) -> int:
+        """Return the number of sub-environments.
+
+        Raises:
+            ValueError: it is not that of the groups, or cannot be split as GRPO needs it.
+        """
+        if self.algorithm == "ppo":
+            return self.num_envs
+        rows = self.num_groups * self.group_size
+        if self.num_envs not in (rows, TrainSettings.num_envs):
+            raise ValueError(
+                f"num_envs {self.num_envs} is not num_groups {self.num_groups} x group_size {self.group_size}; "
+                f"leave it out"
+            )
+        check_groups(rows, self.group_size, self.grpo)
+        return rows
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -102,7 +129,8 @@ _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
 
 def main(settings: TrainSettings) -> dict[str, Any]:
-    """Train PPO on a market and compare it with baselines on held-out days."""
+    """Train an agent on a market and compare it with baselines on held-out days."""
+    rows = settings.rows()
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
@@ -114,7 +142,7 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     test_env, note = test_environment(settings.task, test, test_rules(rules), settings.episodes)
     env = vecenv.make(
         settings.task,
-        settings.num_envs,
+        rows,
         market=training,
         seed=settings.seed,
         device=tape.device,
@@ -143,6 +171,14 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     return {"folder": str(folder), **document}
 
 
+def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO:
+    """Return the learner, before its first update."""
+    if settings.algorithm == "grpo":
+        config = replace(settings.grpo, seed=settings.grpo.seed + settings.seed)
+        return GRPO(env, config, settings.group_size)
+    return PPO(env, replace(settings.ppo, seed=settings.ppo.seed + settings.seed))
+
+
 def _run_folder(settings: TrainSettings) -> Path:
     """Return the folder of the run, which is made when training starts.
 
@@ -159,13 +195,13 @@ def _run_folder(settings: TrainSettings) -> Path:
 
 
 def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console, fresh: FreshPaths | None) -> float:
-    """Run PPO behind a progress bar and return the seconds it took.
+    """Run the learner behind a progress bar and return the seconds it took.
 
     Raises:
         KeyboardInterrupt: after a line that says how to go on.
     """
-    config = replace(settings.ppo, seed=settings.ppo.seed + settings.seed)
-    bar = TrainingBar(console, config.total_frames, COMPILING if env.compiled else "starting …")
+    learner = _learner(settings, env)
+    bar = TrainingBar(console, learner.config.total_frames, COMPILING if env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update, because the learner still refuses settings until then.
@@ -180,7 +216,7 @@ def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console,
     started = time.perf_counter()
     try:
         with bar:
-            train(env, config, folder, settings.resume is not None, on_update, before_update)
+            run(learner, folder, settings.resume is not None, on_update, before_update)
     except KeyboardInterrupt:
         if checkpoint_path(folder).exists():
             write_settings(folder, settings, _NOT_IN_FILES)

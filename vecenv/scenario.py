@@ -65,6 +65,7 @@ class Scenario(ABC, Generic[State]):
         compile_options: settings of Inductor under which the step compiles best.
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
+        longest: steps of the longest episode; None if the rules set no bound.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Scenario(ABC, Generic[State]):
     action_spec: TensorSpec
     compile_options: Mapping[str, Any] = MappingProxyType({})
     varied: frozenset[str] = frozenset()
+    longest: int | None = None
 
     @classmethod
     def baselines(cls) -> Mapping[str, Callable[[], Any]]:

@@ -150,6 +150,42 @@ def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
 
 
+GROUPS = ("--algorithm", "grpo", "--num-groups", "16", "--group-size", "4", "--grpo.minibatches", "2")
+
+
+def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
+    """Episodes have 12 days: 768 steps of 64 sub-environments an update."""
+    folder, target = tmp_path / "run", tmp_path / "resumed.json"
+    words = (*GROUPS, "--grpo.variant", "dapo", "--grpo.reward.steps", "0.5", "--grpo.total-frames", "1536")
+    assert cli.main(train_args(place, "--folder", str(folder), *words)) == 0
+    assert {path.name for path in folder.iterdir()} == RUN_FILES
+    log = pd.read_csv(folder / "metrics.csv")
+    assert log["frames"].tolist() == [768, 1536]
+    shares = [name for name in log if name.startswith("share/")]
+    assert shares == ["share/steps", "share/grade", "share/return", "share/invalid"]
+    assert log[shares].sum(axis=1).tolist() == pytest.approx([1.0, 1.0]) and (log["share/steps"] > 0).all()
+    assert cli.main(["train", "--resume", str(folder), "--grpo.total-frames", "2304", "--json", str(target)]) == 0
+    assert pd.read_csv(folder / "metrics.csv")["frames"].tolist() == [768, 1536, 2304]
+    settings = json.loads(target.read_text())["settings"]
+    assert settings["algorithm"] == "grpo" and settings["grpo"]["reward"]["steps"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--group-size", "5"), "num_envs 64 is not num_groups 16 x group_size 5; leave it out"),
+        (("--num-groups", "64", "--group-size", "1"), "group_size must be at least 2"),
+        (("--grpo.minibatches", "3"), "64 episodes cannot be split into 3 equal minibatches"),
+        (("--grpo.reward.grade", "0"), "there is nothing to learn"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused_before_any_work(place, tmp_path, capsys, words, told):
+    assert cli.main(train_args(place, "--folder", str(tmp_path / "run"), *GROUPS, *words)) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert told in captured.err and "Making the market" not in captured.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_path, monkeypatch, capsys):
     show = train_command.TrainingBar.show
 

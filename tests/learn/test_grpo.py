@@ -1,0 +1,261 @@
+"""GRPO of tensor policies: groups, episodes, variants, the optimum of a known signal, and runs that go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import vecenv
+from tests.learn.test_ppo import HORIZON, episode_returns, guess_env, planted_env
+from vecenv.collector import FusedCollector
+from vecenv.env import VecEnv
+from vecenv.learn.group_episodes import audit, group_episodes
+from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig, train
+from vecenv.learn.learner import CHECKPOINT
+from vecenv.learn.policies import load_policy
+from vecenv.market.planted import planted_optimal_growth
+
+RETURN = EpisodeReward(grade=0.0, total_return=1.0)
+SMALL = GRPOConfig(total_frames=4 * HORIZON * 16, epochs=2, minibatches=2, hidden=(8, 8), reward=RETURN)
+GROUP = 4
+
+
+def tier_env(num_envs: int = 32, **rules: object) -> VecEnv:
+    options = {"num_paths": 4, "num_days": 400}
+    return vecenv.make("single_stock", num_envs, market="planted", market_options=options, compile=False, **rules)
+
+
+def collected(learner: GRPO) -> FusedCollector:
+    learner.collect()
+    return learner.collector
+
+
+def test_members_of_a_group_differ_by_their_actions_alone() -> None:
+    """Path, first day and prices are the same bit for bit; the next rollout begins elsewhere."""
+    learner = GRPO(tier_env(), SMALL, GROUP)
+    starts = []
+    for _ in range(2):
+        collector = collected(learner)
+        state = collector.rows(after=False).state
+        for numbers in (state.path, state.start_day, state.day):
+            groups = numbers.view(len(numbers), -1, GROUP)
+            assert bool((groups == groups[..., :1]).all())
+        shown = collector.observation[0].view(-1, GROUP, collector.observation.shape[-1])
+        assert bool((shown == shown[:, :1]).all())
+        action = collector.actions[0].view(-1, GROUP, *collector.actions.shape[2:])
+        assert not bool((action == action[:, :1]).all())
+        starts.append(state.start_day[0].clone())
+    assert len(starts[0].unique()) > 1 and not torch.equal(*starts)
+
+
+def test_an_episode_is_what_happened_before_its_first_end() -> None:
+    """Lengths differ between groups; later steps are of other episodes and count for nothing."""
+    env = planted_env(24, min_episode_length=3)
+    worth = EpisodeReward(grade=0.5, total_return=2.0, steps=3.0)
+    learner = GRPO(env, replace(SMALL, reward=worth), GROUP)
+    collector = collected(learner)
+    episodes = group_episodes(collector, worth)
+    done, after = collector.truncated | collector.terminated, collector.rows()
+    lengths = set()
+    for row in range(env.num_envs):
+        last = int(done[:, row].nonzero()[0])
+        lengths.add(last + 1)
+        assert episodes.mask[:, row].tolist() == [step <= last for step in range(HORIZON)]
+        ended = after[last : last + 1, row]
+        bound = env.engine.bound().of_rows(torch.tensor([row]))
+        info, grade = bound.info(ended), float(bound.grade(ended))
+        total = float(info["portfolio_value"] / info["start_value"] - 1)
+        steps = 3.0 * float(collector.reward[: last + 1, row].double().sum())
+        assert float(episodes.reward[:, row].sum()) == pytest.approx(steps + 0.5 * grade + 2.0 * total)
+        assert float(episodes.reward[last, row]) == pytest.approx(
+            3.0 * float(collector.reward[last, row]) + 0.5 * grade + 2.0 * total
+        )
+        assert not bool(episodes.reward[last + 1 :, row].any())
+        parts = {name: float(part[row]) for name, part in episodes.parts.items()}
+        assert parts == pytest.approx({"steps": steps, "grade": 0.5 * grade, "return": 2.0 * total, "invalid": 0.0})
+    assert len(lengths) > 2
+    told = audit(episodes, torch.ones(6, dtype=torch.bool))
+    assert told["length"] == pytest.approx(float(episodes.mask.sum()) / 24)
+    assert sum(told[f"share/{name}"] for name in episodes.parts) == pytest.approx(1.0)
+    assert told["hold"] + told["buy"] + told["sell"] == pytest.approx(1.0)
+
+
+def test_the_format_gate_takes_away_once() -> None:
+    """Every second row acts invalidly on a day, as a language model may, one of them on two."""
+    env = tier_env(8, action="orders")
+    collector = FusedCollector(env, "given", env.scenario.longest)
+    collector.actions.zero_()
+    collector.actions[3, ::2, 0, 0] = 3.0
+    collector.actions[5, 4, 0, 0] = 3.0
+    collector.extras["log_prob"] = torch.zeros(collector.actions.shape[:2])
+    env.reset_groups(2, 4, 0)
+    collector.rollout()
+    worth = EpisodeReward(grade=0.0, steps=1e-9, invalid=1.0)
+    episodes = group_episodes(collector, worth)
+    assert episodes.parts["invalid"].tolist() == [-1.0, 0.0] * 4
+    assert episodes.invalid.tolist() == [1, 0, 1, 0, 2, 0, 1, 0]
+    told = audit(episodes, torch.ones(2, dtype=torch.bool))
+    assert told["invalid"] == pytest.approx(5 / (8 * env.scenario.longest)) and told["hold"] == 1.0
+
+
+def test_first_ratios_are_one() -> None:
+    """What the learner evaluates is what the collector's policy drew."""
+    config = replace(SMALL, epochs=1, learning_rate=1e-12, total_frames=1, kl_coef=0.1)
+    for env in (planted_env(16), tier_env(16)):
+        metrics = GRPO(env, config, GROUP).update()
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9) and metrics["clip_fraction"] == 0
+        assert metrics["reference_kl"] == pytest.approx(0, abs=1e-9)
+
+
+def test_groups_without_spread_are_filled_anew() -> None:
+    """Members that all hold cash earn the same; dapo draws others, and what it cannot fill counts for nothing."""
+    learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
+    learner.collect()
+    first = group_episodes(learner.collector, learner.config.reward)
+    empty = ~learner._with_spread(first)
+    assert 0 < int(empty.sum()) < 16
+    learner.rollouts = 0
+    learner.collect()
+    episodes, with_spread, refills = learner._episodes()
+    assert torch.equal(with_spread, ~empty) and 0 < refills < 50
+    assert bool(learner._with_spread(episodes).all()) and bool(episodes.mask.any(0).all())
+    kept = learner._rows((~empty).nonzero().squeeze(-1))
+    assert torch.equal(episodes.observation[:, kept], first.observation[:, kept])
+    filled = learner._rows(empty.nonzero().squeeze(-1))
+    assert not torch.equal(episodes.observation[0, filled], first.observation[0, filled])
+    shown = episodes.observation[0].view(16, GROUP, -1)
+    assert bool((shown == shown[:, :1]).all())
+
+    never = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=0), GROUP)
+    never.collect()
+    episodes, _, refills = never._episodes()
+    assert refills == 0 and not bool(episodes.mask[:, filled].any()) and bool(episodes.mask[:, kept].all())
+
+
+def test_steps_are_alike_by_group_day_and_position() -> None:
+    learner = GRPO(planted_env(8), replace(SMALL, variant="gigpo", position_buckets=4), GROUP)
+    episodes = group_episodes(collected(learner), RETURN)
+    episodes = replace(episodes, exposure=torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(HORIZON, 8))
+    anchor = learner._anchors(episodes)
+    assert anchor[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]
+    assert len(anchor.unique()) == HORIZON * 5
+    plain = GRPO(planted_env(8), SMALL, GROUP)._advantages(episodes)
+    assert not torch.equal(learner._advantages(episodes), plain)
+    without = GRPO(planted_env(8), replace(learner.config, step_weight=0.0), GROUP)
+    assert torch.equal(without._advantages(episodes), plain)
+
+
+def test_only_good_episodes_teach_at_first() -> None:
+    learner = GRPO(planted_env(16), replace(SMALL, variant="capo", positive_share=0.5), GROUP)
+    assert learner.num_updates == 4
+    signs = []
+    for update in range(4):
+        learner.update_number = update
+        advantages = learner._advantages(group_episodes(collected(learner), RETURN))
+        signs.append((bool((advantages > 0).any()), bool((advantages < 0).any())))
+    assert signs == [(True, False), (True, False), (True, True), (True, True)]
+
+
+def test_the_reference_holds_the_policy_back() -> None:
+    divergences = []
+    for weight in (1e-9, 10.0):
+        config = replace(SMALL, kl_coef=weight, learning_rate=0.02, anneal=False, epochs=4)
+        divergences.append(train(planted_env(16), GROUP, config).metrics[-1]["reference_kl"])
+    assert 0 < divergences[1] < 0.5 * divergences[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
+    """The bounds of gspo are made for language models: wider ones, or it learns slowly."""
+    bounds = {"clip_low": 0.03, "clip_high": 0.04} if variant == "gspo" else {}
+    config = GRPOConfig(
+        variant=variant, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3,
+        reward=RETURN, **bounds,
+    )  # fmt: skip
+    trained = train(planted_env(512), 16, config)
+    agent = episode_returns(planted_env(2048, market_seed=1, seed=1), trained.policy()).mean().item()
+    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
+    assert agent >= 0.9 * optimum
+
+
+@pytest.mark.parametrize("settings", [{}, {"variant": "dapo", "kl_coef": 0.1}])
+def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) -> None:
+    config = replace(SMALL, **settings)
+    part = replace(config, total_frames=2 * HORIZON * 16, anneal=False)
+    config = replace(config, anneal=False)
+    whole = train(planted_env(), GROUP, config, tmp_path / "whole").learner
+    train(planted_env(), GROUP, part, tmp_path / "parts")
+    resumed = train(planted_env(), GROUP, config, tmp_path / "parts", resume=True).learner
+    assert resumed.update_number == 4 and resumed.rollouts == whole.rollouts
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters, resumed.parameters, strict=True))
+    again = train(planted_env(), GROUP, config).learner
+    assert all(torch.equal(one, other) for one, other in zip(whole.parameters, again.parameters, strict=True))
+    other = train(planted_env(), GROUP, replace(config, seed=1)).learner
+    assert not torch.equal(other.parameters[0], whole.parameters[0])
+    with pytest.raises(ValueError, match="trained with groups of 4"):
+        train(planted_env(), 8, config, tmp_path / "whole", resume=True)
+
+
+def test_a_checkpoint_is_a_policy_like_any_other(tmp_path: Path) -> None:
+    trained = train(planted_env(), GROUP, SMALL, tmp_path)
+    policy = load_policy(tmp_path / CHECKPOINT, planted_env(8, seed=5))
+    own = episode_returns(planted_env(8, seed=5), trained.policy())
+    assert torch.equal(episode_returns(planted_env(8, seed=5), policy), own)
+
+
+def test_compiled_gradients_equal_eager_ones() -> None:
+    def parameters(compiled: bool) -> list[Tensor]:
+        env = planted_env(16, compile=compiled)
+        return train(env, GROUP, replace(SMALL, total_frames=1, variant="dapo", kl_coef=0.1)).learner.parameters
+
+    for eager, compiled in zip(parameters(False), parameters(True), strict=True):
+        torch.testing.assert_close(eager, compiled, rtol=1e-3, atol=1e-5)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    for size in (1, 5):
+        with pytest.raises(ValueError, match=rf"divide the 16 sub-environments, got {size}"):
+            GRPO(planted_env(16), SMALL, size)
+    with pytest.raises(ValueError, match="16 episodes cannot be split into 5 equal minibatches"):
+        GRPO(planted_env(16), replace(SMALL, minibatches=5), GROUP)
+    mixed = vecenv.make(
+        "curriculum", 16, market="planted", market_options={"num_paths": 2, "num_days": 500}, compile=False
+    )
+    with pytest.raises(ValueError, match="compared although they differ in their rule"):
+        GRPO(mixed, SMALL, GROUP)
+    with pytest.raises(ValueError, match="guess does not say how long an episode may be"):
+        GRPO(guess_env(16), SMALL, GROUP)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"variant": "ppo"}, "unknown variant 'ppo'; there are grpo"),
+        ({"clip_low": 0.0}, "clip_low must be positive"),
+        ({"positive_share": 1.5}, "positive_share must be in"),
+        ({"refills": -1}, "refills must be at least 0"),
+        ({"position_buckets": 0}, "position_buckets must be at least 1"),
+    ],
+)
+def test_config_is_checked(values: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(SMALL, **values)
+
+
+def test_a_reward_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is nothing to learn"):
+        EpisodeReward(grade=0.0)
+    with pytest.raises(ValueError, match="invalid must not be negative"):
+        EpisodeReward(invalid=-1.0)
+
+
+def test_bounds_that_are_set_take_the_place_of_the_variant_s() -> None:
+    for name, rules in VARIANTS.items():
+        assert GRPOConfig(variant=name).rules == rules
+        changed = GRPOConfig(variant=name, clip_high=0.5).rules
+        assert changed.objective == replace(rules.objective, clip_high=0.5)

@@ -1,0 +1,127 @@
+"""Whole episodes of groups: which steps of a rollout belong to them, what they are worth, and what was done in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vecenv.collector import FusedCollector
+from vecenv.learn.grpo_config import EpisodeReward
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEpisodes:
+    """The first episode of every row since its start, in T steps of N rows. The tensors are views of nothing.
+
+    Attributes:
+        observation: Shape: (T, N, D).
+        action: Shape: (T, N, *spec.shape).
+        log_prob: of the actions under the policy that took them. Shape: (T, N).
+        mask: which steps belong to the episode. Shape: (T, N), bool.
+        reward: of each step, with the outcome on the last; they add up to what the episode is worth. Shape: (T, N),
+            float64.
+        parts: what each part of the reward is worth, weighted, by name. Shape of each: (N,), float64.
+        exposure: share of the account that is invested before each step. Shape: (T, N).
+        flow: sign of the account's trade on each step: 1 where cash was spent in all, -1 where it was raised, 0 where
+            nothing was traded. Shape: (T, N), int8.
+        invalid: number of invalid actions. Shape: (N,).
+    """
+
+    observation: Tensor
+    action: Tensor
+    log_prob: Tensor
+    mask: Tensor
+    reward: Tensor
+    parts: dict[str, Tensor]
+    exposure: Tensor
+    flow: Tensor
+    invalid: Tensor
+
+    def put(self, rows: Tensor, other: GroupEpisodes, others: Tensor) -> None:
+        """Replace the episodes of some rows by others. Shape of both numbers: (M,)."""
+        for name, own in vars(self).items():
+            new = getattr(other, name)
+            if isinstance(own, dict):
+                for part, tensor in own.items():
+                    tensor[rows] = new[part][others]
+            elif own.ndim == 1:
+                own[rows] = new[others]
+            else:
+                own[:, rows] = new[:, others]
+
+
+@torch.no_grad()
+def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
+    """Return the episodes of a rollout that began with a new episode in every row.
+
+    Raises:
+        ValueError: an episode did not end within the rollout, or the task does not tell what the reward is made of.
+    """
+    env = collector.env
+    after, before = collector.rows(), collector.rows(after=False)
+    done = collector.terminated | collector.truncated
+    mask = (done.cumsum(0) - done.long()) == 0
+    row, last = torch.arange(env.num_envs, device=env.device), mask.sum(0) - 1
+    if not bool(done[last, row].all()):
+        raise ValueError(f"{env.scenario.name}: an episode has more than the {collector.num_steps} steps of a rollout")
+    ended = after[last, row]
+    bound = env.engine.bound().of_rows(row)
+    info = bound.info(ended)
+    lacking = [name for name in ("cash", "portfolio_value", "start_value", "invalid_actions") if name not in info]
+    if lacking:
+        raise ValueError(f"{env.scenario.name} does not tell {', '.join(lacking)} of an episode")
+    invalid = info["invalid_actions"].double()
+    steps = worth.steps * collector.reward.double().where(mask, 0.0)
+    parts = {
+        "steps": steps.sum(0),
+        "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
+        "return": worth.total_return * (info["portfolio_value"] / info["start_value"] - 1.0).double(),
+        "invalid": -worth.invalid * (invalid > 0).double(),
+    }
+    reward = steps.clone()
+    reward[last, row] += parts["grade"] + parts["return"] + parts["invalid"]
+    cash, value = before.state.cash.double(), before.state.portfolio_value.double()
+    traded = after.state.traded > before.state.traded
+    spent = (before.state.cash - after.state.cash).sign()
+    assert collector.observation is not None
+    return GroupEpisodes(
+        observation=collector.observation.clone(),
+        action=collector.actions.clone(),
+        log_prob=collector.extras["log_prob"].clone(),
+        mask=mask,
+        reward=reward,
+        parts=parts,
+        exposure=(1.0 - cash / value.clamp(min=1e-12)),
+        flow=spent.where(traded & mask, 0.0).to(torch.int8),
+        invalid=invalid,
+    )
+
+
+def audit(episodes: GroupEpisodes, with_spread: Tensor) -> dict[str, float]:
+    """Return what one watches so that a reward is not gamed unseen.
+
+    Args:
+        episodes: of the update.
+        with_spread: whether the members of each group differ. Shape: (num_groups,), bool.
+
+    Returns:
+        Mean ``episode_reward``; the ``share/…`` of each part of the reward in the absolute amounts of all; the share of
+        days on which nothing was traded (``hold``), cash was spent in all (``buy``) or raised (``sell``); ``invalid``
+        actions per day; ``no_spread``, the share of groups whose members all did as well; mean ``length`` in days.
+    """
+    days = episodes.mask.sum()
+    amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}
+    total = max(sum(amounts.values()), 1e-12)
+    flow = episodes.flow[episodes.mask]
+    return {
+        "episode_reward": float(episodes.reward.sum(0).mean()),
+        **{f"share/{name}": amount / total for name, amount in amounts.items()},
+        "hold": float((flow == 0).double().mean()),
+        "buy": float((flow > 0).double().mean()),
+        "sell": float((flow < 0).double().mean()),
+        "invalid": float(episodes.invalid.sum() / days),
+        "no_spread": float((~with_spread).double().mean()),
+        "length": float(days / episodes.mask.shape[1]),
+    }

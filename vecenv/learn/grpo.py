@@ -1,0 +1,236 @@
+"""Group-relative policy optimisation of tensor policies: episodes compared with others of the same start, no critic.
+
+A group is rows that share path, start and length, so that their members differ by their actions alone. One rollout of
+the collector is one episode of every row. An episode is a sequence and a day's action a token, so that the objective is
+the one by which language models are trained (`vecenv.learn.group_objective`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.env import VecEnv
+from vecenv.learn.advantages import generalised_advantages
+from vecenv.learn.group_advantages import group_advantages, has_spread, step_advantages
+from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes
+from vecenv.learn.group_objective import group_losses
+from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GRPOConfig
+from vecenv.learn.learner import Learner, Metrics, Trained, run
+from vecenv.learn.networks import normalised
+
+__all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
+
+SEED_STRIDE = 1 << 32
+"""Between the environment's seeds of two rollouts."""
+
+
+def check_groups(num_envs: int, group_size: int, config: GRPOConfig) -> None:
+    """Refuse rows that are not whole groups, or that cannot be split into minibatches.
+
+    Raises:
+        ValueError: they are not, or cannot.
+    """
+    if group_size < 2 or num_envs % group_size:
+        raise ValueError(f"group_size must be at least 2 and divide the {num_envs} sub-environments, got {group_size}")
+    if num_envs % config.minibatches:
+        raise ValueError(f"{num_envs} episodes cannot be split into {config.minibatches} equal minibatches")
+
+
+class GRPO(Learner[GRPOConfig]):
+    """The learner; `train` runs it.
+
+    Args:
+        env: the environment to learn in; all its rows start anew at every rollout.
+        config: settings.
+        group_size: rows of a group, which divide the environment's.
+
+    Raises:
+        ValueError: the rows are not whole groups, the groups cannot be split into minibatches, or the members of a
+            group would play by different rules or for an unknown time.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    loss_metrics = ("policy_loss", "entropy", "reference_kl", "approx_kl", "clip_fraction")
+
+    def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
+        check_groups(env.num_envs, group_size, config)
+        scenario = env.scenario
+        if scenario.longest is None:
+            raise ValueError(f"{scenario.name} does not say how long an episode may be")
+        super().__init__(env, config, scenario.longest, units=env.num_envs, with_critic=False)
+        # A curriculum makes its rules differ by row when it begins.
+        if scenario.varied:
+            raise ValueError(
+                f"{scenario.name}: the members of a group would be compared although they differ in their "
+                f"{', '.join(sorted(scenario.varied))}"
+            )
+        self.group_size = group_size
+        self.first_seed, self.rollouts = int(env.seed_tensor), 0
+        self.reference = [parameter.clone() for parameter in self.actor]
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of an update."""
+        return self.env.num_envs // self.group_size
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what `Learner.state_dict` does, which rollout comes next, and the policy that is not to be left."""
+        own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}
+        return super().state_dict() | own | {"reference": [tensor.clone() for tensor in self.reference]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
+
+        Raises:
+            ValueError: it is of groups of another size, or does not fit otherwise.
+        """
+        if state.get("group_size") != self.group_size:
+            raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
+        super().load_state_dict(state)
+        self.first_seed, self.rollouts = state["first_seed"], state["rollouts"]
+        for own, saved in zip(self.reference, state["reference"], strict=True):
+            own.copy_(saved)
+
+    def collect(self) -> None:
+        """Start new episodes in all groups and play them to the end."""
+        seed = (self.first_seed + self.rollouts * SEED_STRIDE) % (1 << 63)
+        self.env.reset_groups(self.num_groups, self.group_size, seed)
+        self.collector.rollout()
+        self.rollouts += 1
+
+    def learn(self) -> Metrics:
+        """Compare the episodes of every group and make all optimiser steps of one update."""
+        episodes, with_spread, refills = self._episodes()
+        batch = [episodes.observation, episodes.action, episodes.log_prob, self._advantages(episodes), episodes.mask]
+        if self.config.kl_coef:
+            batch.append(self._reference_log_prob(episodes))
+        metrics = self.minimise([*self.moments, *batch], stop=lambda means: False)
+        return metrics | audit(episodes, with_spread) | {"refills": refills}
+
+    def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
+        """Return the episodes of the update, which groups of the first rollout have spread, and further rollouts."""
+        episodes = group_episodes(self.collector, self.config.reward)
+        with_spread = self._with_spread(episodes)
+        if not self.config.rules.refill:
+            return episodes, with_spread, 0
+        empty, refills = (~with_spread).nonzero().squeeze(-1), 0
+        while len(empty) and refills < self.config.refills:
+            self.collect()
+            refills += 1
+            others = group_episodes(self.collector, self.config.reward)
+            found = self._with_spread(others).nonzero().squeeze(-1)[: len(empty)]
+            episodes.put(self._rows(empty[: len(found)]), others, self._rows(found))
+            empty = empty[len(found) :]
+        episodes.mask[:, self._rows(empty)] = False
+        return episodes, with_spread, refills
+
+    def _with_spread(self, episodes: GroupEpisodes) -> Tensor:
+        return has_spread(self._returns(episodes))
+
+    def _returns(self, episodes: GroupEpisodes) -> Tensor:
+        """Return what each episode is worth. Shape: (num_groups, group_size)."""
+        return episodes.reward.sum(0).view(self.num_groups, self.group_size)
+
+    def _rows(self, groups: Tensor) -> Tensor:
+        """Return the rows of groups. Shape: (M,) -> (M group_size,)."""
+        member = torch.arange(self.group_size, device=groups.device)
+        return (groups.unsqueeze(-1) * self.group_size + member).flatten()
+
+    def _advantages(self, episodes: GroupEpisodes) -> Tensor:
+        """Return the advantage of every step. Shape: (T, N), float32."""
+        config, rules, mask = self.config, self.config.rules, episodes.mask
+        advantages = group_advantages(self._returns(episodes), rules.scaled).view(-1).expand(mask.shape)
+        if rules.compare_steps:
+            nothing = torch.zeros_like(episodes.reward)
+            end = torch.zeros_like(mask)
+            returns = generalised_advantages(episodes.reward, nothing, nothing, end, end, config.step_gamma, 1.0)
+            steps = step_advantages(returns, self._anchors(episodes), mask, rules.scaled)
+            advantages = advantages + config.step_weight * steps
+        if rules.positive_first and self.update_number < config.positive_share * self.num_updates:
+            advantages = advantages.clamp(min=0.0)
+        return advantages.float().contiguous()
+
+    def _anchors(self, episodes: GroupEpisodes) -> Tensor:
+        """Number the group, day and position of every step. Shape: (T, N), int64."""
+        days, rows = episodes.mask.shape
+        buckets = self.config.position_buckets
+        position = (episodes.exposure * buckets).floor().clamp(0, buckets - 1).long()
+        group = torch.arange(rows, device=position.device) // self.group_size
+        day = torch.arange(days, device=position.device).unsqueeze(-1)
+        return (group * days + day) * buckets + position
+
+    def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
+        """Return the log-probabilities of the actions under the first policy. Shape: (T, N)."""
+        return torch.stack(
+            [
+                self._evaluated(self.reference, *day)[0]
+                for day in zip(episodes.observation, episodes.action, strict=True)
+            ]
+        )
+
+    def _evaluated(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probability and entropy. Shapes: (B, D), (B, *spec.shape) -> (B,) each."""
+        allowed = self.network.mask(observation)
+        outputs, own = self.network.outputs(actor, normalised(observation, *self.moments), allowed)
+        log_prob, entropy = self.network.head.evaluate(outputs, own, action)
+        return log_prob, entropy
+
+    def _objective(
+        self,
+        parameters: list[Tensor],
+        observation: Tensor,
+        allowed: Tensor | None,
+        action: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        mask: Tensor,
+        *reference_log_prob: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and `loss_metrics` for a minibatch of episodes, days first."""
+        config, days = self.config, len(mask)
+        outputs, own = self.network.outputs(parameters, observation, allowed)
+        log_prob, entropy = self.network.head.evaluate(outputs, own, action)
+        losses = group_losses(
+            log_prob.view(days, -1).T,
+            old_log_prob.T,
+            advantage.T,
+            mask.T,
+            config.rules.objective,
+            days,
+            reference_log_prob[0].T if reference_log_prob else None,
+        )
+        entropy = entropy.view(days, -1).where(mask, 0.0).sum() / mask.sum().clamp(min=1)
+        loss = losses.policy + config.kl_coef * losses.reference_kl - config.entropy_coef * entropy
+        metrics = (losses.policy, entropy, losses.reference_kl, losses.approx_kl, losses.clip_fraction)
+        return loss, torch.stack(metrics).detach()
+
+    def minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the clipped gradients and the metrics of the episodes that the last tensor, an index, picks."""
+        count = len(self.parameters)
+        parameters = list(tensors[:count])
+        mean, deviation, *collected, index = tensors[count:]
+        observation, action, *others = (tensor[:, index] for tensor in collected)
+        observation = observation.flatten(0, 1)
+        allowed = self.network.mask(observation)
+        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(
+            parameters, normalised(observation, mean, deviation), allowed, action.flatten(0, 1), *others
+        )
+        return [*self.clipped(gradients), metrics]
+
+
+def train(
+    env: VecEnv,
+    group_size: int,
+    config: GRPOConfig | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[Metrics], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
+) -> Trained[GRPO]:
+    """Train GRPO in an environment of whole groups, as `vecenv.learn.learner.run` says."""
+    return run(GRPO(env, config or GRPOConfig(), group_size), folder, resume, on_update, before_update)
