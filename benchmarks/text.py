@@ -13,11 +13,9 @@ import torch
 import vecenv
 from benchmarks import device as machine
 from benchmarks.workloads import fill_given_actions, task_rules
-from tasks.tiers import TierTrading
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
 
 DAYS_BEFORE = 5
 """Days of random orders before anything is rendered, so that accounts hold positions."""
@@ -56,18 +54,13 @@ class TextFigure:
         )
 
 
-def has_text(task: str) -> bool:
-    """Whether the observations and actions of a task can be written as text in the styles that are measured."""
-    return issubclass(task_class(task), TierTrading)
-
-
 def measure_text(
     task: str, tape: MarketTape, num_envs: int, row_counts: Sequence[int], repeats: int
 ) -> list[TextFigure]:
     """Measure rendering in every style, and parsing.
 
     Args:
-        task: one of those that `has_text`.
+        task: one that has text.
         tape: its market.
         num_envs: sub-environments, N.
         row_counts: how many of them are rendered in one call; the largest count is parsed.

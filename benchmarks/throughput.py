@@ -25,7 +25,7 @@ import vecenv
 from benchmarks import device as machine
 from benchmarks.figures import draw_throughput
 from benchmarks.scalar import scalar_steps_per_second
-from benchmarks.text import TextFigure, has_text, measure_text
+from benchmarks.text import TextFigure, measure_text
 from benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
 from tasks.stock_trading_config import StockTradingConfig
 from vecenv.collector import FusedCollector
@@ -33,6 +33,7 @@ from vecenv.device import device_named
 from vecenv.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_class
 
 RESULTS = Path(__file__).parent / "results"
 Column = Literal["environment", "without_observations", "policy", "training"]
@@ -234,7 +235,7 @@ def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
     """Measure text where it is asked for and the task has it."""
     if "text" not in config.columns:
         return []
-    if not has_text(config.task):
+    if not task_class(config.task).has_text():
         print(f"{config.task} has no text")
         return []
     figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)

@@ -164,16 +164,22 @@ class VecEnv(EnvBase):
         """Start the next episode of all rows, or of those that ``"_reset"`` marks."""
         mask = None if tensordict is None else tensordict.get("_reset", None)
         fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        chosen = fresh if mask is None else mask.reshape(self.num_envs)
+        self.restart(fresh if mask is None else mask.reshape(self.num_envs))
+        return self._observation().update(self._flags())
+
+    def restart(self, chosen: Tensor) -> None:
+        """Start the next episode of some rows; one that has not moved yet stays. Shape: (N,), bool."""
         # A row that has not moved yet is at the start of the episode that a reset would give it.
         episode = self.rows.episode + (self.rows.elapsed > 0)
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
         self.rows = select_rows(chosen, start, self.rows)
-        return self._observation().update(self._flags())
+
+    def observations(self) -> Tensor:
+        """Return what the agents see now. Shape: (N, D), float32."""
+        return torch.cat(self._bound.observe(self.rows), dim=-1)
 
     def _observation(self) -> TensorDict:
-        observation = torch.cat(self._bound.observe(self.rows), dim=-1)
-        return TensorDict({"observation": observation}, batch_size=self.batch_size, device=self.device)
+        return TensorDict({"observation": self.observations()}, batch_size=self.batch_size, device=self.device)
 
     def _flags(self) -> dict[str, Tensor]:
         rows = self.rows
@@ -182,16 +188,23 @@ class VecEnv(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         """Advance the rows that are neither done nor left out by ``"_step"``."""
-        stepped = ~self.rows.done
         mask = tensordict.get("_step", None)
-        if mask is not None:
-            stepped = stepped & mask.reshape(self.num_envs)
-        outcome = self._advance(tensordict.get("action"))
-        self.rows = select_rows(stepped, outcome.rows, self.rows)
-        reward = torch.where(stepped, outcome.reward, 0.0).unsqueeze(-1)
-        return self._observation().update({"reward": reward, **self._flags()})
+        reward = self.advance(tensordict.get("action"), None if mask is None else mask.reshape(self.num_envs))
+        return self._observation().update({"reward": reward.unsqueeze(-1), **self._flags()})
 
-    def _advance(self, action: Tensor) -> Outcome:
+    def advance(self, action: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Step the rows that are not done and return rewards, 0 of those that stay. Shape: (N,).
+
+        Args:
+            action: Shape: (N, *spec.shape).
+            mask: rows to step; by default all. Shape: (N,), bool.
+        """
+        stepped = ~self.rows.done if mask is None else mask & ~self.rows.done
+        outcome = self._outcome(action)
+        self.rows = select_rows(stepped, outcome.rows, self.rows)
+        return torch.where(stepped, outcome.reward, 0.0)
+
+    def _outcome(self, action: Tensor) -> Outcome:
         """Return the outcome of stepping every row, compiled if asked for."""
         if not self.compiled:
             return self._bound.step(self.rows, action)

@@ -150,6 +150,11 @@ class Scenario(ABC, Generic[State]):
         """Return what a person wants to know of the episode, money in currency."""
         return {}
 
+    @classmethod
+    def has_text(cls) -> bool:
+        """Whether observations and actions can be written as text."""
+        return cls.render is not Scenario.render
+
     def render(self, observations: Tensor, state: State) -> list[str]:
         """Return the text of each of B rows from what a tensor agent sees of it.
 

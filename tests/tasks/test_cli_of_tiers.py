@@ -103,7 +103,7 @@ def test_a_trained_agent_acts_as_in_its_own_space(tmp_path, action):
     )
     for _ in range(5):
         listed, chosen = translated.act(test), policy.act(own)
-        test.rows, own.rows = test.engine.bound().step(test.rows, listed).rows, own._advance(chosen).rows
+        test.rows, own.rows = test.engine.bound().step(test.rows, listed).rows, own._outcome(chosen).rows
         assert torch.equal(test.state.portfolio_value, own.state.portfolio_value)
     assert float(own.state.num_trades.sum()) > 0
 

@@ -1,0 +1,148 @@
+"""All sub-environments as one Gymnasium `VectorEnv`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from vecenv.adapters.gymnasium_spaces import action_space, observation_space, to_actions
+from vecenv.registry import make
+
+Array = Any
+"""A tensor or a NumPy array, as ``output`` says."""
+
+
+class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
+    """N sub-environments of a task, stepped as one tensor.
+
+    A row that ends starts its next episode at the same step by default: the observation is then the first of the next
+    episode, and ``info`` has the last one in ``final_obs`` and what happened in ``final_info``, with the rows that they
+    are of in ``_final_obs`` and ``_final_info``. Other modes are those of Gymnasium: with ``NextStep`` the next step
+    resets instead of acting, with ``Disabled`` the caller does, by ``reset(options={"reset_mask": …})``.
+
+    Args:
+        task: installed task.
+        num_envs: N.
+        autoreset_mode: when a row that has ended starts anew.
+        output: ``numpy`` arrays, or ``torch`` tensors on the environment's device, which are not copied.
+        render_mode: ``ansi`` for the texts of tasks that have them.
+        seed: names all episodes until `reset` is given another; by default a random one.
+        **options: further arguments of `vecenv.make`.
+
+    Raises:
+        ValueError: as `vecenv.make`, or an argument is not one of those named.
+        TypeError: Gymnasium has no space for the task's actions.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        num_envs: int = 1,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        output: Literal["numpy", "torch"] = "numpy",
+        render_mode: str | None = None,
+        seed: int | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        if output not in ("numpy", "torch"):
+            raise ValueError(f"output must be numpy or torch, got {output!r}")
+        mode = AutoresetMode(autoreset_mode)
+        self.env = make(task, num_envs, seed=0 if seed is None else seed, **options)
+        modes = ["ansi"] if self.env.scenario.has_text() else []
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"render_mode {render_mode!r} is none of {task}; it has {', '.join(modes) or 'none'}")
+        self.metadata = {"render_modes": modes, "autoreset_mode": mode}
+        self.num_envs, self.output, self.render_mode = num_envs, output, render_mode
+        self.autoreset_mode = mode
+        self.single_observation_space = observation_space(self.env)
+        self.single_action_space = action_space(self.env.scenario.action_spec)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._named, self._begun = seed is not None, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Start the next episodes, or with a seed the first ones that it names.
+
+        Args:
+            seed: in [0, 2^63).
+            options: ``reset_mask``, the rows to start anew. Shape: (N,), bool.
+
+        Raises:
+            ValueError: the seed or an option does not fit.
+        """
+        unknown = sorted(set(options or {}) - {"reset_mask"})
+        if unknown:
+            raise ValueError(f"unknown options {', '.join(unknown)}; there is reset_mask")
+        mask = (options or {}).get("reset_mask")
+        super().reset(seed=seed)
+        if seed is None and not self._begun and not self._named:
+            seed = int(self.np_random.integers(2**63 - 1))
+        if seed is not None:
+            self.env.set_seed(seed, static_seed=True)
+        elif mask is None:
+            self.env.reset()
+        else:
+            chosen = torch.as_tensor(np.asarray(mask), device=self.env.device)
+            if chosen.shape != (self.num_envs,) or chosen.dtype != torch.bool:
+                raise ValueError(
+                    f"reset_mask must be {self.num_envs} booleans, got {chosen.dtype} {tuple(chosen.shape)}"
+                )
+            self.env.restart(chosen)
+        self._begun = True
+        return self._out(self.env.observations()), {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Act in every row.
+
+        Args:
+            actions: array or tensor. Shape: (N, *spec.shape).
+
+        Raises:
+            ValueError: actions have another shape or are not finite.
+            RuntimeError: nothing has begun, or a row that has ended was not reset by the caller whose work it is.
+        """
+        if not self._begun:
+            raise RuntimeError("reset must be called before step")
+        env, over = self.env, self.env.rows.done
+        any_over = bool(over.any())
+        if any_over and self.autoreset_mode == AutoresetMode.DISABLED:
+            rows = over.nonzero().squeeze(-1).tolist()
+            raise RuntimeError(f"rows {rows} have ended: reset them with options={{'reset_mask': …}}")
+        reward = env.advance(to_actions(env, actions)).float()
+        if any_over:
+            env.restart(over)
+        terminated, truncated, done = env.rows.terminated, env.rows.truncated, env.rows.done
+        info: dict[str, Any] = {}
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(done.any()):
+            info = self._final(done)
+            env.restart(done)
+        return self._out(env.observations()), self._out(reward), self._out(terminated), self._out(truncated), info
+
+    def _final(self, done: Tensor) -> dict[str, Any]:
+        """Return observation, account and grade of the rows that have ended, before they start anew."""
+        seen, told = self.env.observations(), {**self.env.info(), "grade": self.env.grade()}
+        mask = self._out(done)
+        final: dict[str, Any] = {}
+        for name, value in told.items():
+            final |= {name: self._out(value), f"_{name}": mask}
+        last = self._out(seen)
+        if self.output == "numpy":
+            # Gymnasium's wrappers expect an array of observations, with None for rows that go on.
+            rows, last = last, np.full(self.num_envs, None, dtype=object)
+            for row in np.flatnonzero(mask):
+                last[row] = rows[row]
+        return {"final_obs": last, "_final_obs": mask, "final_info": final, "_final_info": mask}
+
+    def _out(self, tensor: Tensor) -> Array:
+        return tensor if self.output == "torch" else tensor.cpu().numpy()
+
+    def render(self) -> tuple[str, ...] | None:
+        """Return the texts of all rows, or None without a render mode."""
+        return None if self.render_mode is None else tuple(self.env.render_text(range(self.num_envs)))
