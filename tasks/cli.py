@@ -32,6 +32,7 @@ COMMANDS = (
     EntryPoint("evaluate", "tasks.evaluate_command:main", GROUP),
     EntryPoint("play", "tasks.play_command:main", GROUP),
     EntryPoint("replay", "tasks.replay_command:main", GROUP),
+    EntryPoint("collect", "tasks.collect_command:main", GROUP),
     EntryPoint("data", "tasks.data_command:main", GROUP),
 )
 """Commands of this package."""

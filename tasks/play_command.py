@@ -17,6 +17,7 @@ from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
 from tasks.records import RecordedDay, RecordedEpisode, market_origin, write_jsonl
 from tasks.tier_agents import AGENTS
+from tasks.tier_prompt import order_grammar
 from tasks.tiers_config import TIERS, TierConfig
 from vecenv.env import VecEnv
 
@@ -27,14 +28,7 @@ REFERENCES = ("buy_and_hold", "oracle")
 
 HELP, QUIT = "?", ("quit", "exit", "q")
 
-GRAMMAR = """\
-Orders of a day, on one line, separated by ;
-  HOLD                 do nothing
-  BUY {symbol} 0.5   spend half of the cash; without a number all that the limits allow
-  SELL {symbol} 30%  sell 30% of the position; without a number all of it
-{naming}
-Symbols: {symbols}
-? shows this, quit ends the episode."""
+HELP_LINE = "? shows this, quit ends the episode."
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     """
     recorder = EpisodeRecorder(env, [0], market)
     scenario = recorder.scenario
-    grammar = _grammar(scenario.text.symbols(env.state)[0])
+    grammar = f"{order_grammar(scenario.text.symbols(env.state)[0])}\n{HELP_LINE}"
     while not bool(env.rows.done[0]):
         console.rule(style="dim")
         console.print(env.render_text([0])[0], markup=False, highlight=False, soft_wrap=True)
@@ -139,12 +133,6 @@ def _answer(env: VecEnv, console: Console, grammar: str) -> str | None:
         if text != HELP:
             console.print("These are no valid orders.", style="yellow")
         console.print(grammar, markup=False, highlight=False)
-
-
-def _grammar(symbols: Sequence[str]) -> str:
-    """Return how orders are written."""
-    naming = "The symbol may be left out." if len(symbols) == 1 else "Every order names its symbol."
-    return GRAMMAR.format(symbol=symbols[0], naming=naming, symbols=", ".join(symbols))
 
 
 def show_day(console: Console, day: RecordedDay, currency: str) -> None:
