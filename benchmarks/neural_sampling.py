@@ -7,7 +7,6 @@ as a whole, against the same rollouts without the rest.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from rich.table import Table
 
 import vecenv
 from benchmarks import device as machine
+from benchmarks.result_files import plain, write_result
 from tasks.comparison import rules_of
 from tasks.fresh_paths import FreshPaths, first_round
 from tasks.market_settings import MarketSettings
@@ -116,7 +116,7 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
     result: dict[str, Any] = {
         "device": machine.device_name(device),
         "torch": torch.__version__,
-        "config": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()},
+        "config": plain(config),
         "symbols": training.num_symbols,
         "training_paths": training.num_paths,
         "path_days": path_days,
@@ -127,11 +127,7 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
         "rounds": [asdict(each) for each in rounds],
     }
     _show(result)
-    if config.output is not None:
-        config.output.mkdir(parents=True, exist_ok=True)
-        path = config.output / f"neural-sampling-{machine.file_stem(result['device'])}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"wrote {path}")
+    write_result(config.output, f"neural-sampling-{machine.file_stem(result['device'])}", result)
     return result
 
 

@@ -7,9 +7,8 @@ format in a reward is then earned by every agent alike.
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from torch import Tensor
 import vecenv
 from benchmarks import device as machine
 from benchmarks.figures import draw_reward_presets
+from benchmarks.result_files import plain, write_result
 from tasks.comparison import rules_of
 from tasks.tiers_config import TIERS, TierConfig
 from vecenv.collector import FusedCollector
@@ -116,15 +116,13 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
         "device": machine.device_name(tape.device),
         "seconds": time.perf_counter() - started,
         "market": {"source": Path(tape.source).name, "paths": tape.num_paths, "days": tape.num_days},
-        "config": asdict(config) | {"output": str(config.output)},
+        "config": plain(config),
         "runs": runs,
     }
     if config.output is not None:
-        config.output.mkdir(parents=True, exist_ok=True)
-        path = config.output / "reward-presets.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        write_result(config.output, "reward-presets", result)
         draw_reward_presets(result, config.output / "reward-presets.png")
-        print(f"wrote {path} and reward-presets.png")
+        print("wrote reward-presets.png")
     return result
 
 

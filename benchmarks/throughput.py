@@ -9,7 +9,6 @@ each figure is the median of the repeats.
 from __future__ import annotations
 
 import gc
-import json
 import math
 import statistics
 import time
@@ -24,6 +23,7 @@ import torch
 import vecenv
 from benchmarks import device as machine
 from benchmarks.figures import draw_throughput
+from benchmarks.result_files import plain, write_result
 from benchmarks.scalar import scalar_steps_per_second
 from benchmarks.text import TextFigure, measure_text
 from benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
@@ -266,22 +266,19 @@ def _result(
             "days": tape.num_days,
             "fingerprint": tape.fingerprint(),
         },
-        "config": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()},
+        "config": plain(config),
         "figures": [asdict(figure) for figure in figures],
     }
 
 
 def _write(config: BenchConfig, result: dict[str, Any]) -> None:
     assert config.output is not None
-    config.output.mkdir(parents=True, exist_ok=True)
     kind = "figure3" if config.preset == "figure3" else "throughput"
     variant = "" if config.rationing == "pro_rata" else f"-{config.rationing.replace('_', '-')}"
     variant += "-bf16" if config.bf16 else ""
     task = "" if config.task == STOCK_TRADING else f"{machine.file_stem(config.task)}-"
     stem = f"{kind}-{task}{machine.file_stem(result['device'])}{variant}"
-    path = config.output / f"{stem}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"wrote {path}")
+    write_result(config.output, stem, result)
     if result["figures"]:
         draw_throughput(result, config.output / f"{stem}.png")
         print(f"wrote {stem}.png")

@@ -7,7 +7,6 @@ its own, and the cache that it reads at the rate at which the machine reads memo
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import device as machine
+from benchmarks.result_files import plain, write_result
 from vecenv.device import device_named
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel.blocks import blocks_of
@@ -93,17 +93,13 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     result: dict[str, Any] = {
         "device": name,
         "torch": torch.__version__,
-        "config": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()},
+        "config": plain(config),
         "limit": limit,
         "trunk": _trunk_rates(network, rows, config, device),
         "figures": [asdict(figure) for figure in figures],
     }
     _show(result)
-    if config.output is not None:
-        config.output.mkdir(parents=True, exist_ok=True)
-        path = config.output / f"worldmodel-rollouts-{machine.file_stem(name)}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"wrote {path}")
+    write_result(config.output, f"worldmodel-rollouts-{machine.file_stem(name)}", result)
     return result
 
 

@@ -225,7 +225,7 @@ def test_losses_and_gradients_equal_torchrls(head: str) -> None:
     advantage, target = (torch.randn(rows, generator=generator) for _ in range(2))
 
     batch = (observation, None, action, old_log_prob, advantage, target)
-    function = torch.func.grad_and_value(learner._objective, has_aux=True)
+    function = torch.func.grad_and_value(learner.objective, has_aux=True)
     gradients, (loss, metrics) = function([*actor, *learner.critic], *batch)
     assert 0.2 < metrics[LOSS_METRICS.index("clip_fraction")] < 0.8
 

@@ -109,7 +109,7 @@ class GRPO(Learner[GRPOConfig]):
         batch = [episodes.observation, episodes.action, episodes.log_prob, self._advantages(episodes), episodes.mask]
         if self.config.kl_coef:
             batch.append(self._reference_log_prob(episodes))
-        metrics = self.minimise([*self.moments, *batch], stop=lambda means: False)
+        metrics = self.minimise(batch, stop=lambda means: False)
         return metrics | audit(episodes, with_spread) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
@@ -180,7 +180,11 @@ class GRPO(Learner[GRPOConfig]):
         log_prob, entropy = self.network.head.evaluate(outputs, own, action)
         return log_prob, entropy
 
-    def _objective(
+    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return some episodes, days first."""
+        return tensor[:, index]
+
+    def objective(
         self,
         parameters: list[Tensor],
         observation: Tensor,
@@ -194,7 +198,7 @@ class GRPO(Learner[GRPOConfig]):
         """Return the loss to minimise and `loss_metrics` for a minibatch of episodes, days first."""
         config, days = self.config, len(mask)
         outputs, own = self.network.outputs(parameters, observation, allowed)
-        log_prob, entropy = self.network.head.evaluate(outputs, own, action)
+        log_prob, entropy = self.network.head.evaluate(outputs, own, action.flatten(0, 1))
         losses = group_losses(
             log_prob.view(days, -1).T,
             old_log_prob.T,
@@ -208,19 +212,6 @@ class GRPO(Learner[GRPOConfig]):
         loss = losses.policy + config.kl_coef * losses.reference_kl - config.entropy_coef * entropy
         metrics = (losses.policy, entropy, losses.reference_kl, losses.approx_kl, losses.clip_fraction)
         return loss, torch.stack(metrics).detach()
-
-    def minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
-        """Return the clipped gradients and the metrics of the episodes that the last tensor, an index, picks."""
-        count = len(self.parameters)
-        parameters = list(tensors[:count])
-        mean, deviation, *collected, index = tensors[count:]
-        observation, action, *others = (tensor[:, index] for tensor in collected)
-        observation = observation.flatten(0, 1)
-        allowed = self.network.mask(observation)
-        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(
-            parameters, normalised(observation, mean, deviation), allowed, action.flatten(0, 1), *others
-        )
-        return [*self.clipped(gradients), metrics]
 
 
 def train(

@@ -26,7 +26,7 @@ from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
 from vecenv.learn.metrics_log import MetricsLog
-from vecenv.learn.networks import ActorPolicy, make_network
+from vecenv.learn.networks import ActorPolicy, make_network, normalised
 from vecenv.learn.running_moments import RunningMoments
 
 CHECKPOINT = "checkpoint.pt"
@@ -54,7 +54,7 @@ class Learner(ABC, Generic[Config]):
     """
 
     loss_metrics: Sequence[str]
-    """Names of what `minibatch_gradients` returns after the gradients."""
+    """Names of what `objective` returns beside the loss."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
         self.env, self.config, self.units = env, config, units
@@ -88,8 +88,16 @@ class Learner(ABC, Generic[Config]):
         """Make all optimiser steps of one update from what was collected, and return metrics."""
 
     @abstractmethod
-    def minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
-        """Return gradients, `clipped`, and the metrics of the units that the last tensor, an index, picks."""
+    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return the part of one of the batch's tensors that belongs to some units."""
+
+    @abstractmethod
+    def objective(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return the loss to minimise and `loss_metrics` for a minibatch.
+
+        Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the choices of
+        the actions that are allowed, None for all; and what `minimise` was given after the observations, picked.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
@@ -173,24 +181,18 @@ class Learner(ABC, Generic[Config]):
             group["lr"] = rate
         return rate
 
-    def clipped(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Return gradients scaled down to the largest norm."""
-        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-        factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        return [gradient * factor for gradient in gradients]
-
     def minimise(self, batch: list[Tensor], stop: Callable[[Mapping[str, float]], bool]) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
         Args:
-            batch: of the update, as `minibatch_gradients` takes it after the parameters and before an index.
+            batch: of the update: observations as collected, then what `objective` takes after them.
             stop: whether an epoch with such means is to be the last.
 
         Raises:
             FloatingPointError: a loss is not finite.
         """
         config = self.config
-        shared = [*self.parameters, *batch]
+        shared = [*self.parameters, *self.moments, *batch]
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
         # Named by seed and update, so that a resumed run needs no generator's state; the CPU's reads 32 bits of it.
@@ -207,10 +209,25 @@ class Learner(ABC, Generic[Config]):
             raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
         return dict(zip(self.loss_metrics, means, strict=True))
 
+    def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the clipped gradients and the metrics of the units that the last tensor, an index, picks."""
+        count = len(self.parameters)
+        parameters = list(tensors[:count])
+        mean, deviation, *batch, index = tensors[count:]
+        observation, *others = (self.pick(tensor, index) for tensor in batch)
+        observation = observation.flatten(0, -2)
+        allowed = self.network.mask(observation)
+        gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
+            parameters, normalised(observation, mean, deviation), allowed, *others
+        )
+        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+        factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return [*(gradient * factor for gradient in gradients), metrics]
+
     def _call(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """Run `minibatch_gradients`, compiled if the environment is."""
+        """Run `_minibatch_gradients`, compiled if the environment is."""
         if self._gradients is None:
-            function = self.minibatch_gradients
+            function = self._minibatch_gradients
             compiled = self.env.compiled
             self._gradients = compile_in_place(function, inputs, outputs) if compiled else eager_in_place(function)
         self._gradients(inputs, outputs)

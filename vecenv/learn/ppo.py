@@ -76,9 +76,7 @@ class PPO(Learner[PPOConfig]):
         values, advantages, targets = self._advantages()
         batch = [collector.observation, collector.actions, collector.extras["log_prob"], advantages, targets]
         flat = [tensor.flatten(0, 1) for tensor in batch if tensor is not None]
-        metrics = self.minimise(
-            [*self.moments, *flat], lambda means: target_kl is not None and means["approx_kl"] > target_kl
-        )
+        metrics = self.minimise(flat, lambda means: target_kl is not None and means["approx_kl"] > target_kl)
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
         return metrics | {"explained_variance": float(explained)}
 
@@ -119,7 +117,11 @@ class PPO(Learner[PPOConfig]):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return values, advantages, targets
 
-    def _objective(
+    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return some steps."""
+        return tensor[index]
+
+    def objective(
         self,
         parameters: list[Tensor],
         observation: Tensor,
@@ -138,18 +140,6 @@ class PPO(Learner[PPOConfig]):
         losses = ppo_losses(log_prob, entropy, value, old_log_prob, advantage, target, config.clip)
         loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
         return loss, torch.stack(losses).detach()
-
-    def minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
-        """Return the clipped gradients and the metrics of the steps that the last tensor, an index, picks."""
-        count = len(self.parameters)
-        parameters = list(tensors[:count])
-        mean, deviation, *collected, index = tensors[count:]
-        observation, *others = (tensor[index] for tensor in collected)
-        allowed = self.network.mask(observation)
-        gradients, metrics = torch.func.grad(self._objective, has_aux=True)(
-            parameters, normalised(observation, mean, deviation), allowed, *others
-        )
-        return [*self.clipped(gradients), metrics]
 
 
 def train(

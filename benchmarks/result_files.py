@@ -1,0 +1,24 @@
+"""Results of benchmarks as JSON files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+
+def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
+    """Return the settings of a benchmark, paths as text."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
+
+
+def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> None:
+    """Write a result to a folder, which is made, and say where; without one nothing is written."""
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"wrote {path}")
