@@ -102,6 +102,22 @@ def test_the_format_gate_takes_away_once() -> None:
     assert told["invalid"] == pytest.approx(5 / (8 * env.scenario.longest)) and told["hold"] == 1.0
 
 
+def test_interest_is_no_trade() -> None:
+    """A short position costs cash every day, but it was sold on the first day alone."""
+    env = planted_env(4, shorting=True, borrow_rate=0.5, hmax=5)
+    collector = FusedCollector(env, "given", HORIZON)
+    collector.actions.zero_()
+    collector.actions[0, ::2] = -1.0
+    collector.extras["log_prob"] = torch.zeros(collector.actions.shape[:2])
+    env.reset_groups(1, 4, 0)
+    collector.rollout()
+    cash = collector.rows().state.cash
+    assert bool((cash[2:, 0] < cash[1:-1, 0]).all())
+    episodes = group_episodes(collector, RETURN)
+    assert episodes.flow[:, 0].tolist() == [-1] + [0] * (HORIZON - 1) and not bool(episodes.flow[:, 1].any())
+    assert bool((episodes.exposure[1:, 0] < 0).all())
+
+
 def test_first_ratios_are_one() -> None:
     """What the learner evaluates is what the collector's policy drew."""
     config = replace(SMALL, epochs=1, learning_rate=1e-12, total_frames=1, kl_coef=0.1)
