@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from benchmarks import device as machine
-from benchmarks import neural_sampling, reward_presets, throughput, worldmodel_rollouts
+from benchmarks import grpo_rollouts, neural_sampling, reward_presets, throughput, worldmodel_rollouts
+from benchmarks.grpo_rollouts import GrpoRolloutsConfig
 from benchmarks.neural_sampling import NeuralSamplingConfig
 from benchmarks.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
 from benchmarks.text import typical_texts
@@ -195,6 +196,25 @@ def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):
         assert figure["share_of_limit"] == pytest.approx(share)
     with pytest.raises(ValueError, match="batch 5 is not a multiple of 2 symbols"):
         RolloutsConfig(batches=(5,), symbols=2)
+
+
+def test_turns_of_groups_are_measured_by_their_parts(tmp_path, monkeypatch):
+    """An episode of every size: each turn renders, reads and steps all agents."""
+    played = []
+    advance = VecEnv.advance
+    monkeypatch.setattr(VecEnv, "advance", lambda self, action: played.append(len(action)) or advance(self, action))
+    config = GrpoRolloutsConfig(
+        task="single_stock", groups=(2, 3), group_sizes=(2,), num_days=400, compile=False, output=tmp_path
+    )
+    result = grpo_rollouts.main(config)
+    assert json.loads(next(tmp_path.glob("grpo-rollouts-*.json")).read_text()) == json.loads(json.dumps(result))
+    assert played == [4] * 20 + [6] * 20
+    for figure, agents in zip(result["figures"], (4, 6), strict=True):
+        assert figure["environment"] + figure["rendering"] + figure["parsing"] == pytest.approx(1.0)
+        assert figure["agent_turns_per_second"] == pytest.approx(agents / figure["seconds"])
+        assert 300 < figure["characters"] < 1000 and figure["own_memory_bytes"] <= figure["peak_memory_bytes"]
+    with pytest.raises(ValueError, match="task 'stock_trading' has no text"):
+        grpo_rollouts.main(GrpoRolloutsConfig(task="stock_trading", output=None))
 
 
 def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monkeypatch):

@@ -1,0 +1,178 @@
+"""Turns per second of groups of language agents: what the environment costs them when the model answers at once.
+
+A turn renders the day of every agent, takes an answer from each, reads the answers and steps all rows as one tensor.
+Answers are canned ones of typical form, so that what is left is environment and text. Groups share path and start.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import vecenv
+from benchmarks import device as machine
+from benchmarks.result_files import plain, write_result
+from benchmarks.text import typical_texts
+from benchmarks.workloads import task_market, task_rules
+from vecenv.device import device_named
+from vecenv.market.tape import MarketTape
+from vecenv.registry import task_class
+
+RESULTS = Path(__file__).parent / "results"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class GrpoRolloutsConfig:
+    """Measure turns of groups of language agents without a language model."""
+
+    task: str = "full_autonomous"
+    """Task that has text; the default has 25 stocks."""
+    groups: tuple[int, ...] = (4, 64, 512)
+    """Groups at once."""
+    group_sizes: tuple[int, ...] = (8, 16)
+    """Agents of a group."""
+    text_style: Literal["full", "compact"] = "full"
+    """Form of the observations."""
+    market: str = "synthetic"
+    """Path of a market, or a generator's name."""
+    num_days: int = 1500
+    """Days of a generated market."""
+    threads: int = 1
+    """CPU threads."""
+    device: str = "cpu"
+    """Device."""
+    compile: bool = True
+    """Compile the step."""
+    output: Path | None = RESULTS
+    """Folder for the JSON; none is written without it."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What a turn of all agents takes; the median over the turns of an episode, after a first one that is not counted.
+
+    Attributes:
+        groups: how many.
+        group_size: agents of a group.
+        seconds: of a turn.
+        agent_turns_per_second: agents over these seconds.
+        environment: share of the time that the step takes.
+        rendering: share of the observations and their texts.
+        parsing: share of the answers.
+        characters: of an observation, the mean.
+        peak_memory_bytes: of the whole process, or on the GPU, while an episode is played.
+        own_memory_bytes: of these more than before the rows were made.
+    """
+
+    groups: int
+    group_size: int
+    seconds: float
+    agent_turns_per_second: float
+    environment: float
+    rendering: float
+    parsing: float
+    characters: float
+    peak_memory_bytes: int
+    own_memory_bytes: int
+
+
+def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
+    """Play an episode for every number and size of groups, print and write the figures, and return them.
+
+    Raises:
+        ValueError: the task has no text, the device is not there, or the market has a fault.
+    """
+    device = device_named(config.device)
+    torch.set_num_threads(config.threads)
+    if not task_class(config.task).has_text():
+        raise ValueError(f"task {config.task!r} has no text")
+    rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
+    tape = task_market(rules, config.market, config.num_days, None, None, device)
+    figures = [_episode(config, rules, tape, groups, size) for groups in config.groups for size in config.group_sizes]
+    result: dict[str, Any] = {
+        "device": machine.device_name(device),
+        "torch": torch.__version__,
+        "config": plain(config),
+        "figures": [asdict(figure) for figure in figures],
+    }
+    _show(result)
+    write_result(config.output, f"grpo-rollouts-{machine.file_stem(result['device'])}", result)
+    return result
+
+
+def _episode(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+    """Play one episode of all agents."""
+    agents, ids = groups * size, range(groups * size)
+    machine.reset_peak_memory(tape.device)
+    before = machine.peak_memory(tape.device)
+    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=rules)
+    env.reset_groups(groups, size, seed=0)
+    answers = typical_texts(tape.symbols, agents)
+    assert env.scenario.longest is not None
+    turns: list[tuple[float, float, float]] = []
+    characters = 0
+    for _ in range(env.scenario.longest):
+        texts, rendering = _timed(lambda: env.render_text(ids), tape.device)
+        (actions, _), parsing = _timed(lambda: env.parse_text(answers, ids), tape.device)
+        actions = actions.to(tape.device)
+        _, stepping = _timed(lambda actions=actions: env.advance(actions), tape.device)  # type: ignore[misc]
+        turns.append((stepping, rendering, parsing))
+        characters += sum(map(len, texts))
+    counted = turns[1:]
+    seconds = statistics.median(sum(turn) for turn in counted)
+    stepping, rendering, parsing = (sum(part) / sum(map(sum, counted)) for part in zip(*counted, strict=True))
+    peak = machine.peak_memory(tape.device)
+    return Turns(
+        groups,
+        size,
+        seconds,
+        agents / seconds,
+        stepping,
+        rendering,
+        parsing,
+        characters / (agents * len(turns)),
+        peak,
+        peak - before,
+    )
+
+
+def _timed(function: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
+    machine.synchronise(device)
+    started = time.perf_counter()
+    result = function()
+    machine.synchronise(device)
+    return result, time.perf_counter() - started
+
+
+def _show(result: dict[str, Any]) -> None:
+    table = Table(title=f"{result['config']['task']}, {result['device']}")
+    headings = ("groups", "size", "agents", "s a turn", "agent-turns/s", "step", "render", "parse", "memory", "own")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for figure in result["figures"]:
+        table.add_row(
+            str(figure["groups"]),
+            str(figure["group_size"]),
+            f"{figure['groups'] * figure['group_size']:,}",
+            f"{figure['seconds']:.3f}",
+            f"{figure['agent_turns_per_second']:,.0f}",
+            *(f"{figure[name]:.0%}" for name in ("environment", "rendering", "parsing")),
+            *(f"{figure[name] / 1e9:.2f} GB" for name in ("peak_memory_bytes", "own_memory_bytes")),
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    import tyro
+
+    main(tyro.cli(GrpoRolloutsConfig, prog="python -m benchmarks.grpo_rollouts"))
