@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 import vecenv
@@ -22,6 +21,7 @@ from benchmarks import device as machine
 from benchmarks.result_files import plain, write_result
 from benchmarks.text import typical_texts
 from benchmarks.workloads import task_market, task_rules
+from tasks.comparison import wide_console
 from vecenv.device import device_named
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_class
@@ -169,7 +169,7 @@ def _show(result: dict[str, Any]) -> None:
             *(f"{figure[name]:.0%}" for name in ("environment", "rendering", "parsing")),
             *(f"{figure[name] / 1e9:.2f} GB" for name in ("peak_memory_bytes", "own_memory_bytes")),
         )
-    Console().print(table)
+    wide_console().print(table)
 
 
 if __name__ == "__main__":
