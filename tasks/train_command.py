@@ -67,7 +67,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     group_size: int = 16
     """grpo: sub-environments of a group."""
     seed: int = 0
-    """Names the episodes; it is added to the seed of PPO, so that one number repeats or renews a run."""
+    """Names the episodes; it is added to the seed of the learner, so that one number repeats or renews a run."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
