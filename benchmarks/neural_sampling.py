@@ -1,8 +1,8 @@
 """PPO sampling on a neural market whose paths are drawn anew again and again, beside sampling on paths that stay.
 
 A day drawn is worth its time only if many sub-environments trade it. What counts is therefore the reuse: agent-steps
-per generated path-day. Each round is new paths, their indicators, the change of market, and then rollouts; it is timed
-as a whole, against the same rollouts without the rest.
+per generated path-day. Each round is new paths, their indicators, the change of market, and then rollouts; the share of
+the speed that is kept is the share of the rollouts in the round's own time, since a machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -72,13 +72,17 @@ class Round:
         rollouts: in a round.
         reuse: agent-steps per generated path-day.
         steps_per_second: of whole rounds.
-        share: of the speed on paths that stay.
+        kept_paths_steps_per_second: of their rollouts alone, as on paths that stay.
+        share: of that speed.
+        renewal_seconds: of new paths.
     """
 
     rollouts: int
     reuse: float
     steps_per_second: float
+    kept_paths_steps_per_second: float
     share: float
+    renewal_seconds: float
 
 
 def main(config: NeuralSamplingConfig) -> dict[str, Any]:
@@ -106,13 +110,10 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
     for _ in range(2):
         renew()
         collector.rollout()
-    frames, path_days = (
-        config.num_envs * config.num_steps,
-        training.num_paths * (training.num_days - training.first_day),
-    )
-    rollout = statistics.median(machine.seconds_of(collector.rollout, device, 3 * config.rounds))
-    renewal = statistics.median(machine.seconds_of(renew, device, config.rounds))
-    rounds = [_measured(config, collector, renew, count, frames, path_days, rollout) for count in config.refresh_every]
+    path_days = training.num_paths * (training.num_days - training.first_day)
+    rounds = [_measured(config, collector, renew, count, path_days) for count in config.refresh_every]
+    longest = rounds[-1]
+    generated = longest.renewal_seconds * longest.kept_paths_steps_per_second / path_days
     result: dict[str, Any] = {
         "device": machine.device_name(device),
         "torch": torch.__version__,
@@ -120,10 +121,8 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
         "symbols": training.num_symbols,
         "training_paths": training.num_paths,
         "path_days": path_days,
-        "kept_paths_steps_per_second": frames / rollout,
-        "renewal_seconds": renewal,
-        "renewed_stock_days_per_second": path_days * training.num_symbols / renewal,
-        "reuse_for_kept_share": KEPT / (1.0 - KEPT) * renewal / rollout * frames / path_days,
+        "renewed_stock_days_per_second": path_days * training.num_symbols / longest.renewal_seconds,
+        "reuse_for_kept_share": KEPT / (1.0 - KEPT) * generated,
         "rounds": [asdict(each) for each in rounds],
     }
     _show(result)
@@ -137,37 +136,44 @@ def _renewal(fresh: FreshPaths) -> Callable[[], None]:
 
 
 def _measured(
-    config: NeuralSamplingConfig,
-    collector: FusedCollector,
-    renew: Callable[[], None],
-    rollouts: int,
-    frames: int,
-    path_days: int,
-    rollout_seconds: float,
+    config: NeuralSamplingConfig, collector: FusedCollector, renew: Callable[[], None], rollouts: int, path_days: int
 ) -> Round:
-    def whole() -> None:
-        renew()
+    """Time some rounds; medians over them."""
+    device, frames = collector.env.device, rollouts * config.num_envs * config.num_steps
+
+    def roll() -> None:
         for _ in range(rollouts):
             collector.rollout()
 
-    seconds = statistics.median(machine.seconds_of(whole, collector.env.device, config.rounds))
+    times = [
+        (machine.seconds_of(renew, device, 1)[0], machine.seconds_of(roll, device, 1)[0]) for _ in range(config.rounds)
+    ]
     return Round(
-        rollouts, rollouts * frames / path_days, rollouts * frames / seconds, rollouts * rollout_seconds / seconds
+        rollouts,
+        frames / path_days,
+        frames / statistics.median(new + rolled for new, rolled in times),
+        frames / statistics.median(rolled for _, rolled in times),
+        statistics.median(rolled / (new + rolled) for new, rolled in times),
+        statistics.median(new for new, _ in times),
     )
 
 
 def _show(result: dict[str, Any]) -> None:
     print(
-        f"{result['device']}: {result['kept_paths_steps_per_second']:,.0f} steps/s on paths that stay; "
-        f"{result['path_days']:,} new path-days of {result['symbols']} symbols take {result['renewal_seconds']:.1f} s; "
-        f"{KEPT:.0%} of the speed is kept from a reuse of {result['reuse_for_kept_share']:,.0f} on"
+        f"{result['device']}: rounds of {result['path_days']:,} new path-days of {result['symbols']} symbols; "
+        f"{KEPT:.0%} of the speed on paths that stay is kept from a reuse of {result['reuse_for_kept_share']:,.0f} on"
     )
     table = Table()
-    for heading in ("rollouts a round", "reuse", "steps/s", "share"):
+    for heading in ("rollouts", "reuse", "new paths", "steps/s", "without new", "share"):
         table.add_column(heading, justify="right")
     for each in result["rounds"]:
         table.add_row(
-            str(each["rollouts"]), f"{each['reuse']:,.0f}", f"{each['steps_per_second']:,.0f}", f"{each['share']:.0%}"
+            str(each["rollouts"]),
+            f"{each['reuse']:,.0f}",
+            f"{each['renewal_seconds']:.1f} s",
+            f"{each['steps_per_second']:,.0f}",
+            f"{each['kept_paths_steps_per_second']:,.0f}",
+            f"{each['share']:.0%}",
         )
     Console().print(table)
 

@@ -235,9 +235,12 @@ def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monk
     assert result["training_paths"] == 4 and result["path_days"] == 4 * (330 - 59)
     assert [each["reuse"] for each in result["rounds"]] == [pytest.approx(count * 40 / 1084) for count in (1, 3)]
     for each in result["rounds"]:
-        assert each["share"] == pytest.approx(each["steps_per_second"] / result["kept_paths_steps_per_second"])
-    # Two rollouts that warm up, six on paths that stay, and the rounds; each renewal is timed alone twice.
-    assert len(traded) == 2 + 6 + 2 * 1 + 2 * 3
+        assert 0 < each["share"] < 1 and each["steps_per_second"] < each["kept_paths_steps_per_second"]
+    last = result["rounds"][-1]
+    needed = 4 * last["renewal_seconds"] * last["kept_paths_steps_per_second"] / result["path_days"]
+    assert result["reuse_for_kept_share"] == pytest.approx(needed)
+    # Two rollouts that warm up, and the rounds.
+    assert len(traded) == 2 + 2 * 1 + 2 * 3
     assert len(set(traded)) == 2 + 2 + 2 and len(set(traded[-3:])) == 1
 
 
