@@ -131,7 +131,7 @@ def test_groups_without_spread_are_filled_anew() -> None:
     """Members that all hold cash earn the same; dapo draws others, and what it cannot fill counts for nothing."""
     learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
     learner.collect()
-    first = group_episodes(learner.collector, learner.config.reward)
+    first = group_episodes(learner.collector, learner.config.reward).owned()
     empty = ~learner._with_spread(first)
     assert 0 < int(empty.sum()) < 16
     learner.rollouts = 0

@@ -40,14 +40,16 @@ def action_space(spec: TensorSpec) -> spaces.Space[Any]:
 
 
 def to_actions(env: VecEnv, actions: object) -> Tensor:
-    """Return actions as the environment takes them; a tensor of the right type on its device is not copied.
+    """Return actions as the environment takes them; a tensor of the right type on its device is not copied or read.
+
+    The rules count numbers that are not finite as invalid actions; what comes from NumPy is refused with them.
 
     Args:
         env: of N sub-environments.
         actions: tensor or anything that NumPy reads. Shape: (N, *spec.shape).
 
     Raises:
-        ValueError: they have another shape, or are not all finite.
+        ValueError: they have another shape, or an array is not finite.
     """
     spec = env.scenario.action_spec
     tensor = actions if isinstance(actions, Tensor) else torch.from_numpy(np.asarray(actions))
@@ -55,6 +57,6 @@ def to_actions(env: VecEnv, actions: object) -> Tensor:
     if tensor.numel() != env.num_envs * spec.shape.numel() or len(tensor) != env.num_envs:
         expected = (env.num_envs, *spec.shape)
         raise ValueError(f"actions must have shape {expected}, got {tuple(tensor.shape)}")
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+    if not isinstance(actions, Tensor) and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
         raise ValueError("actions must be finite")
     return tensor.view(env.num_envs, *spec.shape)

@@ -110,13 +110,15 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         """
         if not self._begun:
             raise RuntimeError("reset must be called before step")
-        env, over = self.env, self.env.rows.done
-        any_over = bool(over.any())
-        if any_over and self.autoreset_mode == AutoresetMode.DISABLED:
-            rows = over.nonzero().squeeze(-1).tolist()
-            raise RuntimeError(f"rows {rows} have ended: reset them with options={{'reset_mask': …}}")
+        env = self.env
+        over = None
+        if self.autoreset_mode != AutoresetMode.SAME_STEP and bool(env.rows.done.any()):
+            over = env.rows.done
+            if self.autoreset_mode == AutoresetMode.DISABLED:
+                rows = over.nonzero().squeeze(-1).tolist()
+                raise RuntimeError(f"rows {rows} have ended: reset them with options={{'reset_mask': …}}")
         reward = env.advance(to_actions(env, actions)).float()
-        if any_over:
+        if over is not None:
             env.restart(over)
         terminated, truncated, done = env.rows.terminated, env.rows.truncated, env.rows.done
         info: dict[str, Any] = {}
@@ -127,18 +129,25 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
     def _final(self, done: Tensor) -> dict[str, Any]:
         """Return observation, account and grade of the rows that have ended, before they start anew."""
-        seen, told = self.env.observations(), {**self.env.info(), "grade": self.env.grade()}
+        rows, ids = self.env.rows_of(done.nonzero())
+        bound = self.env.engine.bound().of_rows(ids)
+        told = {**bound.info(rows), "grade": bound.grade(rows)}
         mask = self._out(done)
         final: dict[str, Any] = {}
         for name, value in told.items():
-            final |= {name: self._out(value), f"_{name}": mask}
-        last = self._out(seen)
+            final |= {name: self._out(self._spread(value, ids)), f"_{name}": mask}
+        seen = self.env.observe_rows(rows, ids)
+        last: Array = self._spread(seen, ids)
         if self.output == "numpy":
             # Gymnasium's wrappers expect an array of observations, with None for rows that go on.
-            rows, last = last, np.full(self.num_envs, None, dtype=object)
-            for row in np.flatnonzero(mask):
-                last[row] = rows[row]
+            last = np.full(self.num_envs, None, dtype=object)
+            for row, shown in zip(ids.tolist(), self._out(seen), strict=True):
+                last[row] = shown
         return {"final_obs": last, "_final_obs": mask, "final_info": final, "_final_info": mask}
+
+    def _spread(self, values: Tensor, ids: Tensor) -> Tensor:
+        """Return numbers of some rows among zeros for the others. Shapes: (B, ...), (B,) -> (N, ...)."""
+        return values.new_zeros(self.num_envs, *values.shape[1:]).index_copy_(0, ids, values)
 
     def _out(self, tensor: Tensor) -> Array:
         return tensor if self.output == "torch" else tensor.cpu().numpy()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from vecenv.learn.grpo_config import EpisodeReward
 
 @dataclass(frozen=True, eq=False)
 class GroupEpisodes:
-    """The first episode of every row since its start, in T steps of N rows. The tensors are views of nothing.
+    """The first episode of every row since its start, in T steps of N rows.
+
+    What the agents saw and did are the collector's buffers, which its next rollout overwrites: see `owned`.
 
     Attributes:
         observation: Shape: (T, N, D).
@@ -38,6 +40,12 @@ class GroupEpisodes:
     exposure: Tensor
     flow: Tensor
     invalid: Tensor
+
+    def owned(self) -> GroupEpisodes:
+        """Return the episodes with copies of the collector's buffers."""
+        return replace(
+            self, observation=self.observation.clone(), action=self.action.clone(), log_prob=self.log_prob.clone()
+        )
 
     def put(self, rows: Tensor, other: GroupEpisodes, others: Tensor) -> None:
         """Replace the episodes of some rows by others. Shape of both numbers: (M,)."""
@@ -87,9 +95,9 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
     spent = (before.state.cash - after.state.cash).sign()
     assert collector.observation is not None
     return GroupEpisodes(
-        observation=collector.observation.clone(),
-        action=collector.actions.clone(),
-        log_prob=collector.extras["log_prob"].clone(),
+        observation=collector.observation,
+        action=collector.actions,
+        log_prob=collector.extras["log_prob"],
         mask=mask,
         reward=reward,
         parts=parts,

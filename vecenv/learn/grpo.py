@@ -109,7 +109,7 @@ class GRPO(Learner[GRPOConfig]):
         batch = [episodes.observation, episodes.action, episodes.log_prob, self._advantages(episodes), episodes.mask]
         if self.config.kl_coef:
             batch.append(self._reference_log_prob(episodes))
-        metrics = self.minimise(batch, stop=lambda means: False)
+        metrics = self.minimise(batch)
         return metrics | audit(episodes, with_spread) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
@@ -118,6 +118,7 @@ class GRPO(Learner[GRPOConfig]):
         with_spread = self._with_spread(episodes)
         if not self.config.rules.refill:
             return episodes, with_spread, 0
+        episodes = episodes.owned()
         empty, refills = (~with_spread).nonzero().squeeze(-1), 0
         while len(empty) and refills < self.config.refills:
             self.collect()

@@ -54,7 +54,7 @@ class Learner(ABC, Generic[Config]):
     """
 
     loss_metrics: Sequence[str]
-    """Names of what `objective` returns beside the loss."""
+    """Names of what `objective` returns beside the loss, ``approx_kl`` among them."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
         self.env, self.config, self.units = env, config, units
@@ -181,12 +181,12 @@ class Learner(ABC, Generic[Config]):
             group["lr"] = rate
         return rate
 
-    def minimise(self, batch: list[Tensor], stop: Callable[[Mapping[str, float]], bool]) -> Metrics:
+    def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
         Args:
             batch: of the update: observations as collected, then what `objective` takes after them.
-            stop: whether an epoch with such means is to be the last.
+            largest_kl: no further epochs once the mean ``approx_kl`` of one exceeds this.
 
         Raises:
             FloatingPointError: a loss is not finite.
@@ -202,7 +202,8 @@ class Learner(ABC, Generic[Config]):
             for minibatch, index in enumerate(order.view(config.minibatches, -1)):
                 self._call([*shared, index], [*gradients, steps[epoch, minibatch]])
                 self.optimiser.step()
-            if stop(dict(zip(self.loss_metrics, steps[epoch].mean(0).tolist(), strict=True))):
+            kl = steps[epoch, :, self.loss_metrics.index("approx_kl")]
+            if largest_kl is not None and kl.mean() > largest_kl:
                 break
         means = steps[: epoch + 1].mean((0, 1)).tolist()
         if not all(math.isfinite(mean) for mean in means):

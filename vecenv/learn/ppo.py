@@ -72,11 +72,11 @@ class PPO(Learner[PPOConfig]):
 
     def learn(self) -> Metrics:
         """Estimate advantages and make all optimiser steps of one update."""
-        collector, target_kl = self.collector, self.config.target_kl
+        collector = self.collector
         values, advantages, targets = self._advantages()
         batch = [collector.observation, collector.actions, collector.extras["log_prob"], advantages, targets]
         flat = [tensor.flatten(0, 1) for tensor in batch if tensor is not None]
-        metrics = self.minimise(flat, lambda means: target_kl is not None and means["approx_kl"] > target_kl)
+        metrics = self.minimise(flat, self.config.target_kl)
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
         return metrics | {"explained_variance": float(explained)}
 
