@@ -60,6 +60,14 @@ def test_steps_are_compared_with_those_of_their_anchor_by_hand():
     torch.testing.assert_close(step_advantages(returns, anchor, mask, scaled=True), centred / (math.sqrt(7) + 1e-6))
 
 
+def test_steps_that_did_equally_well_teach_nothing_although_their_mean_is_rounded():
+    returns = torch.full((1, 3), 0.1, dtype=torch.float64)
+    assert float(returns.sum() / 3) != 0.1
+    anchor, mask = torch.zeros(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.bool)
+    for scaled in (True, False):
+        assert not bool(step_advantages(returns, anchor, mask, scaled).any())
+
+
 def test_one_anchor_for_a_whole_group_is_the_group(seed=0):
     torch.manual_seed(seed)
     returns = torch.randn(6, 8)

@@ -167,11 +167,14 @@ def test_steps_are_alike_by_group_day_and_position() -> None:
 
 def test_only_good_episodes_teach_at_first() -> None:
     learner = GRPO(planted_env(16), replace(SMALL, variant="capo", positive_share=0.5), GROUP)
+    plain = GRPO(planted_env(16), SMALL, GROUP)
     assert learner.num_updates == 4
     signs = []
     for update in range(4):
         learner.update_number = update
-        advantages = learner._advantages(group_episodes(collected(learner), RETURN))
+        episodes = group_episodes(collected(learner), RETURN)
+        advantages, all_of_them = learner._advantages(episodes), plain._advantages(episodes)
+        assert torch.equal(advantages, all_of_them.clamp(min=0.0) if update < 2 else all_of_them)
         signs.append((bool((advantages > 0).any()), bool((advantages < 0).any())))
     assert signs == [(True, False), (True, False), (True, True), (True, True)]
 
