@@ -13,6 +13,8 @@ import vecenv
 from tests.learn.test_ppo import HORIZON, episode_returns, guess_env, planted_env
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
+from vecenv.learn.group_advantages import has_spread
+from vecenv.learn.group_credit import group_returns, step_anchors, step_credit
 from vecenv.learn.group_episodes import audit, group_episodes
 from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig, train
 from vecenv.learn.learner import CHECKPOINT
@@ -132,16 +134,16 @@ def test_groups_without_spread_are_filled_anew() -> None:
     learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
     learner.collect()
     first = group_episodes(learner.collector, learner.config.reward).owned()
-    empty = ~learner._with_spread(first)
+    empty = ~has_spread(group_returns(first, GROUP))
     assert 0 < int(empty.sum()) < 16
     learner.rollouts = 0
     learner.collect()
     episodes, with_spread, refills = learner._episodes()
     assert torch.equal(with_spread, ~empty) and 0 < refills < 50
-    assert bool(learner._with_spread(episodes).all()) and bool(episodes.mask.any(0).all())
-    kept = learner._rows((~empty).nonzero().squeeze(-1))
+    assert bool(has_spread(group_returns(episodes, GROUP)).all()) and bool(episodes.mask.any(0).all())
+    kept = (~empty).repeat_interleave(GROUP)
     assert torch.equal(episodes.observation[:, kept], first.observation[:, kept])
-    filled = learner._rows(empty.nonzero().squeeze(-1))
+    filled = ~kept
     assert not torch.equal(episodes.observation[0, filled], first.observation[0, filled])
     shown = episodes.observation[0].view(16, GROUP, -1)
     assert bool((shown == shown[:, :1]).all())
@@ -153,27 +155,25 @@ def test_groups_without_spread_are_filled_anew() -> None:
 
 
 def test_steps_are_alike_by_group_day_and_position() -> None:
-    learner = GRPO(planted_env(8), replace(SMALL, variant="gigpo", position_buckets=4), GROUP)
-    episodes = group_episodes(collected(learner), RETURN)
+    config = replace(SMALL, variant="gigpo", position_buckets=4)
+    episodes = group_episodes(collected(GRPO(planted_env(8), config, GROUP)), RETURN)
     episodes = replace(episodes, exposure=torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(HORIZON, 8))
-    anchor = learner._anchors(episodes)
+    anchor = step_anchors(episodes, 4, GROUP)
     assert anchor[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]
     assert len(anchor.unique()) == HORIZON * 5
-    plain = GRPO(planted_env(8), SMALL, GROUP)._advantages(episodes)
-    assert not torch.equal(learner._advantages(episodes), plain)
-    without = GRPO(planted_env(8), replace(learner.config, step_weight=0.0), GROUP)
-    assert torch.equal(without._advantages(episodes), plain)
+    plain = step_credit(episodes, SMALL, GROUP, 0.0)
+    assert not torch.equal(step_credit(episodes, config, GROUP, 0.0), plain)
+    assert torch.equal(step_credit(episodes, replace(config, step_weight=0.0), GROUP, 0.0), plain)
 
 
 def test_only_good_episodes_teach_at_first() -> None:
-    learner = GRPO(planted_env(16), replace(SMALL, variant="capo", positive_share=0.5), GROUP)
-    plain = GRPO(planted_env(16), SMALL, GROUP)
-    assert learner.num_updates == 4
+    config = replace(SMALL, variant="capo", positive_share=0.5)
+    learner = GRPO(planted_env(16), config, GROUP)
     signs = []
     for update in range(4):
-        learner.update_number = update
         episodes = group_episodes(collected(learner), RETURN)
-        advantages, all_of_them = learner._advantages(episodes), plain._advantages(episodes)
+        advantages = step_credit(episodes, config, GROUP, update / 4)
+        all_of_them = step_credit(episodes, SMALL, GROUP, 0.0)
         assert torch.equal(advantages, all_of_them.clamp(min=0.0) if update < 2 else all_of_them)
         signs.append((bool((advantages > 0).any()), bool((advantages < 0).any())))
     assert signs == [(True, False), (True, False), (True, True), (True, True)]

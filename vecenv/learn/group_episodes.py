@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from vecenv.collector import FusedCollector
+from vecenv.engine import Rows
+from vecenv.env import VecEnv
 from vecenv.learn.grpo_config import EpisodeReward
 
 
 @dataclass(frozen=True, eq=False)
-class GroupEpisodes:
-    """The first episode of every row since its start, in T steps of N rows.
-
-    What the agents saw and did are the collector's buffers, which its next rollout overwrites: see `owned`.
+class EpisodeAccounts:
+    """What the first episode of every row since its start came to, in T steps of N rows.
 
     Attributes:
-        observation: Shape: (T, N, D).
-        action: Shape: (T, N, *spec.shape).
-        log_prob: of the actions under the policy that took them. Shape: (T, N).
         mask: which steps belong to the episode. Shape: (T, N), bool.
         reward: of each step, with the outcome on the last; they add up to what the episode is worth. Shape: (T, N),
             float64.
@@ -31,9 +29,6 @@ class GroupEpisodes:
         invalid: number of invalid actions. Shape: (N,).
     """
 
-    observation: Tensor
-    action: Tensor
-    log_prob: Tensor
     mask: Tensor
     reward: Tensor
     parts: dict[str, Tensor]
@@ -41,65 +36,86 @@ class GroupEpisodes:
     flow: Tensor
     invalid: Tensor
 
-    def owned(self) -> GroupEpisodes:
-        """Return the episodes with copies of the collector's buffers."""
-        return replace(
-            self, observation=self.observation.clone(), action=self.action.clone(), log_prob=self.log_prob.clone()
-        )
-
-    def put(self, rows: Tensor, other: GroupEpisodes, others: Tensor) -> None:
+    def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
         """Replace the episodes of some rows by others. Shape of both numbers: (M,)."""
         for name, own in vars(self).items():
             new = getattr(other, name)
             if isinstance(own, dict):
                 for part, tensor in own.items():
                     tensor[rows] = new[part][others]
+            elif isinstance(own, list):
+                for row, place in zip(rows.tolist(), others.tolist(), strict=True):
+                    own[row] = new[place]
             elif own.ndim == 1:
                 own[rows] = new[others]
             else:
                 own[:, rows] = new[:, others]
 
 
+@dataclass(frozen=True, eq=False)
+class GroupEpisodes(EpisodeAccounts):
+    """Episodes with what tensor agents saw and did: the collector's buffers, which its next rollout overwrites.
+
+    Attributes:
+        observation: Shape: (T, N, D).
+        action: Shape: (T, N, *spec.shape).
+        log_prob: of the actions under the policy that took them. Shape: (T, N).
+    """
+
+    observation: Tensor
+    action: Tensor
+    log_prob: Tensor
+
+    def owned(self) -> GroupEpisodes:
+        """Return the episodes with copies of the collector's buffers."""
+        seen, done, log_prob = self.observation.clone(), self.action.clone(), self.log_prob.clone()
+        return replace(self, observation=seen, action=done, log_prob=log_prob)
+
+
 @torch.no_grad()
-def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
-    """Return the episodes of a rollout that began with a new episode in every row.
+def episode_accounts(
+    env: VecEnv, before: Rows, after: Rows, reward: Tensor, worth: EpisodeReward, ids: Tensor | None = None
+) -> EpisodeAccounts:
+    """Return what episodes came to that began with the first of T steps.
+
+    Args:
+        env: whose rows they are.
+        before: the rows before every step. Batch: (T, N).
+        after: the rows after every step, not reset. Batch: (T, N).
+        reward: of the steps. Shape: (T, N).
+        worth: what an episode is worth.
+        ids: numbers of the rows in the environment, by default all. Shape: (N,), int64.
 
     Raises:
-        ValueError: an episode did not end within the rollout, or the task does not tell what the reward is made of.
+        ValueError: an episode did not end within the steps, or the task does not tell what the reward is made of.
     """
-    env = collector.env
-    after, before = collector.rows(), collector.rows(after=False)
-    done = collector.terminated | collector.truncated
+    steps, count = reward.shape
+    done = after.done
     mask = (done.cumsum(0) - done.long()) == 0
-    row, last = torch.arange(env.num_envs, device=env.device), mask.sum(0) - 1
+    row, last = torch.arange(count, device=env.device), mask.sum(0) - 1
     if not bool(done[last, row].all()):
-        raise ValueError(f"{env.scenario.name}: an episode has more than the {collector.num_steps} steps of a rollout")
+        raise ValueError(f"{env.scenario.name}: an episode has more than the {steps} steps of a rollout")
     ended = after[last, row]
-    bound = env.engine.bound().of_rows(row)
+    bound = env.engine.bound().of_rows(row if ids is None else ids)
     info = bound.info(ended)
     lacking = [name for name in ("cash", "portfolio_value", "start_value", "invalid_actions") if name not in info]
     if lacking:
         raise ValueError(f"{env.scenario.name} does not tell {', '.join(lacking)} of an episode")
     invalid = info["invalid_actions"].double()
-    steps = worth.steps * collector.reward.double().where(mask, 0.0)
+    rewards = worth.steps * reward.double().where(mask, 0.0)
     parts = {
-        "steps": steps.sum(0),
+        "steps": rewards.sum(0),
         "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
         "return": worth.total_return * (info["portfolio_value"] / info["start_value"] - 1.0).double(),
         "invalid": -worth.invalid * (invalid > 0).double(),
     }
-    reward = steps.clone()
-    reward[last, row] += parts["grade"] + parts["return"] + parts["invalid"]
+    rewards[last, row] += parts["grade"] + parts["return"] + parts["invalid"]
     cash, value = before.state.cash.double(), before.state.portfolio_value.double()
     traded = after.state.traded > before.state.traded
     spent = (before.state.cash - after.state.cash).sign()
-    assert collector.observation is not None
-    return GroupEpisodes(
-        observation=collector.observation,
-        action=collector.actions,
-        log_prob=collector.extras["log_prob"],
+    return EpisodeAccounts(
         mask=mask,
-        reward=reward,
+        reward=rewards,
         parts=parts,
         exposure=(1.0 - cash / value.clamp(min=1e-12)),
         flow=spent.where(traded & mask, 0.0).to(torch.int8),
@@ -107,7 +123,20 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
     )
 
 
-def audit(episodes: GroupEpisodes, with_spread: Tensor) -> dict[str, float]:
+def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
+    """Return the episodes of a rollout that began with a new episode in every row.
+
+    Raises:
+        ValueError: as `episode_accounts`.
+    """
+    before, after = collector.rows(after=False), collector.rows()
+    accounts = episode_accounts(collector.env, before, after, collector.reward, worth)
+    assert collector.observation is not None
+    seen, done, log_prob = collector.observation, collector.actions, collector.extras["log_prob"]
+    return GroupEpisodes(**vars(accounts), observation=seen, action=done, log_prob=log_prob)
+
+
+def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
     """Return what one watches so that a reward is not gamed unseen.
 
     Args:

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from vecenv.env import VecEnv
-from vecenv.learn.advantages import generalised_advantages
-from vecenv.learn.group_advantages import group_advantages, has_spread, step_advantages
+from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes
 from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GRPOConfig
+from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig
 from vecenv.learn.learner import Learner, Metrics, Trained, run
 from vecenv.learn.networks import normalised
 
@@ -29,7 +28,12 @@ SEED_STRIDE = 1 << 32
 """Between the environment's seeds of two rollouts."""
 
 
-def check_groups(num_envs: int, group_size: int, config: GRPOConfig) -> None:
+def rollout_seed(first_seed: int, rollouts: int) -> int:
+    """Return the environment's seed of a rollout, by the number of rollouts before it."""
+    return (first_seed + rollouts * SEED_STRIDE) % (1 << 63)
+
+
+def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
     """Refuse rows that are not whole groups, or that cannot be split into minibatches.
 
     Raises:
@@ -98,15 +102,15 @@ class GRPO(Learner[GRPOConfig]):
 
     def collect(self) -> None:
         """Start new episodes in all groups and play them to the end."""
-        seed = (self.first_seed + self.rollouts * SEED_STRIDE) % (1 << 63)
-        self.env.reset_groups(self.num_groups, self.group_size, seed)
+        self.env.reset_groups(self.num_groups, self.group_size, rollout_seed(self.first_seed, self.rollouts))
         self.collector.rollout()
         self.rollouts += 1
 
     def learn(self) -> Metrics:
         """Compare the episodes of every group and make all optimiser steps of one update."""
         episodes, with_spread, refills = self._episodes()
-        batch = [episodes.observation, episodes.action, episodes.log_prob, self._advantages(episodes), episodes.mask]
+        credit = step_credit(episodes, self.config, self.group_size, self.update_number / self.num_updates)
+        batch = [episodes.observation, episodes.action, episodes.log_prob, credit, episodes.mask]
         if self.config.kl_coef:
             batch.append(self._reference_log_prob(episodes))
         metrics = self.minimise(batch)
@@ -115,55 +119,13 @@ class GRPO(Learner[GRPOConfig]):
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
         """Return the episodes of the update, which groups of the first rollout have spread, and further rollouts."""
         episodes = group_episodes(self.collector, self.config.reward)
-        with_spread = self._with_spread(episodes)
-        if not self.config.rules.refill:
-            return episodes, with_spread, 0
-        episodes = episodes.owned()
-        empty, refills = (~with_spread).nonzero().squeeze(-1), 0
-        while len(empty) and refills < self.config.refills:
-            self.collect()
-            refills += 1
-            others = group_episodes(self.collector, self.config.reward)
-            found = self._with_spread(others).nonzero().squeeze(-1)[: len(empty)]
-            episodes.put(self._rows(empty[: len(found)]), others, self._rows(found))
-            empty = empty[len(found) :]
-        episodes.mask[:, self._rows(empty)] = False
-        return episodes, with_spread, refills
+        if self.config.rules.refill:
+            episodes = episodes.owned()
+        return episodes, *refilled(episodes, self._again, self.config, self.group_size)
 
-    def _with_spread(self, episodes: GroupEpisodes) -> Tensor:
-        return has_spread(self._returns(episodes))
-
-    def _returns(self, episodes: GroupEpisodes) -> Tensor:
-        """Return what each episode is worth. Shape: (num_groups, group_size)."""
-        return episodes.reward.sum(0).view(self.num_groups, self.group_size)
-
-    def _rows(self, groups: Tensor) -> Tensor:
-        """Return the rows of groups. Shape: (M,) -> (M group_size,)."""
-        member = torch.arange(self.group_size, device=groups.device)
-        return (groups.unsqueeze(-1) * self.group_size + member).flatten()
-
-    def _advantages(self, episodes: GroupEpisodes) -> Tensor:
-        """Return the advantage of every step. Shape: (T, N), float32."""
-        config, rules, mask = self.config, self.config.rules, episodes.mask
-        advantages = group_advantages(self._returns(episodes), rules.scaled).view(-1).expand(mask.shape)
-        if rules.compare_steps:
-            nothing = torch.zeros_like(episodes.reward)
-            end = torch.zeros_like(mask)
-            returns = generalised_advantages(episodes.reward, nothing, nothing, end, end, config.step_gamma, 1.0)
-            steps = step_advantages(returns, self._anchors(episodes), mask, rules.scaled)
-            advantages = advantages + config.step_weight * steps
-        if rules.positive_first and self.update_number < config.positive_share * self.num_updates:
-            advantages = advantages.clamp(min=0.0)
-        return advantages.float().contiguous()
-
-    def _anchors(self, episodes: GroupEpisodes) -> Tensor:
-        """Number the group, day and position of every step. Shape: (T, N), int64."""
-        days, rows = episodes.mask.shape
-        buckets = self.config.position_buckets
-        position = (episodes.exposure * buckets).floor().clamp(0, buckets - 1).long()
-        group = torch.arange(rows, device=position.device) // self.group_size
-        day = torch.arange(days, device=position.device).unsqueeze(-1)
-        return (group * days + day) * buckets + position
+    def _again(self) -> GroupEpisodes:
+        self.collect()
+        return group_episodes(self.collector, self.config.reward)
 
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
         """Return the log-probabilities of the actions under the first policy. Shape: (T, N)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from vecenv.learn.group_objective import GroupObjective
-from vecenv.learn.learner_config import LearnerConfig
+from vecenv.learn.learner_config import LearnerConfig, RunConfig
 
 Variant = Literal["grpo", "dr_grpo", "dapo", "gspo", "gigpo", "capo"]
 
@@ -68,11 +68,9 @@ class EpisodeReward:
 
 
 @dataclass(frozen=True)
-class GRPOConfig(LearnerConfig):
-    """Settings of GRPO and its variants."""
+class GroupConfig(RunConfig):
+    """Settings of GRPO and its variants, whatever learns by them."""
 
-    total_frames: int = 2_500_000
-    """Steps of all sub-environments together; rounded up to whole rollouts."""
     variant: Variant = "grpo"
     """grpo, dr_grpo, dapo, gspo, gigpo or capo."""
     reward: EpisodeReward = field(default_factory=EpisodeReward)
@@ -111,3 +109,11 @@ class GRPOConfig(LearnerConfig):
         rules = VARIANTS[self.variant]
         bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
         return rules._replace(objective=replace(rules.objective, **bounds))
+
+
+@dataclass(frozen=True)
+class GRPOConfig(GroupConfig, LearnerConfig):
+    """Settings of GRPO for tensor policies."""
+
+    total_frames: int = 2_500_000
+    """Steps of all sub-environments together; rounded up to whole rollouts."""

@@ -1,4 +1,4 @@
-"""Settings that every learner has."""
+"""Settings that learners have in common."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class LearnerConfig:
-    """Settings of the networks, the optimiser and the run."""
+class RunConfig:
+    """Settings of the optimiser and the run."""
 
     total_frames: int = 1_250_000
     """Steps of all sub-environments together; rounded up to whole rollouts."""
@@ -19,18 +19,8 @@ class LearnerConfig:
     """Step size of Adam."""
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this norm."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of each network."""
-    initial_std: float = 0.5
-    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
-    bf16: bool = False
-    """Multiply in bfloat16 in the hidden layers."""
-    normalise_observations: bool = True
-    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
     seed: int = 0
     """Of the initial weights and the minibatches; the environment has its own."""
     checkpoint_every: int = 10
@@ -40,7 +30,7 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         self._check_least(1, "total_frames", "epochs", "minibatches", "checkpoint_every")
-        self._check_positive("learning_rate", "max_grad_norm", "initial_std")
+        self._check_positive("learning_rate", "max_grad_norm")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
 
@@ -58,3 +48,23 @@ class LearnerConfig:
         for name in names:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class LearnerConfig(RunConfig):
+    """Settings of a learner with networks of its own."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of each network."""
+    initial_std: float = 0.5
+    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
+    bf16: bool = False
+    """Multiply in bfloat16 in the hidden layers."""
+    normalise_observations: bool = True
+    """Scale observations by their running mean and standard deviation, clipped to 10 deviations."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("initial_std")
