@@ -33,6 +33,7 @@ COMMANDS = (
     EntryPoint("play", "tasks.play_command:main", GROUP),
     EntryPoint("replay", "tasks.replay_command:main", GROUP),
     EntryPoint("collect", "tasks.collect_command:main", GROUP),
+    EntryPoint("sft", "tasks.sft_command:main", GROUP),
     EntryPoint("data", "tasks.data_command:main", GROUP),
 )
 """Commands of this package."""

@@ -171,17 +171,21 @@ def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -
         ValueError: the checkpoint does not fit the environment.
     """
     trained = {} if checkpoint is None else {TRAINED: trained_agent(checkpoint, env)}
+    return trained | baseline_agents(env, baselines)
+
+
+def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
+    """Return baselines of the environment's task, by name."""
     known = env.scenario.baselines()
-    return trained | {name: known[name]() for name in baselines}
+    return {name: known[name]() for name in names}
 
 
-def compare(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str], seed: int) -> Evaluation:
-    """Let a trained agent, if there is one, and baselines play the same episodes.
+def compare(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> Evaluation:
+    """Let agents play the same episodes.
 
     Raises:
-        ValueError: the checkpoint does not fit the environment, or there is no agent.
+        ValueError: there is no agent.
     """
-    agents = agents_for(env, checkpoint, baselines)
     bounded = isinstance(env.scenario, StockTrading) and not env.scenario.config.shorting
     return evaluate(env, agents, seed, return_bound if bounded else None)
 

@@ -218,7 +218,7 @@ def record_episodes(
 
     Args:
         env: an environment of the trading tiers; its rows are used up.
-        agent: acts for all rows. One that writes texts steps an `EpisodeRecorder` itself.
+        agent: acts for all rows. What one wrote that writes texts is in its attribute ``said``, a text for each row.
         ids: numbers of the rows to record. Shape: (B,).
         seed: starts the first episode of each row under it; without one the rows play on from where they are.
         market: arguments of `load_market` that make the market, see `EpisodeRecorder`.
@@ -230,6 +230,8 @@ def record_episodes(
     if seed is not None:
         env.reset_groups(env.num_envs, 1, seed)
     recorder = EpisodeRecorder(env, ids, market)
+    chosen = torch.as_tensor(ids).reshape(-1).tolist()
     while not bool(env.rows.done.all()):
-        recorder.step(agent.act(env))
+        action, said = agent.act(env), getattr(agent, "said", None)
+        recorder.step(action, None if said is None else [said[row] for row in chosen])
     return recorder.episodes()

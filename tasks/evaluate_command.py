@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from tasks.comparison import (
     ALL,
     COMPARING,
-    TRAINED,
     agents_for,
+    baseline_agents,
     check_fits,
     chosen_agents,
     compare,
@@ -23,12 +23,16 @@ from tasks.comparison import (
     wide_console,
 )
 from tasks.episode_recorder import record_episodes
+from tasks.language_training import MODEL, check_language, loaded_model
 from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
 from tasks.progress import working
 from tasks.records import market_origin, write_jsonl, write_parquet
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from tasks.tiers import TierTrading
+from vecenv.env import VecEnv
+from vecenv.language.config import AnswerConfig
+from vecenv.learn.baselines import Agent
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values
 from vecenv.registry import task_class
@@ -45,6 +49,9 @@ class EvaluateOptions:
 
     checkpoint: Path | None = None
     """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults."""
+    model: str | None = None
+    """Language model to play: a folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
+    become the defaults."""
     task: str = "stock_trading"
     """Installed task, without a checkpoint."""
     task_preset: str | None = None
@@ -65,6 +72,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """Folder for metrics.json and pictures, none by default."""
     record: Path | None = None
     """File for the episodes of the table's first agent, of tiers only: .jsonl, for vecenv replay, or .parquet."""
+    language: AnswerConfig = field(default_factory=AnswerConfig)
+    """How a language model is asked."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
@@ -76,10 +85,14 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
             ValueError: there is no such checkpoint, task or preset.
         """
         options = early_options(EvaluateOptions, args)
-        if options.checkpoint is None:
-            settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
-        else:
+        if options.checkpoint is not None and options.model is not None:
+            raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
+        if options.checkpoint is not None:
             settings = cls._trained(options.checkpoint)
+        elif options.model is not None and (Path(options.model) / SETTINGS).is_file():
+            settings = cls._trained(Path(options.model))
+        else:
+            settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
     @classmethod
@@ -90,14 +103,19 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
         record = path.parent / SETTINGS
         if not record.is_file():
             return settings
+        known = read_values(record)
         market = {item.name for item in fields(MarketSettings)} - {"device"}
-        values = {name: value for name, value in read_values(record).items() if name in market}
+        values = {name: value for name, value in known.items() if name in market}
+        asked = {item.name for item in fields(AnswerConfig)}
+        values["language"] = {name: value for name, value in known.get("language", {}).items() if name in asked}
         return with_values(settings, values, str(record))
 
 
 def main(settings: EvaluateSettings) -> dict[str, Any]:
     """Evaluate a trained agent, baselines, or both on any market and span."""
     names = chosen_agents(settings.task, settings.agents)
+    if settings.model is not None:
+        check_language(settings.task, settings.model)
     _refuse_bad_record(settings)
     rules = settings.with_symbols(settings.env)
     console = wide_console()
@@ -113,20 +131,32 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     if note:
         console.print(note)
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compare(env, checkpoint, names, settings.seed)
+        agents = _agents(settings, env, checkpoint, names)
+        evaluation = compare(env, agents, settings.seed)
     console.print(evaluation.table())
-    result = {"checkpoint": None if checkpoint is None else str(checkpoint), **evaluation.to_json()}
+    origin = {"checkpoint": None if checkpoint is None else str(checkpoint), "model": settings.model}
+    result = {**origin, **evaluation.to_json()}
     if settings.folder is not None:
-        shown = TRAINED if checkpoint is not None else names[0]
-        metadata = {"command": "evaluate", "checkpoint": result["checkpoint"], "seed": settings.seed}
-        write_run_folder(settings.folder, metadata, evaluation, agent=shown)
+        metadata = {"command": "evaluate", **origin, "seed": settings.seed}
+        write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)))
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
-        agent = next(iter(agents_for(env, checkpoint, names).values()))
+        agent = next(iter(_agents(settings, env, checkpoint, names).values()))
         records = record_episodes(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
         RECORD_WRITERS[settings.record.suffix](settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
+
+
+def _agents(settings: EvaluateSettings, env: VecEnv, checkpoint: Path | None, names: Sequence[str]) -> dict[str, Agent]:
+    """Return who plays, by name: what was trained first, if there is something.
+
+    Raises:
+        ValueError: checkpoint or model do not fit, or there is no such model.
+    """
+    if settings.model is None:
+        return agents_for(env, checkpoint, names)
+    return {MODEL: loaded_model(settings.model, env.device, settings.language)} | baseline_agents(env, names)
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:

@@ -23,6 +23,44 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
     return nullcontext()
 
 
+class StepBar(Progress):
+    """A progress bar over steps of known number with one number that is watched.
+
+    Where the console is no terminal, a line after the first step and after every tenth of them.
+
+    Args:
+        console: where it appears.
+        watched: name of the number.
+    """
+
+    def __init__(self, console: Console, watched: str) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_interactive,
+        )
+        self._bar = self.add_task("Training ", total=None, state="")
+        self._watched, self._shown = watched, -1
+
+    def show(self, step: int, steps: int, value: float) -> None:
+        """Move the bar to a step that is done."""
+        state = f"{self._watched} {value:.3f}"
+        self.update(self._bar, completed=step, total=steps, state=state)
+        part = LINES * step // steps
+        if part > self._shown:
+            self._shown = part
+            if not self.console.is_interactive:
+                elapsed = self.tasks[0].elapsed or 0.0
+                self.console.print(
+                    f"Training  {100 * step / steps:3.0f}% {state} · after {elapsed:,.0f} s", soft_wrap=True
+                )
+
+
 class TrainingBar(Progress):
     """A progress bar with samples per second, return and grade of the episodes that ended last.
 

@@ -24,7 +24,7 @@ def checkpoint_path(place: Path) -> Path:
 
 
 def read_checkpoint(place: Path) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, from a run's folder or a file.
+    """Read a checkpoint of a policy or a language model onto the CPU, from a run's folder or a file.
 
     Raises:
         ValueError: there is none, or the file is something else.
@@ -36,7 +36,7 @@ def read_checkpoint(place: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ValueError(f"{path}: not a checkpoint, or a damaged one") from error
-    if not isinstance(state, dict) or not {"config", "scenario", "actor"} <= set(state):
+    if not isinstance(state, dict) or not {"config", "scenario"} <= set(state):
         raise ValueError(f"{path}: not a checkpoint of vecenv")
     return state
 

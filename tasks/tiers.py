@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tasks.tier_grading import episode_record, references
 from tasks.tier_observation import allowed_choices, observe
+from tasks.tier_prompt import system_prompt
 from tasks.tier_rules import Tensors, TierRules
 from tasks.tier_state import TierState
 from tasks.tier_text import TierText
@@ -314,6 +315,11 @@ class TierTrading(TierRules):
     def render(self, observations: Tensor, state: TierState) -> list[str]:
         """Return the text of each row, from what a tensor agent sees of it."""
         return self.text.render(observations, state)
+
+    def instructions(self, state: TierState) -> list[str]:
+        """Return what a language model is told of each row's episode before its first day."""
+        days = (state.end_day - state.start_day).tolist()
+        return list(map(system_prompt, self.text.symbols(state), days))
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
         """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from rich.console import Console
 
@@ -17,25 +17,33 @@ from tasks.comparison import (
     ALL,
     COMPARING,
     TRAINED,
+    baseline_agents,
     chosen_agents,
     compare,
     rules_of,
     show_market,
     test_environment,
     test_rules,
+    trained_agent,
     wide_console,
 )
 from tasks.fresh_paths import FreshPaths, first_round
+from tasks.language_training import check_language, language_learner, trained_model, with_seed, write_model
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.progress import TrainingBar, working
 from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
 from vecenv.env import VecEnv
+from vecenv.language.config import LanguageConfig
+from vecenv.learn.baselines import Agent
 from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
-from vecenv.learn.learner import run
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
+from vecenv.learn.runs import Runnable, run
 from vecenv.preset_files import as_values, preset_path, read_values, with_values
+
+if TYPE_CHECKING:
+    from vecenv.language.grpo import LanguageGRPO
 
 Rules = TypeVar("Rules")
 
@@ -60,6 +68,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Installed task to train on, by default that of the preset, else stock_trading."""
     algorithm: Literal["ppo", "grpo"] = "ppo"
     """ppo, or grpo and its variants, which compare episodes of the same start and need no critic."""
+    model: str | None = None
+    """grpo: language model that learns instead of a policy, a folder or a name on the Hugging Face hub."""
     num_envs: int = 2048
     """Sub-environments that run at once; of grpo num-groups times group-size."""
     num_groups: int = 128
@@ -82,14 +92,19 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Settings of PPO. Short rollouts: as many frames give it more updates, and the first one comes sooner."""
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     """Settings of GRPO, whose rollouts are whole episodes."""
+    language: LanguageConfig = field(default_factory=LanguageConfig)
+    """Settings of GRPO for a language model, instead of those under grpo."""
 
     def rows(self) -> int:
         """Return the number of sub-environments.
 
         Raises:
-            ValueError: it is not that of the groups, or cannot be split as GRPO needs it.
+            ValueError: it is not that of the groups, cannot be split as GRPO needs it, or no language model can play.
+            ImportError: what language models need is not installed.
         """
         if self.algorithm == "ppo":
+            if self.model is not None:
+                raise ValueError("a language model learns by --algorithm grpo")
             return self.num_envs
         rows = self.num_groups * self.group_size
         if self.num_envs not in (rows, TrainSettings.num_envs):
@@ -97,7 +112,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
                 f"num_envs {self.num_envs} is not num_groups {self.num_groups} x group_size {self.group_size}; "
                 f"leave it out"
             )
-        check_groups(rows, self.group_size, self.grpo)
+        check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
+        if self.model is not None:
+            check_language(self.task, self.model)
         return rows
 
     @classmethod
@@ -133,6 +150,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     rows = settings.rows()
     console, folder = wide_console(), _run_folder(settings)
     rules = settings.with_symbols(settings.env)
+    # A language model writes lists of orders.
+    rules = rules if settings.model is None else test_rules(rules)
     with working(console, f"Making the market {settings.market} …"):
         if settings.refresh_every is None:
             tape = settings.tape(rules)
@@ -154,9 +173,17 @@ def main(settings: TrainSettings) -> dict[str, Any]:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
     fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
-    seconds = _train(settings, env, folder, console, fresh)
+    learner = _learner(settings, env)
+    seconds = _train(settings, learner, folder, console, fresh)
+    trained: Agent
+    if isinstance(learner, PPO | GRPO):
+        trained = trained_agent(checkpoint_path(folder), test_env)
+    else:
+        write_model(learner, folder)
+        trained = trained_model(learner)
+    agents = {TRAINED: trained} | baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compare(test_env, checkpoint_path(folder), chosen_agents(settings.task, (ALL,)), settings.seed)
+        evaluation = compare(test_env, agents, settings.seed)
     history = read_progress(folder)
     metadata = {
         "command": "train",
@@ -171,8 +198,10 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     return {"folder": str(folder), **document}
 
 
-def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO:
+def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | LanguageGRPO:
     """Return the learner, before its first update."""
+    if settings.model is not None:
+        return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
     if settings.algorithm == "grpo":
         config = replace(settings.grpo, seed=settings.grpo.seed + settings.seed)
         return GRPO(env, config, settings.group_size)
@@ -194,14 +223,15 @@ def _run_folder(settings: TrainSettings) -> Path:
     return folder
 
 
-def _train(settings: TrainSettings, env: VecEnv, folder: Path, console: Console, fresh: FreshPaths | None) -> float:
+def _train(
+    settings: TrainSettings, learner: Runnable, folder: Path, console: Console, fresh: FreshPaths | None
+) -> float:
     """Run the learner behind a progress bar and return the seconds it took.
 
     Raises:
         KeyboardInterrupt: after a line that says how to go on.
     """
-    learner = _learner(settings, env)
-    bar = TrainingBar(console, learner.config.total_frames, COMPILING if env.compiled else "starting …")
+    bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update, because the learner still refuses settings until then.

@@ -129,6 +129,19 @@ class VecEnv(EnvBase):
         seen = self.observe_rows(rows, env) if len(env) else torch.empty(0, sum(self.block_widths), device=self.device)
         return self.scenario.render(seen, rows.state)
 
+    def instructions(self, ids: Tensor | Sequence[int]) -> list[str]:
+        """Return what a language model is told before the first day of some sub-environments.
+
+        Args:
+            ids: numbers of rows. Shape: (B,).
+
+        Raises:
+            IndexError: a number is not one of a row.
+            TypeError: the task has no text.
+        """
+        rows, _ = self.rows_of(ids)
+        return self.scenario.instructions(rows.state)
+
     def parse_text(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return the actions that texts stand for in some sub-environments.
 

@@ -167,6 +167,17 @@ class Scenario(ABC, Generic[State]):
         """
         raise TypeError(f"task {self.name!r} has no text")
 
+    def instructions(self, state: State) -> list[str]:
+        """Return what a language model is told before the first day of each of B rows.
+
+        Args:
+            state: of the rows. Batch: (B,).
+
+        Raises:
+            TypeError: the task has no text.
+        """
+        raise TypeError(f"task {self.name!r} has no text")
+
     def parse(self, texts: Sequence[object], state: State) -> tuple[Tensor, Tensor]:
         """Return the actions that B texts stand for, shape (B, *action), and whether each was valid, shape (B,).
 

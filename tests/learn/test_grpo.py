@@ -17,8 +17,8 @@ from vecenv.learn.group_advantages import has_spread
 from vecenv.learn.group_credit import group_returns, step_anchors, step_credit
 from vecenv.learn.group_episodes import audit, group_episodes
 from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig, train
-from vecenv.learn.learner import CHECKPOINT
 from vecenv.learn.policies import load_policy
+from vecenv.learn.runs import CHECKPOINT
 from vecenv.market.planted import planted_optimal_growth
 
 RETURN = EpisodeReward(grade=0.0, total_return=1.0)

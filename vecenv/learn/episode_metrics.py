@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
+from torch import Tensor
+
 from vecenv.collector import FusedCollector
+from vecenv.engine import Rows
+from vecenv.env import VecEnv
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:
@@ -15,15 +19,21 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
         NaN where none ended, or where the task reports no portfolio value.
     """
     step, env = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
-    metrics = {
-        "reward": float(collector.reward.mean()),
-        "episodes": len(step),
-        "return_percent": math.nan,
-        "grade": math.nan,
-    }
-    if len(step):
-        ended = collector.rows()[step, env]
-        bound = collector.env.engine.bound().of_rows(env)
+    metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
+    return metrics | outcomes(collector.env, collector.rows()[step, env], env)
+
+
+def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
+    """Return mean ``grade`` and ``return_percent`` of episodes, as `episode_metrics`.
+
+    Args:
+        env: whose rows they are.
+        ended: rows at the ends of the episodes. Batch: (E,).
+        ids: their numbers in the environment. Shape: (E,), int64.
+    """
+    metrics = {"return_percent": math.nan, "grade": math.nan}
+    if len(ids):
+        bound = env.engine.bound().of_rows(ids)
         metrics["grade"] = float(bound.grade(ended).mean())
         info = bound.info(ended)
         if "portfolio_value" in info:

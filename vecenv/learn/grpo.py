@@ -19,8 +19,9 @@ from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig
-from vecenv.learn.learner import Learner, Metrics, Trained, run
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import normalised
+from vecenv.learn.runs import Metrics, run
 
 __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
 
@@ -45,6 +46,23 @@ def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
         raise ValueError(f"{num_envs} episodes cannot be split into {config.minibatches} equal minibatches")
 
 
+def check_same_rules(env: VecEnv) -> int:
+    """Refuse a task whose episodes cannot be compared, and return the steps of its longest.
+
+    Raises:
+        ValueError: it does not say how long an episode may be, or members of a group would play by different rules.
+    """
+    scenario = env.scenario
+    if scenario.longest is None:
+        raise ValueError(f"{scenario.name} does not say how long an episode may be")
+    if scenario.varied:
+        raise ValueError(
+            f"{scenario.name}: the members of a group would be compared although they differ in their "
+            f"{', '.join(sorted(scenario.varied))}"
+        )
+    return scenario.longest
+
+
 class GRPO(Learner[GRPOConfig]):
     """The learner; `train` runs it.
 
@@ -63,16 +81,9 @@ class GRPO(Learner[GRPOConfig]):
 
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
         check_groups(env.num_envs, group_size, config)
-        scenario = env.scenario
-        if scenario.longest is None:
-            raise ValueError(f"{scenario.name} does not say how long an episode may be")
-        super().__init__(env, config, scenario.longest, units=env.num_envs, with_critic=False)
+        super().__init__(env, config, check_same_rules(env), units=env.num_envs, with_critic=False)
         # A curriculum makes its rules differ by row when it begins.
-        if scenario.varied:
-            raise ValueError(
-                f"{scenario.name}: the members of a group would be compared although they differ in their "
-                f"{', '.join(sorted(scenario.varied))}"
-            )
+        check_same_rules(env)
         self.group_size = group_size
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
         self.reference = [parameter.clone() for parameter in self.actor]
@@ -186,5 +197,6 @@ def train(
     on_update: Callable[[Metrics], None] | None = None,
     before_update: Callable[[int], None] | None = None,
 ) -> Trained[GRPO]:
-    """Train GRPO in an environment of whole groups, as `vecenv.learn.learner.run` says."""
-    return run(GRPO(env, config or GRPOConfig(), group_size), folder, resume, on_update, before_update)
+    """Train GRPO in an environment of whole groups, as `vecenv.learn.runs.run` says."""
+    learner = GRPO(env, config or GRPOConfig(), group_size)
+    return Trained(learner, run(learner, folder, resume, on_update, before_update))

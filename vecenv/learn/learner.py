@@ -7,13 +7,11 @@ observations into the running moments that scale those of the next update.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -22,19 +20,11 @@ from torch import Tensor
 from vecenv.collector import FusedCollector
 from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
 from vecenv.env import VecEnv
-from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
-from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.networks import ActorPolicy, make_network, normalised
 from vecenv.learn.running_moments import RunningMoments
-
-CHECKPOINT = "checkpoint.pt"
-WEYL = 0x9E3779B9
-"""2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
-
-Metrics = dict[str, float]
-
+from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate, update_seed
 
 Config = TypeVar("Config", bound=LearnerConfig)
 
@@ -102,8 +92,7 @@ class Learner(ABC, Generic[Config]):
     def state_dict(self) -> dict[str, Any]:
         """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
         return {
-            "config": asdict(self.config),
-            "scenario": json.loads(json.dumps(self.env.scenario.metadata())),
+            **origin(self.config, self.env),
             "update": self.update_number,
             "actor": [parameter.clone() for parameter in self.actor],
             "critic": [parameter.clone() for parameter in self.critic],
@@ -121,13 +110,7 @@ class Learner(ABC, Generic[Config]):
             ValueError: it is of another task, market, number of sub-environments, or of other settings than
                 ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
         """
-        free = ("total_frames", "checkpoint_every", "tensorboard")
-        own = asdict(self.config)
-        differing = [name for name in own if name not in free and state["config"].get(name) != own[name]]
-        if differing:
-            raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
-        if state["scenario"] != json.loads(json.dumps(self.env.scenario.metadata())):
-            raise ValueError("the checkpoint is of another task, other rules or another market")
+        check_resumable(state, self.config, self.env)
         self.env.load_state_dict(state["environment"])
         self.update_number = state["update"]
         for name in ("actor", "critic", "moments"):
@@ -146,7 +129,7 @@ class Learner(ABC, Generic[Config]):
             # A rollout that only gives the moments, so that the first policy sees scaled observations too.
             self.collect()
             self.update_moments()
-        rate = self._learning_rate()
+        rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         self.collect()
         metrics = self.learn()
         metrics |= episode_metrics(self.collector)
@@ -173,14 +156,6 @@ class Learner(ABC, Generic[Config]):
             self.moments[0].copy_(self.observation_moments.mean)
             self.moments[1].copy_(self.observation_moments.deviation())
 
-    def _learning_rate(self) -> float:
-        rate = self.config.learning_rate
-        if self.config.anneal:
-            rate *= 1 - self.update_number / self.num_updates
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        return rate
-
     def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
@@ -195,8 +170,7 @@ class Learner(ABC, Generic[Config]):
         shared = [*self.parameters, *self.moments, *batch]
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
-        # Named by seed and update, so that a resumed run needs no generator's state; the CPU's reads 32 bits of it.
-        self.generator.manual_seed((config.seed + WEYL * self.update_number) % 2**32)
+        self.generator.manual_seed(update_seed(config, self.update_number))
         for epoch in range(config.epochs):
             order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
             for minibatch, index in enumerate(order.view(config.minibatches, -1)):
@@ -234,73 +208,21 @@ class Learner(ABC, Generic[Config]):
         self._gradients(inputs, outputs)
 
 
-LearnerT = TypeVar("LearnerT", bound=Learner[Any])
+TensorLearner = TypeVar("TensorLearner", bound=Learner[Any])
 
 
 @dataclass(frozen=True)
-class Trained(Generic[LearnerT]):
-    """Result of `run`.
+class Trained(Generic[TensorLearner]):
+    """A learner of a tensor policy after `run`.
 
     Attributes:
         learner: with parameters, optimiser and environment as they are at the end.
         metrics: of every update of this call.
     """
 
-    learner: LearnerT
+    learner: TensorLearner
     metrics: list[Metrics]
 
     def policy(self, deterministic: bool = True) -> ActorPolicy:
         """Return the trained actor for a `FusedCollector`."""
         return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
-
-
-def run(
-    learner: LearnerT,
-    folder: Path | str | None = None,
-    resume: bool = False,
-    on_update: Callable[[Metrics], None] | None = None,
-    before_update: Callable[[int], None] | None = None,
-) -> Trained[LearnerT]:
-    """Run a learner. Equal seeds, machine and number of threads give equal parameters.
-
-    Args:
-        learner: before its first update.
-        folder: for ``checkpoint.pt``, which any interruption leaves too, and ``metrics.csv``; None writes nothing.
-        resume: go on from the folder's checkpoint, as if never interrupted.
-        on_update: called with the metrics of each update.
-        before_update: called with the number of updates done; it may change the environment.
-
-    Raises:
-        ValueError: a setting is out of range, or the checkpoint does not fit.
-        FileNotFoundError: there is no checkpoint to resume from.
-        FloatingPointError: the losses are not finite; the checkpoint is of the update before.
-    """
-    path = None if folder is None else Path(folder) / CHECKPOINT
-    if resume:
-        if path is None:
-            raise ValueError("resume needs the folder of the run")
-        learner.load_state_dict(load_checkpoint(path, learner.env.device))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    log = MetricsLog(path.parent, learner.update_number, learner.config.tensorboard) if path else None
-    history: list[Metrics] = []
-    # A copy after every update, because an interruption may come in the middle of the next.
-    state = learner.state_dict() if path else {}
-    try:
-        while learner.update_number < learner.num_updates:
-            if before_update:
-                before_update(learner.update_number)
-            metrics = learner.update()
-            history.append(metrics)
-            if path and log:
-                state = learner.state_dict()
-                log.write(metrics)
-                if learner.update_number % learner.config.checkpoint_every == 0:
-                    save_checkpoint(state, path)
-            if on_update:
-                on_update(metrics)
-    finally:
-        if path and log:
-            save_checkpoint(state, path)
-            log.close()
-    return Trained(learner, history)

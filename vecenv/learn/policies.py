@@ -21,9 +21,11 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the checkpoint is of another task, or its observations or actions have another shape.
+        ValueError: the checkpoint holds no policy, is of another task, or of observations or actions of other shapes.
     """
     state = load_checkpoint(Path(path), env.device)
+    if "actor" not in state:
+        raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
     known = {name: state["scenario"][name] for name in ("task", "task_version")}
     own = {"task": env.scenario.name, "task_version": env.scenario.version}
     if known != own:

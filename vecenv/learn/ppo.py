@@ -21,11 +21,12 @@ from torch import Tensor
 
 from vecenv.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
-from vecenv.learn.learner import CHECKPOINT, Learner, Metrics, Trained, run
+from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import normalised
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
 from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.runs import CHECKPOINT, Metrics, run
 
 __all__ = ["CHECKPOINT", "LOSS_METRICS", "PPO", "PPOConfig", "Trained", "load_policy", "ppo_losses", "train"]
 
@@ -150,5 +151,6 @@ def train(
     on_update: Callable[[Metrics], None] | None = None,
     before_update: Callable[[int], None] | None = None,
 ) -> Trained[PPO]:
-    """Train PPO in an environment, as `vecenv.learn.learner.run` says."""
-    return run(PPO(env, config or PPOConfig()), folder, resume, on_update, before_update)
+    """Train PPO in an environment, as `vecenv.learn.runs.run` says."""
+    learner = PPO(env, config or PPOConfig())
+    return Trained(learner, run(learner, folder, resume, on_update, before_update))

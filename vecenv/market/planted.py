@@ -72,7 +72,8 @@ def planted_bars(
         flip: probability that the signal changes sign from one day to the next.
 
     Returns:
-        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1. Shape: (P, T, K).
+        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1, shape (P, T, K). The series of the
+        whole market of that name is its mean over the symbols, shape (P, T).
 
     Raises:
         ValueError: if a count is below one, `strength` or `volatility` is negative or so large that a
@@ -95,11 +96,13 @@ def planted_bars(
         change[:, 1:] += strength * signal[:, :-1]
         prices.append(_ohlcv(torch.log1p(change), volatility, words))
         signals.append(signal)
+    signal = torch.cat(signals)
     return Bars(
         names,
         dates,
         torch.cat(prices),
-        columns={"signal": torch.cat(signals)},
+        columns={"signal": signal},
+        context={"signal": signal.mean(-1)},
         source=f"planted signal, seed {seed}",
     )
 

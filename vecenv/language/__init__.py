@@ -1,0 +1,1 @@
+"""Language models as agents: conversations, batched generation, and learning from them. Needs ``vecenv[language]``."""

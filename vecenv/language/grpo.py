@@ -1,0 +1,315 @@
+"""GRPO of language models: groups of agents that play the same days, one batched generation and one step for each.
+
+Episodes are credited as those of tensor policies (`vecenv.learn.group_credit`), every token of a day's answer with the
+credit of the day, and the losses are the same functions (`vecenv.learn.group_objective`): an episode's answers are one
+sequence, whatever contexts they were drawn in.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from vecenv.engine import Rows
+from vecenv.env import VecEnv
+from vecenv.language.agent import LanguageAgent
+from vecenv.language.chat import ChatFormat
+from vecenv.language.config import LanguageConfig
+from vecenv.language.conversation import Segment
+from vecenv.language.log_probs import flattened, packed, padded_tokens, segment_log_probs
+from vecenv.language.models import frozen_copy, longest_context, without_adapters
+from vecenv.learn.baselines import Agent
+from vecenv.learn.episode_metrics import outcomes
+from vecenv.learn.group_credit import refilled, step_credit
+from vecenv.learn.group_episodes import EpisodeAccounts, audit, episode_accounts
+from vecenv.learn.group_objective import group_losses
+from vecenv.learn.grpo import check_groups, check_same_rules, rollout_seed
+from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate, update_seed
+
+LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageEpisodes(EpisodeAccounts):
+    """Episodes with what was said in them.
+
+    Attributes:
+        said: the segments of each episode's conversation. N of them.
+    """
+
+    said: list[list[Segment]]
+
+
+class LanguageGRPO:
+    """The learner; `vecenv.learn.runs.run` runs it.
+
+    Args:
+        env: the environment to learn in, whose actions are lists of orders; all its rows start anew at every rollout.
+        model: trained in place, as far as its parameters ask for gradients.
+        chat: form of its conversations.
+        config: settings.
+        group_size: rows of a group, which divide the environment's.
+        others: acts for the rows of the groups that the model does not play.
+
+    Attributes:
+        rows: number of those that the model plays, the first ones.
+
+    Raises:
+        ValueError: the rows are not whole groups, episodes differ in their rules, the task has no text or no longest
+            episode, the context is longer than the model's, or nobody plays the other groups.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        model: PreTrainedModel,
+        chat: ChatFormat,
+        config: LanguageConfig,
+        group_size: int,
+        others: Agent | None = None,
+    ) -> None:
+        scenario = env.scenario
+        if not scenario.has_text():
+            raise ValueError(f"task {scenario.name!r} has no text")
+        self.env, self.model, self.chat, self.config, self.group_size = env, model, chat, config, group_size
+        if scenario.schedule(env) is not None:
+            raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
+        self.days = check_same_rules(env)
+        self.rows = env.num_envs if config.groups is None else config.groups * group_size
+        check_groups(env.num_envs, group_size, config)
+        check_groups(self.rows, group_size, config)
+        if self.rows > env.num_envs:
+            raise ValueError(f"the model cannot play {config.groups} of {env.num_envs // group_size} groups")
+        if (self.rows < env.num_envs) != (others is not None):
+            raise ValueError("others play exactly the groups that the model does not")
+        longest = longest_context(model)
+        if longest is not None and config.context_tokens > longest:
+            raise ValueError(f"context_tokens {config.context_tokens} are more than the model's {longest}")
+        self.others = others
+        self.agent = LanguageAgent(model, chat, config, range(self.rows))
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.optimiser = torch.optim.AdamW(self.parameters, config.learning_rate, weight_decay=0.0)
+        self.reference = frozen_copy(model) if config.kl_coef and not config.lora_rank else None
+        self.batch_size = self.days * self.rows
+        self.num_updates = -(-config.total_frames // self.batch_size)
+        self.update_number = 0
+        self.first_seed, self.rollouts = int(env.seed_tensor), 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
+        weights = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
+        state = {
+            **origin(self.config, self.env),
+            "update": self.update_number,
+            "model": {name: tensor.detach().clone() for name, tensor in weights.items()},
+            "optimiser": copied(self.optimiser.state_dict()),
+            "environment": self.env.state_dict(),
+            "group_size": self.group_size,
+            "first_seed": self.first_seed,
+            "rollouts": self.rollouts,
+        }
+        if self.reference is not None:
+            state["reference"] = {name: tensor.clone() for name, tensor in self.reference.named_parameters()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: it is of another model, another size of groups, another task or market, or other settings.
+        """
+        if state.get("group_size") != self.group_size:
+            raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
+        check_resumable(state, self.config, self.env)
+        own = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
+        shapes = {name: tensor.shape for name, tensor in own.items()}
+        if {name: tensor.shape for name, tensor in state["model"].items()} != shapes:
+            raise ValueError("the checkpoint is of another model")
+        self.env.load_state_dict(state["environment"])
+        self.update_number, self.first_seed, self.rollouts = (
+            state[name] for name in ("update", "first_seed", "rollouts")
+        )
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state["model"][name])
+            for name, tensor in self.reference.named_parameters() if self.reference is not None else ():
+                tensor.copy_(state["reference"][name])
+        self.optimiser.load_state_dict(state["optimiser"])
+
+    def update(self) -> Metrics:
+        """Play one rollout, learn from it and return metrics."""
+        started = time.perf_counter()
+        rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
+        episodes = self.collect()
+        told = outcomes(self.env, self._own_rows(), torch.arange(self.rows, device=self.env.device))
+        with_spread, refills = refilled(episodes, self.collect, self.config, self.group_size)
+        collected = time.perf_counter() - started
+        metrics = self._learn(episodes)
+        self.update_number += 1
+        seconds = time.perf_counter() - started
+        progress = {
+            "update": self.update_number,
+            "frames": self.update_number * self.batch_size,
+            "samples_per_second": self.batch_size / seconds,
+            "learning_rate": rate,
+            "rollout_share": collected / seconds,
+        }
+        return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
+
+    def collect(self) -> LanguageEpisodes:
+        """Start new episodes in all groups, play them to the end and return the model's."""
+        env, ids = self.env, torch.arange(self.rows, device=self.env.device)
+        env.reset_groups(env.num_envs // self.group_size, self.group_size, rollout_seed(self.first_seed, self.rollouts))
+        self.rollouts += 1
+        rows, rewards = [self._own_rows()], []
+        while not bool(rows[-1].done.all()):
+            rewards.append(env.advance(self._actions())[: self.rows])
+            rows.append(self._own_rows())
+        # A tensorclass stacks as tensors do.
+        whole: Any = torch.stack(rows)  # type: ignore[arg-type]
+        accounts = episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), self.config.reward, ids)
+        return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
+
+    def _own_rows(self) -> Rows:
+        """Return copies of the rows that the model plays."""
+        return self.env.rows_of(range(self.rows))[0]
+
+    def _actions(self) -> Tensor:
+        """Return what all rows order. Shape: (N, M, 3)."""
+        own = self.agent.act(self.env)
+        if self.others is None:
+            return own
+        action = self.others.act(self.env).clone()
+        if action.shape[1:] != own.shape[1:]:
+            raise ValueError(f"others order {tuple(action.shape[1:])} a row, the model {tuple(own.shape[1:])}")
+        action[: self.rows] = own
+        return action
+
+    def _learn(self, episodes: LanguageEpisodes) -> Metrics:
+        """Make all optimiser steps of one update and return the means of the loss metrics.
+
+        Raises:
+            FloatingPointError: a loss is not finite.
+        """
+        config = self.config
+        credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
+        reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
+        generator = torch.Generator().manual_seed(update_seed(config, self.update_number))
+        steps = []
+        for _ in range(config.epochs):
+            order = torch.randperm(self.rows, generator=generator).view(config.minibatches, -1)
+            for minibatch in order.tolist():
+                sums = self._gradients(episodes, minibatch, credit, reference)
+                if not math.isfinite(sums.sum()):
+                    raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {sums.tolist()}")
+                torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
+                self.optimiser.step()
+                self.optimiser.zero_grad()
+                steps.append(sums)
+        return dict(zip(LOSS_METRICS, torch.stack(steps).mean(0).tolist(), strict=True))
+
+    def _gradients(
+        self, episodes: LanguageEpisodes, minibatch: list[int], credit: Tensor, reference: list[Tensor] | None
+    ) -> Tensor:
+        """Add up the gradients of a minibatch and return its loss metrics. Shape: (4,)."""
+        config, rules = self.config, self.config.rules.objective
+        whole = sum(_drawn(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
+        sums = torch.zeros(len(LOSS_METRICS), device=self.env.device)
+        sizes = [padded_tokens(episodes.said[row]) for row in minibatch]
+        for part in packed(sizes, config.tokens_at_once):
+            rows = [minibatch[place] for place in part]
+            said = [episodes.said[row] for row in rows]
+            log_prob = segment_log_probs(self.model, flattened(said), self.chat.pad, config.temperature)
+            table = TokenTable(said, self.env.device)
+            advantage, mask = (
+                table.spread(torch.cat([tensor[turns, row] for row, turns in zip(rows, table.turns, strict=True)]))
+                for tensor in (credit, episodes.mask)
+            )
+            losses = group_losses(
+                table.spread(log_prob),
+                table.spread(torch.tensor(table.log_prob, device=self.env.device)),
+                advantage,
+                mask,
+                rules,
+                self.days * config.answer_tokens,
+                None if reference is None else table.spread(torch.cat([reference[row] for row in rows])),
+            )
+            # What the part's mean weighs in that of the minibatch.
+            tokens = int(mask.sum()) / max(whole, 1)
+            weight = tokens if rules.aggregation == "token_mean" else len(rows) / len(minibatch)
+            ((losses.policy + config.kl_coef * losses.reference_kl) * weight).backward()
+            weights = torch.tensor([weight, weight, tokens, tokens], device=sums.device)
+            sums += torch.stack(losses).detach() * weights
+        return sums
+
+    @torch.no_grad()
+    def _reference_log_probs(self, said: list[list[Segment]]) -> list[Tensor]:
+        """Return the log-probabilities of each episode's drawn tokens under the model as it was at first."""
+        config, found = self.config, [torch.empty(0)] * len(said)
+        for part in packed([padded_tokens(segments) for segments in said], config.tokens_at_once):
+            segments = flattened([said[row] for row in part])
+            if self.reference is None:
+                with without_adapters(self.model) as model:
+                    log_prob = segment_log_probs(model, segments, self.chat.pad, config.temperature)
+            else:
+                log_prob = segment_log_probs(self.reference, segments, self.chat.pad, config.temperature)
+            counts = [sum(len(segment.drawn) for segment in said[row]) for row in part]
+            for row, values in zip(part, log_prob.split(counts), strict=True):
+                found[row] = values
+        return found
+
+    def _answers(self, episodes: LanguageEpisodes) -> Metrics:
+        """Return the mean number of tokens of an answer, and the share of those that were cut off."""
+        lengths, cut_off = [], 0
+        for segment in flattened(episodes.said):
+            for turn in dict.fromkeys(segment.turn):
+                places = [place for place, own in zip(segment.drawn, segment.turn, strict=True) if own == turn]
+                lengths.append(len(places))
+                cut_off += segment.tokens[places[-1]] not in self.chat.stop
+        return {"answer_tokens": sum(lengths) / len(lengths), "cut_off": cut_off / len(lengths)}
+
+
+class TokenTable:
+    """Drawn tokens of episodes, from one after the other to one row an episode.
+
+    Args:
+        said: the segments of each episode. B of them.
+        device: where tensors live.
+
+    Attributes:
+        turns: the day of each drawn token, by episode; an answer is given a day. B of them.
+        log_prob: of all drawn tokens when they were drawn, one after the other.
+    """
+
+    def __init__(self, said: list[list[Segment]], device: torch.device) -> None:
+        turns = [[turn for segment in segments for turn in segment.turn] for segments in said]
+        self.turns = [torch.tensor(own, dtype=torch.int64, device=device) for own in turns]
+        self.log_prob = [value for segment in flattened(said) for value in segment.log_prob]
+        counts = torch.tensor([len(own) for own in turns], device=device)
+        self._filled = torch.arange(max(map(len, turns)), device=device) < counts.unsqueeze(-1)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Return values with a row for each episode, 0 where it has no more tokens. Shape: (tokens,) -> (B, L)."""
+        return values.new_zeros(self._filled.shape).masked_scatter(self._filled, values)
+
+
+def _drawn(said: list[Segment], mask: Tensor) -> int:
+    """Return how many drawn tokens of an episode count. Shape of the mask: (T,)."""
+    counts = mask.tolist()
+    return sum(counts[turn] for segment in said for turn in segment.turn)
+
+
+def copied(value: Any) -> Any:  # noqa: ANN401
+    """Return a copy of tensors within dicts and lists."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value

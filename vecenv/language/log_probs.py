@@ -1,0 +1,78 @@
+"""Log-probabilities of what a model has said, evaluated anew, with gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from vecenv.language.conversation import Segment
+from vecenv.language.generation import last_logits, left_padded, positions
+
+
+def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: int, temperature: float) -> Tensor:
+    """Return the log-probability of every token that was drawn, one segment after the other.
+
+    Args:
+        model: a causal language model.
+        segments: of any lengths.
+        pad: token in the place of none.
+        temperature: logits are divided by it; above 0.
+
+    Returns:
+        Shape: (drawn tokens of all segments,), float32.
+    """
+    tokens, mask = left_padded([segment.tokens for segment in segments], pad, model.device)
+    longest = tokens.shape[1]
+    # What predicts the first drawn token is the first that needs logits.
+    kept = max(len(segment.tokens) - segment.drawn[0] for segment in segments if segment.drawn) + 1
+    half = torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
+    with half:
+        output = model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions(mask),
+            use_cache=False,
+            **last_logits(model, kept),
+        )
+    logits = output.logits
+    row = [place for place, segment in enumerate(segments) for _ in segment.drawn]
+    shift = logits.shape[1] - longest - 1
+    column = [longest - len(segment.tokens) + drawn + shift for segment in segments for drawn in segment.drawn]
+    said = [segment.tokens[drawn] for segment in segments for drawn in segment.drawn]
+    index, target = torch.tensor([row, column], device=model.device), torch.tensor(said, device=model.device)
+    log_prob = (logits[index[0], index[1]].float() / temperature).log_softmax(-1)
+    return log_prob.gather(-1, target.unsqueeze(-1)).squeeze(-1)
+
+
+def packed(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Split things of given sizes into neighbours of like size whose padded sizes add up to at most a number.
+
+    Args:
+        sizes: of each thing.
+        most: largest sum; a thing alone may be larger.
+
+    Yields:
+        Numbers of the things of each part, at least one.
+    """
+    part: list[int] = []
+    for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
+        if part and sizes[place] * (len(part) + 1) > most:
+            yield part
+            part = []
+        part.append(place)
+    if part:
+        yield part
+
+
+def padded_tokens(segments: Sequence[Segment]) -> int:
+    """Return how many tokens a forward pass of the segments has."""
+    return len(segments) * max((len(segment.tokens) for segment in segments), default=0)
+
+
+def flattened(nested: Sequence[Sequence[Segment]]) -> list[Segment]:
+    """Return the segments of all conversations."""
+    return list(chain.from_iterable(nested))

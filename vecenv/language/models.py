@@ -1,0 +1,96 @@
+"""Causal language models from a folder or the Hugging Face hub, with adapters if asked for, and back to a folder."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vecenv.language.chat import ChatFormat
+
+
+def load_model(
+    place: str, device: torch.device | str = "cpu", lora_rank: int = 0
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Return a causal language model, ready to answer, and its tokenizer.
+
+    Weights are float32 so that small steps of training are not lost in rounding; on a GPU with adapters, where they
+    are not trained, bfloat16.
+
+    Args:
+        place: folder, or name on the hub.
+        device: where the model lives.
+        lora_rank: rank of adapters that are trained in its place; 0 for none.
+
+    Raises:
+        ValueError: there is no such model, or it is no causal language model.
+        ImportError: adapters need ``peft``.
+    """
+    device = torch.device(device)
+    half = device.type == "cuda" and lora_rank > 0
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(place)
+        model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16 if half else torch.float32)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{place}: no causal language model with a tokenizer could be loaded: {reason}") from error
+    model.to(device).eval()  # type: ignore[arg-type]  # typed as another method
+    return (with_adapters(model, lora_rank) if lora_rank else model), tokenizer
+
+
+def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
+    """Return the model with low-rank adapters on all its linear layers, which alone are trained.
+
+    Hu et al., "LoRA", arXiv 2106.09685, 2021, with alpha twice the rank and without dropout.
+
+    Raises:
+        ImportError: ``peft`` is not installed.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ImportError("adapters need peft: pip install 'vecenv[language]'") from error
+    settings = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = get_peft_model(model, settings)
+    return adapted.eval()  # type: ignore[return-value]  # it behaves as the model that it holds
+
+
+def chat_format(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, thinking: bool = False) -> ChatFormat:
+    """Return the form of a model's conversations, with all tokens that end its answers."""
+    ends = None if model.generation_config is None else model.generation_config.eos_token_id
+    stop = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+    return ChatFormat(tokenizer, thinking, stop)
+
+
+def longest_context(model: PreTrainedModel) -> int | None:
+    """Return how many tokens the model was made for, None if it does not say."""
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy that is never trained."""
+    return copy.deepcopy(model).requires_grad_(False)
+
+
+@contextmanager
+def without_adapters(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """Give the model as it was before it had adapters."""
+    with model.disable_adapter():  # type: ignore[operator]
+        yield model
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write a model with its tokenizer, adapters merged into it, as `load_model` and any other library read it."""
+    if hasattr(model, "merge_and_unload"):
+        model = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

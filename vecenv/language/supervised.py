@@ -1,0 +1,60 @@
+"""Settings of supervised training, and the form of its conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Messages = Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class SupervisedConfig:
+    """Settings of the supervised training."""
+
+    epochs: int = 1
+    """Passes over the conversations."""
+    batch_size: int = 64
+    """Contexts of an optimiser step; a context holds one answer or more."""
+    learning_rate: float = 1e-5
+    """Step size of AdamW, lowered linearly to zero. A hundred times as much suits a tiny model."""
+    max_grad_norm: float = 1.0
+    """Gradients are scaled down to this norm."""
+    held_out: float = 0.05
+    """Share of the conversations, the last ones, that are not learned from but measured."""
+    tokens_at_once: int = 16_384
+    """Tokens of a forward pass; gradients of a step are added up."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "tokens_at_once"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"held_out must be in [0, 1), got {self.held_out}")
+
+
+def checked_messages(messages: object, name: str) -> Messages:
+    """Return a conversation as it is: a system's message or none, then users and assistants in turn.
+
+    Args:
+        messages: of the conversation.
+        name: of it, for the message.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(messages, list) or not all(
+        isinstance(said, dict) and isinstance(said.get("role"), str) and isinstance(said.get("content"), str)
+        for said in messages
+    ):
+        raise ValueError(f"{name}: messages must be a list of objects with role and content, both texts")
+    roles = [said["role"] for said in messages]
+    turns = roles[1:] if roles[:1] == ["system"] else roles
+    if not turns or turns != ["user", "assistant"] * (len(turns) // 2):
+        raise ValueError(
+            f"{name}: a conversation is users and assistants in turn, not {', '.join(roles[:4]) or 'empty'}"
+        )
+    return messages

@@ -1,0 +1,109 @@
+"""Supervised training on conversations: a model learns to answer as they do, in the contexts that it will see."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from vecenv.language.chat import ChatFormat
+from vecenv.language.config import AnswerConfig
+from vecenv.language.conversation import Conversation, Segment, ask_all
+from vecenv.language.log_probs import flattened, packed, segment_log_probs
+from vecenv.language.supervised import Messages, SupervisedConfig
+
+
+def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: AnswerConfig) -> list[list[Segment]]:
+    """Return conversations as the contexts in which a model would have said them, answers marked as drawn.
+
+    Args:
+        conversations: of `checked_messages`.
+        chat: form of the tokens.
+        config: budget of a context.
+
+    Raises:
+        ValueError: a question does not fit into the budget, or an answer is longer than answers may be.
+    """
+    systems = [said[0]["content"] if said[0]["role"] == "system" else "" for said in conversations]
+    turns = [said[1:] if said[0]["role"] == "system" else said for said in conversations]
+    grown = [Conversation(chat, config, system) for system in systems]
+    for number in range(0, max(map(len, turns)), 2):
+        going_on = [place for place, said in enumerate(turns) if number < len(said)]
+        ask_all([grown[place] for place in going_on], [turns[place][number]["content"] for place in going_on])
+        answers = chat.answers([turns[place][number + 1]["content"] for place in going_on])
+        for place, answer in zip(going_on, answers, strict=True):
+            if len(answer) > config.answer_tokens:
+                raise ValueError(
+                    f"an answer of {len(answer)} tokens is longer than answer_tokens {config.answer_tokens}"
+                )
+            grown[place].answered(answer, [0.0] * len(answer))
+    return [conversation.segments for conversation in grown]
+
+
+def fine_tune(
+    model: PreTrainedModel,
+    segments: Sequence[Sequence[Segment]],
+    pad: int,
+    config: SupervisedConfig,
+    seed: int = 0,
+    on_step: Callable[[int, int, float], None] | None = None,
+) -> dict[str, float]:
+    """Train a model on the answers of conversations.
+
+    Args:
+        model: trained in place, as far as its parameters ask for gradients.
+        segments: of each conversation.
+        pad: token in the place of none.
+        config: settings.
+        seed: of the order.
+        on_step: called after every optimiser step with its number, that of all, and the mean loss of its answers.
+
+    Returns:
+        ``loss``, the mean over the last epoch, and ``held_out_loss``, NaN where nothing is held out: mean negative
+        log-likelihood of the answers, in nats a token.
+
+    Raises:
+        ValueError: nothing is left to learn from.
+        FloatingPointError: a loss is not finite.
+    """
+    held_out = round(config.held_out * len(segments))
+    learned, kept = flattened(segments[: len(segments) - held_out]), flattened(segments[len(segments) - held_out :])
+    if not learned:
+        raise ValueError("there is no conversation to learn from")
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(parameters, config.learning_rate, weight_decay=0.0)
+    each = -(-len(learned) // config.batch_size)
+    steps, step = config.epochs * each, 0
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(config.epochs):
+        losses: list[float] = []
+        for batch in torch.randperm(len(learned), generator=generator).split(config.batch_size):
+            for group in optimiser.param_groups:
+                group["lr"] = config.learning_rate * (1 - step / steps)
+            loss = _loss(model, [learned[place] for place in batch.tolist()], pad, config.tokens_at_once, True)
+            if not math.isfinite(loss):
+                raise FloatingPointError(f"step {step + 1}: the loss is not finite")
+            torch.nn.utils.clip_grad_norm_(parameters, config.max_grad_norm)
+            optimiser.step()
+            optimiser.zero_grad()
+            step += 1
+            losses.append(loss)
+            if on_step:
+                on_step(step, steps, loss)
+    with torch.no_grad():
+        measured = _loss(model, kept, pad, config.tokens_at_once, False) if kept else math.nan
+    return {"loss": sum(losses) / len(losses), "held_out_loss": measured}
+
+
+def _loss(model: PreTrainedModel, segments: Sequence[Segment], pad: int, most: int, learn: bool) -> float:
+    """Return the mean over all drawn tokens, after adding its gradient to the parameters' if asked for."""
+    count, total = sum(len(segment.drawn) for segment in segments), 0.0
+    for part in packed([len(segment.tokens) for segment in segments], most):
+        loss: Tensor = -segment_log_probs(model, [segments[place] for place in part], pad, 1.0).sum() / count
+        if learn:
+            loss.backward()
+        total += float(loss.detach())
+    return total
