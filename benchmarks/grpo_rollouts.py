@@ -1,7 +1,8 @@
-"""Turns per second of groups of language agents: what the environment costs them when the model answers at once.
+"""Turns per second of groups of language agents, with a model or with one that answers at once.
 
 A turn renders the day of every agent, takes an answer from each, reads the answers and steps all rows as one tensor.
-Answers are canned ones of typical form, so that what is left is environment and text. Groups share path and start.
+Without a model answers are canned ones of typical form, so that what is left is environment and text; with one, a
+rollout is followed by an update. Groups share path and start.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,6 +24,8 @@ from benchmarks.text import typical_texts
 from benchmarks.workloads import task_market, task_rules
 from tasks.comparison import wide_console
 from vecenv.device import device_named
+from vecenv.env import VecEnv
+from vecenv.language.config import LanguageConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_class
 
@@ -33,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class GrpoRolloutsConfig:
-    """Measure turns of groups of language agents without a language model."""
+    """Measure turns of groups of language agents."""
 
     task: str = "full_autonomous"
     """Task that has text; the default has 25 stocks."""
@@ -41,6 +44,11 @@ class GrpoRolloutsConfig:
     """Groups at once."""
     group_sizes: tuple[int, ...] = (8, 16)
     """Agents of a group."""
+    model: str | None = None
+    """Folder of a model, a name on the Hugging Face hub, or tiny for one made on the spot; by default none, and canned
+    answers."""
+    language: LanguageConfig = field(default_factory=lambda: LanguageConfig(history_days=0, answer_tokens=8))
+    """How the model is asked and learns."""
     text_style: Literal["full", "compact"] = "full"
     """Form of the observations."""
     market: str = "synthetic"
@@ -59,7 +67,10 @@ class GrpoRolloutsConfig:
 
 @dataclass(frozen=True)
 class Turns:
-    """What a turn of all agents takes; the median over the turns of an episode, after a first one that is not counted.
+    """What a turn of all agents takes.
+
+    With canned answers the median over the turns of an episode, after a first one that is not counted; with a model the
+    mean over an episode and the update after it, the second of two.
 
     Attributes:
         groups: how many.
@@ -69,6 +80,9 @@ class Turns:
         environment: share of the time that the step takes.
         rendering: share of the observations and their texts.
         parsing: share of the answers.
+        generation: share of the model's reading and writing.
+        update: share of the learning.
+        answer_tokens: that the model writes, the mean; 0 without one.
         characters: of an observation, the mean.
         peak_memory_bytes: of the whole process, or on the GPU, while an episode is played.
         own_memory_bytes: of these more than before the rows were made.
@@ -81,6 +95,9 @@ class Turns:
     environment: float
     rendering: float
     parsing: float
+    generation: float
+    update: float
+    answer_tokens: float
     characters: float
     peak_memory_bytes: int
     own_memory_bytes: int
@@ -98,7 +115,8 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
         raise ValueError(f"task {config.task!r} has no text")
     rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
     tape = task_market(rules, config.market, config.num_days, None, None, device)
-    figures = [_episode(config, rules, tape, groups, size) for groups in config.groups for size in config.group_sizes]
+    play = _episode if config.model is None else _update
+    figures = [play(config, rules, tape, groups, size) for groups in config.groups for size in config.group_sizes]
     result: dict[str, Any] = {
         "device": machine.device_name(device),
         "torch": torch.__version__,
@@ -106,16 +124,15 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
         "figures": [asdict(figure) for figure in figures],
     }
     _show(result)
-    write_result(config.output, f"grpo-rollouts-{machine.file_stem(result['device'])}", result)
+    model = "" if config.model is None else f"-{Path(config.model).name}"
+    write_result(config.output, f"grpo-rollouts{model}-{machine.file_stem(result['device'])}", result)
     return result
 
 
 def _episode(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
-    """Play one episode of all agents."""
+    """Play one episode of all agents with canned answers."""
     agents, ids = groups * size, range(groups * size)
-    machine.reset_peak_memory(tape.device)
-    before = machine.peak_memory(tape.device)
-    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=rules)
+    env, before = _environment(config, rules, tape, agents)
     env.reset_groups(groups, size, seed=0)
     answers = typical_texts(tape.symbols, agents)
     assert env.scenario.longest is not None
@@ -140,10 +157,49 @@ def _episode(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: i
         stepping,
         rendering,
         parsing,
-        characters / (agents * len(turns)),
-        peak,
-        peak - before,
+        generation=0.0,
+        update=0.0,
+        answer_tokens=0.0,
+        characters=characters / (agents * len(turns)),
+        peak_memory_bytes=peak,
+        own_memory_bytes=peak - before,
     )
+
+
+def _update(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+    """Play one episode of all agents with a model and let it learn from it."""
+    from benchmarks.language_turns import learner_of, timed_update
+
+    agents = groups * size
+    env, before = _environment(config, rules, tape, agents)
+    characters = statistics.mean(map(len, env.render_text(range(agents))))
+    assert config.model is not None and env.scenario.longest is not None
+    learner = learner_of(env, config.model, config.language, size)
+    # The first one compiles the step.
+    learner.update()
+    spent, metrics = timed_update(learner)
+    peak = machine.peak_memory(tape.device)
+    seconds = spent["total"] / env.scenario.longest
+    parts = ("environment", "rendering", "parsing", "generation", "update")
+    return Turns(
+        groups,
+        size,
+        seconds,
+        agents / seconds,
+        **{name: spent[name] / spent["total"] for name in parts},
+        answer_tokens=metrics["answer_tokens"],
+        characters=characters,
+        peak_memory_bytes=peak,
+        own_memory_bytes=peak - before,
+    )
+
+
+def _environment(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, agents: int) -> tuple[VecEnv, int]:  # noqa: ANN401
+    """Return an environment of all agents, and the memory before it."""
+    machine.reset_peak_memory(tape.device)
+    before = machine.peak_memory(tape.device)
+    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=rules)
+    return env, before
 
 
 def _timed(function: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
@@ -156,7 +212,8 @@ def _timed(function: Callable[[], Result], device: torch.device) -> tuple[Result
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(title=f"{result['config']['task']}, {result['device']}")
-    headings = ("groups", "size", "agents", "s a turn", "agent-turns/s", "step", "render", "parse", "memory", "own")
+    headings = ("groups", "size", "agents", "s a turn", "agent-turns/s")
+    headings += ("step", "render", "parse", "generate", "learn", "memory", "own")
     for heading in headings:
         table.add_column(heading, justify="right")
     for figure in result["figures"]:
@@ -166,7 +223,7 @@ def _show(result: dict[str, Any]) -> None:
             f"{figure['groups'] * figure['group_size']:,}",
             f"{figure['seconds']:.3f}",
             f"{figure['agent_turns_per_second']:,.0f}",
-            *(f"{figure[name]:.0%}" for name in ("environment", "rendering", "parsing")),
+            *(f"{figure[name]:.0%}" for name in ("environment", "rendering", "parsing", "generation", "update")),
             *(f"{figure[name] / 1e9:.2f} GB" for name in ("peak_memory_bytes", "own_memory_bytes")),
         )
     wide_console().print(table)

@@ -213,8 +213,24 @@ def test_turns_of_groups_are_measured_by_their_parts(tmp_path, monkeypatch):
         assert figure["environment"] + figure["rendering"] + figure["parsing"] == pytest.approx(1.0)
         assert figure["agent_turns_per_second"] == pytest.approx(agents / figure["seconds"])
         assert 300 < figure["characters"] < 1000 and figure["own_memory_bytes"] <= figure["peak_memory_bytes"]
+        assert figure["generation"] == figure["update"] == figure["answer_tokens"] == 0.0
     with pytest.raises(ValueError, match="task 'stock_trading' has no text"):
         grpo_rollouts.main(GrpoRolloutsConfig(task="stock_trading", output=None))
+
+
+def test_turns_of_a_model_are_split_into_what_they_are_spent_on(tmp_path):
+    pytest.importorskip("transformers", reason="language models need vecenv[language]")
+    config = GrpoRolloutsConfig(
+        task="single_stock", groups=(2,), group_sizes=(4,), model="tiny", num_days=330, compile=False,
+        output=tmp_path,
+    )  # fmt: skip
+    result = grpo_rollouts.main(config)
+    assert json.loads(next(tmp_path.glob("grpo-rollouts-tiny-*.json")).read_text()) == json.loads(json.dumps(result))
+    (figure,) = result["figures"]
+    shares = [figure[name] for name in ("environment", "rendering", "parsing", "generation", "update")]
+    assert min(shares) > 0 and 0.8 < sum(shares) <= 1.0
+    assert figure["agent_turns_per_second"] == pytest.approx(8 / figure["seconds"])
+    assert 1 <= figure["answer_tokens"] <= 8
 
 
 def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monkeypatch):

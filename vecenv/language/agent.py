@@ -42,7 +42,7 @@ class LanguageAgent:
         self._context: GenerationContext | None = None
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return what the model orders in its rows, and nothing where an episode is over. Shape: (B, *action).
+        """Return what the model orders in its rows, anything where an episode is over. Shape: (B, *action).
 
         Raises:
             ValueError: a day does not fit into the budget of tokens.

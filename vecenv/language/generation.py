@@ -87,15 +87,21 @@ class GenerationContext:
 
     def _forward(self, tokens: Tensor, mask: Tensor) -> None:
         self._mask = torch.cat([self._mask, mask], dim=-1)
-        output = self.model(
-            input_ids=tokens,
-            attention_mask=self._mask,
-            position_ids=positions(self._mask)[:, -tokens.shape[1] :],
-            past_key_values=self._cache,
-            use_cache=True,
-            **last_logits(self.model, 1),
-        )
+        with half_precision(self.model):
+            output = self.model(
+                input_ids=tokens,
+                attention_mask=self._mask,
+                position_ids=positions(self._mask)[:, -tokens.shape[1] :],
+                past_key_values=self._cache,
+                use_cache=True,
+                **last_logits(self.model, 1),
+            )
         self._logits = output.logits[:, -1]
+
+
+def half_precision(model: PreTrainedModel) -> torch.autocast:
+    """Return the context in which a model multiplies in bfloat16 on a GPU, where it draws and where it learns."""
+    return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
 
 
 def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:

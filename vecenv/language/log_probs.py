@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vecenv.language.conversation import Segment
-from vecenv.language.generation import last_logits, left_padded, positions
+from vecenv.language.generation import half_precision, last_logits, left_padded, positions
 
 
 def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: int, temperature: float) -> Tensor:
@@ -29,8 +29,7 @@ def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: 
     longest = tokens.shape[1]
     # What predicts the first drawn token is the first that needs logits.
     kept = max(len(segment.tokens) - segment.drawn[0] for segment in segments if segment.drawn) + 1
-    half = torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
-    with half:
+    with half_precision(model):
         output = model(
             input_ids=tokens,
             attention_mask=mask,

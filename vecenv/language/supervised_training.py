@@ -36,9 +36,7 @@ def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: Ans
         answers = chat.answers([turns[place][number + 1]["content"] for place in going_on])
         for place, answer in zip(going_on, answers, strict=True):
             if len(answer) > config.answer_tokens:
-                raise ValueError(
-                    f"an answer of {len(answer)} tokens is longer than answer_tokens {config.answer_tokens}"
-                )
+                raise ValueError(f"an answer has {len(answer)} tokens, more than answer_tokens {config.answer_tokens}")
             grown[place].answered(answer, [0.0] * len(answer))
     return [conversation.segments for conversation in grown]
 

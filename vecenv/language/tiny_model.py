@@ -75,6 +75,7 @@ def tiny_model(
         num_attention_heads=config.heads,
         max_position_embeddings=config.longest,
         tie_word_embeddings=True,
+        initializer_range=config.hidden**-0.5,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,

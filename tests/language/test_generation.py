@@ -1,0 +1,82 @@
+"""Batched generation with kept keys and values draws what a model without any of it draws for each row alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.language.tiny import small_model
+from vecenv.language.generation import GenerationContext, drawn, left_padded, positions
+
+STOP, PAD, MOST = frozenset(range(4, 400, 3)), 0, 5
+
+
+def alone(model, tokens, uniforms, temperature):
+    """Draw an answer by whole forward passes over one row, in float64 from the logits on."""
+    answer, log_probs = [], []
+    for uniform in uniforms:
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens + answer]), use_cache=False).logits[0, -1].double()
+        if temperature == 0:
+            token, log_prob = int(logits.argmax()), 0.0
+        else:
+            probability = (logits / temperature).softmax(-1)
+            token = int((probability.cumsum(-1) < uniform).sum())
+            log_prob = float(probability[token].log())
+        answer.append(token)
+        log_probs.append(log_prob)
+        if token in STOP:
+            break
+    return answer, log_probs
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0.0])
+def test_turns_of_rows_of_unequal_length(temperature):
+    """Four turns; rows read stretches of unequal length, some stop early, and some have no turn."""
+    model, tokenizer = small_model(scale=3.0)
+    generator = torch.Generator().manual_seed(3)
+    rows, lengths = 5, []
+    context, tokens = GenerationContext(model, rows, PAD), [[] for _ in range(rows)]
+    for turn in range(4):
+        idle = {0: set(), 1: {2}, 2: {0, 2}, 3: {1}}[turn]
+        sizes = [0 if row in idle else 1 + 7 * ((row + turn) % 3) for row in range(rows)]
+        chunks = [torch.randint(5, len(tokenizer), (size,), generator=generator).tolist() for size in sizes]
+        uniforms = torch.rand(MOST, rows, generator=generator, dtype=torch.float64)
+        context.read(chunks)
+        active = torch.tensor([row not in idle for row in range(rows)])
+        written = context.write(lambda number, uniforms=uniforms: uniforms[number], STOP, MOST, temperature, active)
+        assert not bool(written.mask[~active].any())
+        for row in range(rows):
+            if row in idle:
+                continue
+            tokens[row] += chunks[row]
+            answer, log_probs = alone(model, tokens[row], uniforms[:, row].tolist(), temperature)
+            count = int(written.mask[row].sum())
+            assert written.tokens[row, :count].tolist() == answer and not bool(written.mask[row, count:].any())
+            assert written.log_prob[row, :count].tolist() == pytest.approx(log_probs, abs=2e-5)
+            tokens[row] += answer
+            lengths.append(count)
+    assert len(set(lengths)) > 1
+
+
+def test_draws_follow_the_probabilities():
+    logits = torch.tensor([0.0, 1.0, -1.0, 2.0, -30.0]).expand(40_000, 5)
+    uniform = (torch.arange(40_000, dtype=torch.float64) + 0.5) / 40_000
+    for temperature in (1.0, 0.7):
+        token, log_prob = drawn(logits, uniform, temperature)
+        expected = (logits[0].double() / temperature).softmax(-1)
+        share = torch.bincount(token, minlength=5).double() / 40_000
+        assert torch.allclose(share, expected, atol=5e-5)
+        assert torch.allclose(log_prob.double(), expected.log()[token], atol=1e-6)
+    token, log_prob = drawn(logits, uniform, 0.0)
+    assert bool((token == 3).all()) and not bool(log_prob.any())
+    # Whatever a row holds that does not write, a token comes out.
+    token, _ = drawn(torch.full((2, 5), torch.nan), uniform[:2], 1.0)
+    assert bool((token < 5).all())
+
+
+def test_padding_is_on_the_left_and_counts_no_place():
+    tokens, mask = left_padded([[7, 8, 9], [], [5]], PAD, torch.device("cpu"))
+    assert tokens.tolist() == [[7, 8, 9], [0, 0, 0], [0, 0, 5]]
+    assert mask.tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 1]]
+    assert positions(torch.tensor([[0, 1, 0, 1, 1]])).tolist() == [[0, 0, 0, 1, 2]]

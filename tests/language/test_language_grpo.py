@@ -1,0 +1,192 @@
+"""GRPO of language models: gradients of the shared objective, whatever is computed at once; runs that repeat."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import vecenv
+from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model, talking_model
+from vecenv.language.config import LanguageConfig
+from vecenv.language.grpo import LanguageGRPO
+from vecenv.language.log_probs import segment_log_probs
+from vecenv.language.models import with_adapters
+from vecenv.learn.baselines import Agent
+from vecenv.learn.group_credit import step_credit
+from vecenv.learn.group_objective import group_losses
+from vecenv.learn.grpo_config import VARIANTS, EpisodeReward
+from vecenv.learn.runs import CHECKPOINT, run
+
+GROUP, ROWS = 4, 8
+RETURN = EpisodeReward(grade=0.0, total_return=1.0, steps=0.1, invalid=0.02)
+CONFIG = replace(ALONE, minibatches=2, learning_rate=1e-3, total_frames=3 * DAYS * ROWS, reward=RETURN)
+GROWING = replace(CONFIG, history_days=None, context_tokens=900)
+
+
+def learner(config: LanguageConfig = CONFIG, seed: int = 0, rows: int = ROWS, others: Agent | None = None, **rules):
+    model, _ = talking_model() if seed == 0 else small_model(seed)
+    return LanguageGRPO(signal_env(rows, **rules), model, small_chat(), config, GROUP, others)
+
+
+def weights(one: LanguageGRPO) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in one.parameters]
+
+
+def gradients(one: LanguageGRPO, episodes, minibatch, credit, reference=None):
+    one.optimiser.zero_grad()
+    sums = one._gradients(episodes, minibatch, credit, reference)
+    return sums, [parameter.grad.clone() for parameter in one.parameters]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("config", [CONFIG, GROWING])
+def test_gradients_are_those_of_all_episodes_at_once(variant, config):
+    """By brute force: each segment alone without padding, one table for all episodes, the shared loss."""
+    one = learner(replace(config, variant=variant, kl_coef=0.05, temperature=0.8))
+    with torch.no_grad():
+        # Away from the policy that draws, so that ratios are no ones.
+        episodes = one.collect()
+        for parameter in one.parameters:
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+    # A group that counts for nothing, as one without spread that could not be filled.
+    episodes.mask[:, 6] = False
+    credit = step_credit(episodes, one.config, GROUP, 0.5)
+    reference = one._reference_log_probs(episodes.said)
+    minibatch = [5, 0, 3, 6]
+    tables = [torch.zeros(4, 6 * DAYS) for _ in range(4)]
+    mask = torch.zeros(4, 6 * DAYS, dtype=torch.bool)
+    for place, row in enumerate(minibatch):
+        alone = torch.cat([segment_log_probs(one.model, [part], 0, 0.8) for part in episodes.said[row]])
+        turns = torch.tensor([turn for part in episodes.said[row] for turn in part.turn])
+        old = torch.tensor([value for part in episodes.said[row] for value in part.log_prob])
+        count = len(turns)
+        values = (alone, old, credit[turns, row], reference[row])
+        for table, value in zip(tables, values, strict=True):
+            table[place, :count] = value
+        mask[place, :count] = episodes.mask[turns, row]
+    losses = group_losses(*tables[:3], mask, one.config.rules.objective, 6 * DAYS, tables[3])
+    one.optimiser.zero_grad()
+    (losses.policy + 0.05 * losses.reference_kl).backward()
+    expected = [parameter.grad.clone() for parameter in one.parameters]
+    assert bool(losses.approx_kl > 1e-3) and bool(losses.reference_kl > 1e-3)
+    for at_once in (1, 2_000, 10**6):
+        one.config = replace(one.config, tokens_at_once=at_once)
+        sums, found = gradients(one, episodes, minibatch, credit, reference)
+        assert torch.allclose(sums, torch.stack(losses).detach(), rtol=1e-3, atol=1e-6)
+        for own, wanted in zip(found, expected, strict=True):
+            assert torch.allclose(own, wanted, rtol=1e-3, atol=2e-4 * float(wanted.abs().max()) + 1e-7)
+
+
+def test_first_ratios_are_one_and_prices_of_a_group_the_same():
+    one = learner(replace(GROWING, minibatches=1, kl_coef=0.1))
+    metrics = one.update()
+    assert metrics["approx_kl"] == pytest.approx(0, abs=1e-7) and metrics["clip_fraction"] == 0
+    assert metrics["reference_kl"] == pytest.approx(0, abs=1e-7)
+    assert metrics["frames"] == DAYS * ROWS and 1 <= metrics["answer_tokens"] <= 6 and 0 <= metrics["cut_off"] <= 1
+    state = one.env.state
+    for numbers in (state.path, state.start_day):
+        assert bool((numbers.view(-1, GROUP) == numbers.view(-1, GROUP)[:, :1]).all())
+    assert one.update()["reference_kl"] > 0
+
+
+def test_one_seed_gives_the_same_tokens_rewards_and_weights():
+    runs = []
+    for seed in (0, 0, 1):
+        one = learner(replace(CONFIG, seed=seed))
+        one.first_seed = seed
+        episodes = one.collect()
+        tokens = [[segment.tokens for segment in said] for said in episodes.said]
+        metrics = [one.update(), one.update()]
+        for timed in ("samples_per_second", "rollout_share"):
+            for row in metrics:
+                row.pop(timed)
+        runs.append((tokens, episodes.reward, metrics, weights(one)))
+    (tokens, reward, metrics, last), again, other = runs
+    assert again[0] == tokens and torch.equal(again[1], reward) and again[2] == metrics
+    assert all(map(torch.equal, again[3], last))
+    assert other[0] != tokens and not all(map(torch.equal, other[3], last))
+
+
+@pytest.mark.parametrize("config", [CONFIG, replace(CONFIG, variant="dapo", kl_coef=0.1, minibatches=1, refills=1)])
+def test_a_run_goes_on_bit_for_bit(tmp_path, config):
+    whole = learner(config)
+    assert len(run(whole, tmp_path / "whole")) == 3
+    part = replace(config, total_frames=DAYS * ROWS, anneal=False)
+    first = learner(part)
+    run(first, tmp_path / "parts")
+    resumed = learner(replace(part, total_frames=config.total_frames), seed=7)
+    run(resumed, tmp_path / "parts", resume=True)
+    straight = learner(replace(config, anneal=False))
+    run(straight)
+    assert all(map(torch.equal, weights(resumed), weights(straight)))
+    assert not all(map(torch.equal, weights(whole), weights(straight)))
+    for refused, words in (
+        (learner(replace(part, answer_tokens=5)), "answer_tokens"),
+        (learner(part, days=3), "another"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(refused, tmp_path / "parts", resume=True)
+    assert torch.load(tmp_path / "parts" / CHECKPOINT, weights_only=True)["update"] == 3
+
+
+def test_language_agents_among_rows_of_a_policy():
+    """The first group is the model's; what the others do is theirs, and changes nothing for it."""
+    few = replace(CONFIG, groups=1, minibatches=1)
+    alone = learner(replace(CONFIG, minibatches=1), rows=GROUP)
+    among = learner(few, rows=64, others=signal_env(1).scenario.baselines()["random"]())
+    own, mixed = alone.collect(), among.collect()
+    assert mixed.said == own.said and torch.equal(mixed.reward, own.reward)
+    state = among.env.state
+    assert bool(among.env.rows.done.all()) and len(state.portfolio_value[GROUP:].unique()) > 20
+    metrics = among.update()
+    assert metrics["frames"] == GROUP * DAYS
+    with pytest.raises(ValueError, match="others play exactly"):
+        learner(few, rows=64)
+    with pytest.raises(ValueError, match="cannot play 20 of 16 groups"):
+        learner(replace(few, groups=20), rows=64, others=among.others)
+
+
+def test_adapters_learn_and_the_model_is_what_they_leave():
+    model, _ = talking_model()
+    before = {name: tensor.clone() for name, tensor in model.named_parameters()}
+    config = replace(CONFIG, lora_rank=2, kl_coef=0.1, minibatches=1)
+    one = LanguageGRPO(signal_env(ROWS), with_adapters(model, 2), small_chat(), config, GROUP)
+    assert one.reference is None and sum(map(torch.numel, one.parameters)) < 12_000
+    first, second = one.update(), one.update()
+    assert first["reference_kl"] == pytest.approx(0, abs=1e-7) and second["reference_kl"] > 0
+    frozen = {
+        name.replace("base_model.model.", "").replace("base_layer.", ""): tensor
+        for name, tensor in one.model.named_parameters()
+    }
+    assert all(torch.equal(frozen[name], tensor) for name, tensor in before.items())
+
+
+def test_what_cannot_be_learned_is_refused():
+    with pytest.raises(ValueError, match=r"context_tokens 9000 are more than the model's 8192"):
+        learner(replace(CONFIG, context_tokens=9000))
+    with pytest.raises(ValueError, match="group_size must be at least 2"):
+        learner(rows=6)
+    with pytest.raises(ValueError, match="has no text"):
+        env = vecenv.make("stock_trading", 8, market="planted", compile=False)
+        LanguageGRPO(env, small_model()[0], small_chat(), CONFIG, GROUP)
+    with pytest.raises(ValueError, match="changes its rules by row"):
+        env = vecenv.make(
+            "curriculum",
+            8,
+            market="synthetic",
+            market_options={"num_paths": 4, "num_days": 330},
+            compile=False,
+            action="orders",
+        )
+        LanguageGRPO(env, small_model()[0], small_chat(), CONFIG, GROUP)
+    with pytest.raises(ValueError, match="temperature"):
+        replace(CONFIG, temperature=0.0)
+
+
+def test_the_gate_of_the_format_counts_what_no_one_could_read():
+    """An untrained model writes nonsense: every answer is an invalid HOLD, and the gate takes away once."""
+    metrics = learner(CONFIG, seed=1).update()
+    assert metrics["invalid"] > 0.5 and metrics["hold"] > 0.5
+    assert metrics["share/invalid"] > 0

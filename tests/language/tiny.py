@@ -1,0 +1,73 @@
+"""A tiny model that knows the words of a tier but has learned nothing, and environments whose signal it is shown."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+
+import torch
+
+import vecenv
+from vecenv.env import VecEnv
+from vecenv.language.chat import ChatFormat
+from vecenv.language.config import LanguageConfig
+from vecenv.language.models import chat_format
+from vecenv.language.supervised import SupervisedConfig
+from vecenv.language.supervised_training import fine_tune, segments_of
+from vecenv.language.tiny_config import TinyConfig
+from vecenv.language.tiny_model import tiny_model
+
+SMALL = TinyConfig(hidden=32, layers=2, heads=2, vocabulary=400)
+ALONE = LanguageConfig(context_tokens=700, answer_tokens=6, history_days=0)
+DAYS = 4
+
+
+def signal_env(num_envs: int, task: str = "single_stock_costs", seed: int = 0, **rules: object) -> VecEnv:
+    options = {"num_paths": 4, "num_days": 330}
+    rules = {"context": ("signal",), "action": "orders", "days": DAYS} | rules
+    return vecenv.make(task, num_envs, market="planted", market_options=options, compile=False, seed=seed, **rules)
+
+
+@cache
+def words() -> tuple[str, ...]:
+    env = signal_env(32)
+    return (*env.render_text(range(32)), *env.instructions([0]), "BUY 0.5", "SELL", "HOLD")
+
+
+def small_model(seed: int = 0, scale: float = 4.0):
+    """Return model and tokenizer; larger weights than usual make likelihoods differ."""
+    model, tokenizer = tiny_model(words(), SMALL, seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(scale)
+    return model, tokenizer
+
+
+def small_chat() -> ChatFormat:
+    return chat_format(*small_model())
+
+
+@cache
+def _talking():
+    """Teach a model to answer with some order or other, whatever it is shown."""
+    model, tokenizer = small_model(scale=1.0)
+    answers = ["BUY 0.5", "BUY", "SELL", "HOLD"] * 8
+    env = signal_env(32)
+    messages = [
+        [
+            {"role": "system", "content": system},
+            {"role": "user", "content": day},
+            {"role": "assistant", "content": answer},
+        ]
+        for system, day, answer in zip(env.instructions(range(32)), env.render_text(range(32)), answers, strict=True)
+    ]
+    chat = chat_format(model, tokenizer)
+    training = SupervisedConfig(epochs=20, batch_size=16, learning_rate=1e-2, held_out=0.0)
+    fine_tune(model, segments_of(messages, chat, ALONE), chat.pad, training)
+    return model, tokenizer
+
+
+def talking_model():
+    """Return a model whose answers are mostly valid orders, at random, and its tokenizer."""
+    return copy.deepcopy(_talking())
