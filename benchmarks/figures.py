@@ -120,6 +120,50 @@ def draw_reward_presets(result: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def draw_language_learning(result: dict[str, Any], path: Path) -> None:
+    """Draw the grade of the rollouts of each seed beside held-out grades, and the shares that stay bounded."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import EngFormatter, PercentFormatter
+
+    figure, (grade, share) = plt.subplots(2, 1, figsize=(8, 7), sharex=True, layout="constrained", height_ratios=(3, 2))
+    runs = result["runs"]
+    first, last = 0.0, runs[0]["updates"][-1]["frames"]
+    for run, colour in zip(runs, COMPONENT_COLOURS, strict=False):
+        frames = [update["frames"] for update in run["updates"]]
+        # What an update's rollout was worth is that of the model before it.
+        before = [first, *frames[:-1]]
+        seed = f"seed {run['seed']}"
+        grade.plot(before, [update["grade"] for update in run["updates"]], "o-", color=colour, markersize=3, label=seed)
+        for name, place in (("supervised", first), ("trained", last)):
+            held_out = run["grades"][name]
+            low, high = held_out["mean"] - held_out["low"], held_out["high"] - held_out["mean"]
+            shift = (runs.index(run) - (len(runs) - 1) / 2) * 0.01 * last
+            bar = {"color": colour, "markersize": 7, "capsize": 3}
+            grade.errorbar([place + shift], [held_out["mean"]], [[low], [high]], fmt="s", **bar)
+        share.plot(before, [update["hold"] for update in run["updates"]], color=colour)
+        share.plot(before, [update["invalid"] for update in run["updates"]], ":", color=colour)
+    for name, label in (("signal", "follows the signal"), ("buy_and_hold", "buy and hold")):
+        height = sum(run["grades"][name]["mean"] for run in runs) / len(runs)
+        grade.axhline(height, color="grey", linestyle="--", linewidth=1)
+        _annotate(grade, label, height, "grey")
+    grade.set(ylabel="grade", ylim=(0, 1), title="squares: held-out episodes with 95% intervals; lines: rollouts")
+    grade.legend(loc="lower right", frameon=False)
+    share.set(xlabel="days of all agents together", ylabel="share of the days", ylim=(0, 1))
+    share.plot([], [], color="black", label="nothing traded")
+    share.plot([], [], ":", color="black", label="no valid order")
+    share.legend(loc="center right", frameon=False)
+    share.yaxis.set_major_formatter(PercentFormatter(1.0))
+    share.xaxis.set_major_formatter(EngFormatter())
+    for axes in (grade, share):
+        axes.grid(True, alpha=0.3)
+    figure.suptitle("A tiny language model learns by GRPO on the market with a planted signal")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def _component_shares(histories: list[list[dict[str, Any]]]) -> dict[str, np.ndarray]:
     """Return each component's share over the updates, the mean of the seeds."""
     names = histories[0][0]["components"]

@@ -212,9 +212,8 @@ def _timed(function: Callable[[], Result], device: torch.device) -> tuple[Result
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(title=f"{result['config']['task']}, {result['device']}")
-    headings = ("groups", "size", "agents", "s a turn", "agent-turns/s")
-    headings += ("step", "render", "parse", "generate", "learn", "memory", "own")
-    for heading in headings:
+    counts, shares = ("groups", "size", "agents"), ("step", "render", "parse", "generate", "learn")
+    for heading in (*counts, "s a turn", "agent-turns/s", *shares, "memory", "own"):
         table.add_column(heading, justify="right")
     for figure in result["figures"]:
         table.add_row(

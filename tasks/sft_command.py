@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from tasks.progress import StepBar, working
 from vecenv.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
-from vecenv.language.tiny_config import TinyConfig
+from vecenv.language.tiny_config import TINY_RATE, TinyConfig
 
 TINY = "tiny"
 """Stands for a model that is built here."""
@@ -56,8 +56,10 @@ def main(settings: SftSettings) -> dict[str, Any]:
         from vecenv.language.tiny_model import tiny_model
     except ImportError as error:
         raise ImportError(NEEDED) from error
-    console = wide_console()
+    console, training = wide_console(), settings.training
     if settings.model == TINY:
+        if training.learning_rate is None:
+            training = replace(training, learning_rate=TINY_RATE)
         with working(console, "Building the tiny model …"):
             texts = (said["content"] for one in conversations for said in one)
             model, tokenizer = tiny_model(texts, settings.tiny, settings.seed, device)
@@ -87,7 +89,7 @@ def main(settings: SftSettings) -> dict[str, Any]:
     )
     console.print(f"Model     {settings.model}, {size:,} parameters, {len(tokenizer):,} tokens", soft_wrap=True)
     with StepBar(console, "loss") as bar:
-        losses = fine_tune(model, segments, chat.pad, settings.training, settings.seed, bar.show)
+        losses = fine_tune(model, segments, chat.pad, training, settings.seed, bar.show)
     save_model(model, tokenizer, folder)
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
     console.print(

@@ -61,10 +61,10 @@ class TierText:
         return actions.to(state.day.device), valid.to(state.day.device)
 
     def _parsed(self, text: object, rule: int, drawn: str) -> tuple[Order, ...] | None:
-        slots, only = self._slots_of(rule, drawn)
+        slots, only = self.slots_of(rule, drawn)
         return parse_orders(text, slots, only)
 
-    def _slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
+    def slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
         """Return the slots of the symbols that an order may name, and the one that is meant without a name."""
         known = self._known.get((rule, drawn))
         if known is None:

@@ -19,6 +19,7 @@ from tasks.tier_prompt import system_prompt
 from tasks.tier_rules import Tensors, TierRules
 from tasks.tier_state import TierState
 from tasks.tier_text import TierText
+from tasks.tier_tools import TierTools
 from tasks.tiers_config import TierConfig, tier_config
 from vecenv.kernels.graders import GRADERS, grade_function
 from vecenv.kernels.order_list import (
@@ -320,6 +321,10 @@ class TierTrading(TierRules):
         """Return what a language model is told of each row's episode before its first day."""
         days = (state.end_day - state.start_day).tolist()
         return list(map(system_prompt, self.text.symbols(state), days))
+
+    def tools(self, names: Sequence[str]) -> TierTools:
+        """Return the tools of `tasks.tier_tools` that names stand for."""
+        return TierTools(self, names)
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
         """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""

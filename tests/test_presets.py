@@ -118,11 +118,17 @@ def test_every_shipped_preset_fits_its_settings():
             settings = TrainSettings.defaults(["--preset", path.stem])
             assert settings.task == read_values(path).get("task", "stock_trading")
         else:
-            with_values(StockTradingConfig(), read_values(path), str(path))
+            rules = TierConfig() if path.stem == "planted" else StockTradingConfig()
+            with_values(rules, read_values(path), str(path))
 
 
 def test_the_default_preset_is_the_default():
     assert TrainSettings.defaults(["--preset", "default"]) == TrainSettings.defaults([])
+
+
+def test_the_planted_presets_have_the_same_rules():
+    rules = read_values(preset_path("task", "planted"))
+    assert read_values(preset_path("train", "planted_language"))["env"] == rules
 
 
 def test_the_nifty_preset_names_the_universe():

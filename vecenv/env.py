@@ -15,6 +15,7 @@ from vecenv.compiling import InPlaceCall, compile_in_place
 from vecenv.engine import BoundEngine, Engine, Outcome, Rows, leaves, owned, select_rows, with_leaves
 from vecenv.market.tape import MarketTape
 from vecenv.scenario import Scenario
+from vecenv.text.tool_calls import ToolCall, Tools
 
 
 class VecEnv(EnvBase):
@@ -141,6 +142,28 @@ class VecEnv(EnvBase):
         """
         rows, _ = self.rows_of(ids)
         return self.scenario.instructions(rows.state)
+
+    def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
+        """Return what the tools say to the calls of some sub-environments; nothing changes in them.
+
+        Args:
+            tools: of the scenario.
+            calls: one for each row. B of them.
+            ids: numbers of rows. Shape: (B,).
+
+        Raises:
+            IndexError: a number is not one of a row.
+            ValueError: there are not as many calls as rows.
+        """
+        rows, env = self.rows_of(ids)
+        if len(calls) != len(env):
+            raise ValueError(f"{len(calls)} calls do not fit {len(env)} rows")
+
+        def step(places: Sequence[int], action: Tensor) -> TensorClass:
+            chosen = torch.tensor(places, device=self.device)
+            return self._bound.of_rows(env[chosen]).step(rows[chosen], action).rows.state
+
+        return tools.results(rows.state, calls, step)
 
     def parse_text(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
         """Return the actions that texts stand for in some sub-environments.

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from vecenv.random import EpisodeKey
+from vecenv.text.tool_calls import Tools
 
 if TYPE_CHECKING:
     from vecenv.engine import Rows
@@ -177,6 +178,18 @@ class Scenario(ABC, Generic[State]):
             TypeError: the task has no text.
         """
         raise TypeError(f"task {self.name!r} has no text")
+
+    def tools(self, names: Sequence[str]) -> Tools:
+        """Return tools that a language model may call before it answers.
+
+        Args:
+            names: of tools or of families of tools.
+
+        Raises:
+            ValueError: there is no such tool.
+            TypeError: the task has no tools.
+        """
+        raise TypeError(f"task {self.name!r} has no tools")
 
     def parse(self, texts: Sequence[object], state: State) -> tuple[Tensor, Tensor]:
         """Return the actions that B texts stand for, shape (B, *action), and whether each was valid, shape (B,).

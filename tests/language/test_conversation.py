@@ -56,7 +56,7 @@ def test_budget_windows_and_answers(days, context_tokens, history):
     expected = contexts(texts, answers, config)
     before = -1
     for day, (text, answer, (first, context)) in enumerate(zip(texts, answers, expected, strict=True)):
-        (added,) = ask_all([conversation], [text])
+        (added,) = ask_all([conversation], [text], [day])
         assert conversation.segments[-1].tokens == context and len(context) + 6 <= context_tokens
         assert (added is None) == (first != before or day == 0 or history == 0)
         if added is not None:
@@ -81,25 +81,25 @@ def test_conversations_are_asked_together_as_alone():
         # One begins two days late.
         asked = [number for number in range(4) if number or day > 1]
         answers = {number: [50 + number] * (number + 1) for number in asked}
-        added = ask_all([together[number] for number in asked], [texts[number] for number in asked])
+        added = ask_all([together[number] for number in asked], [texts[number] for number in asked], [day] * len(asked))
         for number, tokens in zip(asked, added, strict=True):
-            assert ask_all([alone[number]], [texts[number]]) == [tokens]
+            assert ask_all([alone[number]], [texts[number]], [day]) == [tokens]
             for conversation in (alone[number], together[number]):
                 conversation.answered(answers[number], [0.0] * len(answers[number]))
     assert [one.segments for one in alone] == [one.segments for one in together]
     assert any(len(one.segments) > 1 for one in alone)
-    assert ask_all([], []) == []
+    assert ask_all([], [], []) == []
 
 
 def test_a_day_that_cannot_fit_is_refused():
     config = AnswerConfig(context_tokens=60, answer_tokens=6)
     conversation = Conversation(CHAT, config, SYSTEM)
     with pytest.raises(ValueError, match="context_tokens 60 are too few: instructions and one day take"):
-        ask_all([conversation], [day_text(0, 60)])
-    ask_all([conversation], [day_text(0, 2)])
+        ask_all([conversation], [day_text(0, 60)], [0])
+    ask_all([conversation], [day_text(0, 2)], [0])
     conversation.answered([40], [0.0])
     with pytest.raises(ValueError, match="too few"):
-        ask_all([conversation], [day_text(1, 60)])
+        ask_all([conversation], [day_text(1, 60)], [1])
 
 
 @pytest.mark.parametrize(

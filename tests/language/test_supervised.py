@@ -31,7 +31,7 @@ def test_contexts_are_those_that_a_model_would_have_answered_in(config):
             if day < DAYS - row:
                 answer = ("BUY 0.5", "HOLD")[(day + row) % 2]
                 conversations[row] += [said("user", text), said("assistant", answer)]
-                ask_all([own[row]], [text])
+                ask_all([own[row]], [text], [day])
                 (tokens,) = CHAT.answers([answer])
                 own[row].answered(tokens, [0.0] * len(tokens))
         env.advance(env.action_spec.zero())
@@ -53,7 +53,7 @@ def test_answers_are_learned_the_same_way_by_every_seed_of_its_own():
     segments, config = signal_segments(), SupervisedConfig(epochs=6, batch_size=8, learning_rate=5e-3, held_out=0.25)
     found, losses, steps = [], [], []
     for seed, at_once in ((0, 10**6), (0, 10**6), (0, 600), (1, 10**6)):
-        model, _ = small_model(scale=1.0)
+        model, _ = small_model()
         told = fine_tune(
             model,
             segments,
@@ -74,7 +74,7 @@ def test_answers_are_learned_the_same_way_by_every_seed_of_its_own():
 
 def test_nothing_but_answers_is_learned():
     """One step on one context moves the likelihood of its answer far more than that of its question."""
-    model, _ = small_model(scale=1.0)
+    model, _ = small_model()
     segment = signal_segments()[0][0]
     tokens = torch.tensor([segment.tokens])
 

@@ -34,8 +34,8 @@ def words() -> tuple[str, ...]:
     return (*env.render_text(range(32)), *env.instructions([0]), "BUY 0.5", "SELL", "HOLD")
 
 
-def small_model(seed: int = 0, scale: float = 4.0):
-    """Return model and tokenizer; larger weights than usual make likelihoods differ."""
+def small_model(seed: int = 0, scale: float = 1.0):
+    """Return model and tokenizer; larger weights make likelihoods differ more."""
     model, tokenizer = tiny_model(words(), SMALL, seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -51,7 +51,7 @@ def small_chat() -> ChatFormat:
 @cache
 def _talking():
     """Teach a model to answer with some order or other, whatever it is shown."""
-    model, tokenizer = small_model(scale=1.0)
+    model, tokenizer = small_model()
     answers = ["BUY 0.5", "BUY", "SELL", "HOLD"] * 8
     env = signal_env(32)
     messages = [

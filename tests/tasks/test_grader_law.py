@@ -9,11 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
+from benchmarks.language_learning import FollowSignal
 from tasks.blind_agents import BLIND_AGENTS
-from tasks.tier_agents import AGENTS, orders_for, rule_column, shares_for
+from tasks.tier_agents import AGENTS
 from tasks.tiers import TierTrading
 from tasks.tiers_config import TIERS, TWENTY_FIVE
 from vecenv.env import VecEnv
@@ -68,25 +67,6 @@ def test_the_law_holds_on_real_prices(task):
     assert grades.mean("oracle") >= 0.90
     for name in BLIND_AGENTS:
         assert grades.lead(name, "buy_and_hold").low <= 0.0, name
-
-
-class FollowSignal:
-    """Buys up to the limits where the signal is +1 and sells all where it is -1.
-
-    Args:
-        signal: of each path, day and symbol. Shape: (P, T, K).
-    """
-
-    def __init__(self, signal: Tensor) -> None:
-        self.signal = signal
-
-    def act(self, env: VecEnv) -> Tensor:
-        """Return the orders that the signal asks for. Shape: (N, M, 3), float32."""
-        state = env.state
-        held = state.holdings.double()
-        wanted = shares_for(env, rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1))
-        shown = self.signal[state.path, state.day]
-        return orders_for(env, torch.where(shown < 0, -held, torch.where(held > 0, 0.0, wanted)))
 
 
 def planted_grades(task: str, strength: float) -> Grades:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vecenv.engine import ACTION_STREAM
+from vecenv.engine import ACTION_STREAM, Rows
 from vecenv.env import VecEnv
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
 from vecenv.random import episode_key, open_uniform, random_bits
+from vecenv.scenario import Scenario
+from vecenv.text.tool_calls import FAULT, ToolCall, Tools, read_answer, read_call
 
 
 class LanguageAgent:
     """A language model in every one of some rows, which keep conversations of their own.
 
-    A row's conversation begins anew with its episode. Draws come from each episode's own key.
+    A row's conversation begins anew with its episode. Draws come from each episode's own key. With tools a day takes
+    several turns: what the model says is a call of a tool, and what that says is shown to it, until it answers. A call
+    in the day's last turn is an answer that nobody can read.
 
     Args:
         model: a causal language model.
@@ -29,7 +35,8 @@ class LanguageAgent:
 
     Attributes:
         conversations: of the rows' episodes. B of them.
-        said: what it wrote last, nothing where an episode is over. B of them.
+        said: what it answered last, nothing where an episode is over. B of them.
+        calls: number of tools called since the conversations began, and of those calls that were at fault.
     """
 
     def __init__(
@@ -39,13 +46,21 @@ class LanguageAgent:
         self.ids = None if ids is None else list(ids)
         self.conversations: list[Conversation] = []
         self.said: list[str] = []
+        self.calls = Counter[str]()
         self._context: GenerationContext | None = None
+        self._tools: tuple[Scenario, Tools] | None = None
+
+    @property
+    def turns(self) -> int:
+        """Turns that a day may have."""
+        return self.config.turns if self.config.tools else 1
 
     def act(self, env: VecEnv) -> Tensor:
         """Return what the model orders in its rows, anything where an episode is over. Shape: (B, *action).
 
         Raises:
-            ValueError: a day does not fit into the budget of tokens.
+            ValueError: a day does not fit into the budget of tokens, or there is no such tool.
+            TypeError: the task has no text, or no tools where there should be some.
         """
         ids = list(range(env.num_envs)) if self.ids is None else self.ids
         self.said = self.answer(env, ids)
@@ -54,46 +69,72 @@ class LanguageAgent:
     def answer(self, env: VecEnv, ids: Sequence[int]) -> list[str]:
         """Show the rows their day and return what the model says, nothing where an episode is over."""
         rows, numbers = env.rows_of(ids)
-        running, fresh = (~rows.done).tolist(), (rows.elapsed == 0).tolist()
-        places = [place for place, goes_on in enumerate(running) if goes_on]
+        said, tools = [""] * len(ids), self._tools_of(env)
+        places = (~rows.done).nonzero().squeeze(-1).tolist()
         if not places:
-            return [""] * len(ids)
-        self._begin(env, ids, fresh)
-        asked = [self.conversations[place] for place in places]
-        added = dict(zip(places, ask_all(asked, env.render_text([ids[place] for place in places])), strict=True))
-        anew = self._context is None or None in added.values()
-        if anew:
-            self._context = GenerationContext(self.model, len(ids), self.chat.pad)
-            added = {place: self.conversations[place].segments[-1].tokens for place in places}
-        assert self._context is not None
-        self._context.read([added.get(place) or [] for place in range(len(ids))])
-        key = episode_key(env.seed_tensor, env.env_ids[numbers], rows.episode)
-        first = rows.elapsed * self.config.answer_tokens
-        written = self._context.write(
-            lambda token: open_uniform(random_bits(key, ACTION_STREAM, first + token)[0]),
-            self.chat.stop,
-            self.config.answer_tokens,
-            self.config.temperature,
-            ~rows.done,
-        )
-        return self._take(written.tokens.tolist(), written.log_prob.tolist(), written.mask.sum(-1).tolist(), running)
+            return said
+        self._begin(env, ids, (rows.elapsed == 0).tolist(), tools)
+        texts = env.render_text([ids[place] for place in places])
+        for turn in range(self.turns):
+            answers = self._say(env, rows, numbers, places, texts, turn)
+            calls: dict[int, ToolCall] = {}
+            for place, text in zip(places, answers, strict=True):
+                call = None if tools is None else read_call(text, self.config.tool_form)
+                said[place] = text if tools is None else read_answer(text, self.config.tool_form)
+                if call is not None:
+                    calls[place] = call
+            places = list(calls)
+            if tools is None or not places or turn + 1 == self.turns:
+                break
+            texts = env.tool_results(tools, list(calls.values()), [ids[place] for place in places])
+            self.calls.update(calls=len(calls), faults=sum(text.startswith(FAULT) for text in texts))
+        return said
 
-    def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool]) -> None:
+    def _tools_of(self, env: VecEnv) -> Tools | None:
+        if not self.config.tools:
+            return None
+        if self._tools is None or self._tools[0] is not env.scenario:
+            self._tools = env.scenario, env.scenario.tools(self.config.tools)
+        return self._tools[1]
+
+    def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool], tools: Tools | None) -> None:
         """Begin the conversations of rows whose episodes begin."""
         begun = [place for place, begins in enumerate(fresh) if begins or len(self.conversations) != len(ids)]
         if len(begun) == len(ids):
-            self.conversations, self._context = [], None
+            self.conversations, self._context, self.calls = [], None, Counter()
         systems = env.instructions([ids[place] for place in begun])
+        if tools is not None:
+            added = tools.instructions(self.config.tool_form, self.turns - 1)
+            systems = [f"{system}\n{added}" for system in systems]
         for place, system in zip(begun, systems, strict=True):
             self.conversations[place : place + 1] = [Conversation(self.chat, self.config, system)]
 
-    def _take(
-        self, tokens: list[list[int]], log_prob: list[list[float]], lengths: list[int], running: Sequence[bool]
+    def _say(
+        self, env: VecEnv, rows: Rows, numbers: Tensor, places: Sequence[int], texts: Sequence[str], turn: int
     ) -> list[str]:
-        """Take answers into the conversations and return what they say."""
-        answers = [tokens[place][: lengths[place]] for place in range(len(lengths))]
-        for place, goes_on in enumerate(running):
-            if goes_on:
-                self.conversations[place].answered(answers[place], log_prob[place][: lengths[place]])
-        # Nothing is active that does not run, so the answers of the others are empty.
+        """Show some rows a text each and return what the model says to it."""
+        days = rows.elapsed.tolist()
+        asked = [self.conversations[place] for place in places]
+        added = dict(zip(places, ask_all(asked, texts, [days[place] for place in places]), strict=True))
+        if self._context is None or None in added.values():
+            self._context = GenerationContext(self.model, len(days), self.chat.pad)
+            # All that go on are read anew, also those that do not speak now.
+            going_on = (~rows.done).nonzero().squeeze(-1).tolist()
+            heard = [place for place in going_on if self.conversations[place].segments]
+            added = {place: self.conversations[place].segments[-1].tokens for place in heard}
+        self._context.read([added.get(place) or [] for place in range(len(days))])
+        active = torch.zeros_like(rows.done)
+        active[places] = True
+        config = self.config
+        key = episode_key(env.seed_tensor, env.env_ids[numbers], rows.episode)
+        first = (rows.elapsed * self.turns + turn) * config.answer_tokens
+        written = self._context.write(
+            lambda token: open_uniform(random_bits(key, ACTION_STREAM, first + token)[0]),
+            *(self.chat.stop, config.answer_tokens, config.temperature, active),
+        )
+        columns = (written.tokens[active], written.log_prob[active], written.mask[active].sum(-1))
+        answers = []
+        for place, tokens, log_prob, length in zip(places, *(column.tolist() for column in columns), strict=True):
+            answers.append(tokens[:length])
+            self.conversations[place].answered(answers[-1], log_prob[:length])
         return self.chat.texts(answers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vecenv.learn.grpo_config import GroupConfig
+from vecenv.text.tool_calls import Form
 
 
 @dataclass(frozen=True)
@@ -22,9 +23,21 @@ class AnswerConfig:
     """Of the draws; 0 takes the likeliest token."""
     thinking: bool = False
     """Let models think first whose chat template can turn that off."""
+    tools: tuple[str, ...] = ()
+    """Tools that may be called before a day's answer, families of them, or all; by default none."""
+    tool_form: Form = "json"
+    """How tools are called: json or react."""
+    turns: int = 4
+    """With tools: turns of a day, the answer among them."""
 
     def __post_init__(self) -> None:
-        for name, least in (("context_tokens", 2), ("answer_tokens", 1), ("history_days", 0), ("temperature", 0)):
+        for name, least in (
+            ("context_tokens", 2),
+            ("answer_tokens", 1),
+            ("history_days", 0),
+            ("temperature", 0),
+            ("turns", 1),
+        ):
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 
+NO_ROOM = "There is no room for this: answer now."
+"""Stands for what a tool said where it does not fit beside the day."""
+
 
 @dataclass
 class Segment:
@@ -22,12 +25,14 @@ class Segment:
         tokens: all of them. L of them.
         drawn: places of those that the model drew, ascending. D of them.
         turn: number of the answer that each of these belongs to, counted through the conversation. D of them.
+        day: that this answer was given on. D of them.
         log_prob: of each of these. D of them.
     """
 
     tokens: list[int]
     drawn: list[int] = field(default_factory=list)
     turn: list[int] = field(default_factory=list)
+    day: list[int] = field(default_factory=list)
     log_prob: list[float] = field(default_factory=list)
 
 
@@ -35,6 +40,7 @@ class Segment:
 class _Turn:
     """A question, its tokens as they follow an answer, where they were needed, and the answer to it."""
 
+    day: int
     text: str
     following: list[int]
     answer: list[int] = field(default_factory=list)
@@ -58,13 +64,13 @@ class Conversation:
         self.segments: list[Segment] = []
         self.turns = 0
         self._window: list[_Turn] = []
+        self._day_text = ""
 
-    @property
-    def begins_anew(self) -> bool:
-        """Whether nothing that was said before stays for the next question."""
-        return not self._window or self.config.history_days == 0
+    def begins_anew(self, day: int) -> bool:
+        """Whether nothing that was said before stays for a question of a day."""
+        return not self._window or (self.config.history_days == 0 and day != self._window[-1].day)
 
-    def begin(self, text: str, opening: list[int]) -> None:
+    def begin(self, day: int, text: str, opening: list[int]) -> None:
         """Put a question without any before it, with the tokens of instructions and question.
 
         Raises:
@@ -76,13 +82,16 @@ class Conversation:
                 f"context_tokens {self.config.context_tokens} are too few: instructions and one day take "
                 f"{len(opening)}, the answer up to {self.config.answer_tokens}"
             )
-        self._window = [_Turn(text, [])]
+        if not self._window or day != self._window[-1].day:
+            self._day_text = text
+        self._window = [_Turn(day, text, [])]
         self.segments.append(Segment(list(opening)))
 
-    def go_on(self, text: str, following: list[int]) -> list[int] | None:
+    def go_on(self, day: int, text: str, following: list[int]) -> list[int] | None:
         """Put a further question.
 
         Args:
+            day: of the question.
             text: the question.
             following: its tokens, from the end of the answer before on.
 
@@ -90,27 +99,47 @@ class Conversation:
             The tokens that are appended, or None where the context was made anew.
 
         Raises:
-            ValueError: the question alone does not fit into the budget.
+            ValueError: the day's first question alone does not fit into the budget.
         """
         config = self.config
+        if day != self._window[-1].day:
+            self._day_text = text
         most = config.context_tokens - config.answer_tokens
         added = self.chat.joined(self._window[-1].answer, following)
-        self._window.append(_Turn(text, following))
-        kept = config.history_days is None or len(self._window) - 1 <= config.history_days
+        self._window.append(_Turn(day, text, following))
+        days = len({turn.day for turn in self._window}) - 1
+        kept = config.history_days is None or days <= config.history_days
         if kept and len(self.segments[-1].tokens) + len(added) <= most:
             self.segments[-1].tokens.extend(added)
             return added
         # What no longer fits leaves room for days to come; what is too old leaves day by day.
         most = most - config.context_tokens // 2 if kept else most
         if not kept:
-            del self._window[0]
-        while len(self._window) > 1 and len(tokens := self._context()) > most:
-            del self._window[0]
-        if len(self._window) == 1:
-            self.begin(text, self._context())
-        else:
+            self._forget_a_day()
+        while self._window[0].day != day and len(self._context()) > most:
+            self._forget_a_day()
+        tokens = self._context()
+        if len(tokens) <= config.context_tokens - config.answer_tokens:
             self.segments.append(Segment(tokens))
+        elif len(self._window) == 1:
+            self.begin(day, text, tokens)
+        else:
+            self._begin_within(day, text)
         return None
+
+    def _forget_a_day(self) -> None:
+        """Drop all turns of the oldest day."""
+        oldest = self._window[0].day
+        self._window = [turn for turn in self._window if turn.day != oldest]
+
+    def _begin_within(self, day: int, text: str) -> None:
+        """Go on with a day whose turns no longer fit: with its first question and the last one, as far as that fits."""
+        first = self._day_text
+        for shown in (f"{first}\n\n{text}", f"{first}\n\n{NO_ROOM}", first):
+            (opening,) = self.chat.openings([self.system], [shown])
+            if len(opening) <= self.config.context_tokens - self.config.answer_tokens:
+                break
+        self.begin(day, shown, opening)
 
     def _context(self) -> list[int]:
         """Return the tokens of the instructions and all questions and answers that are kept."""
@@ -125,14 +154,20 @@ class Conversation:
         segment = self.segments[-1]
         segment.drawn.extend(range(len(segment.tokens), len(segment.tokens) + len(tokens)))
         segment.turn.extend([self.turns] * len(tokens))
+        segment.day.extend([self._window[-1].day] * len(tokens))
         segment.log_prob.extend(log_prob)
         segment.tokens.extend(tokens)
         self._window[-1].answer = list(tokens)
         self.turns += 1
 
 
-def ask_all(conversations: Sequence[Conversation], texts: Sequence[str]) -> list[list[int] | None]:
+def ask_all(conversations: Sequence[Conversation], texts: Sequence[str], days: Sequence[int]) -> list[list[int] | None]:
     """Put a question to each of some conversations of one form, encoding all of them together.
+
+    Args:
+        conversations: B of them.
+        texts: the questions. B of them.
+        days: of the questions. B of them.
 
     Returns:
         The tokens that are appended to each context, or None where it was made anew: the last segment's tokens.
@@ -140,18 +175,18 @@ def ask_all(conversations: Sequence[Conversation], texts: Sequence[str]) -> list
     Raises:
         ValueError: a question does not fit into the budget.
     """
-    asked = list(zip(conversations, texts, strict=True))
+    asked = list(zip(conversations, texts, days, strict=True))
     if not asked:
         return []
-    chat = conversations[0].chat
-    fresh = [(conversation.system, text) for conversation, text in asked if conversation.begins_anew]
+    chat, anew = conversations[0].chat, [conversation.begins_anew(day) for conversation, _, day in asked]
+    fresh = [(one.system, text) for (one, text, _), begins in zip(asked, anew, strict=True) if begins]
     openings = iter(chat.openings(*zip(*fresh, strict=True)) if fresh else [])
-    followings = iter(chat.followings([text for conversation, text in asked if not conversation.begins_anew]))
+    followings = iter(chat.followings([text for text, begins in zip(texts, anew, strict=True) if not begins]))
     added: list[list[int] | None] = []
-    for conversation, text in asked:
-        if conversation.begins_anew:
-            conversation.begin(text, next(openings))
+    for (conversation, text, day), begins in zip(asked, anew, strict=True):
+        if begins:
+            conversation.begin(day, text, next(openings))
             added.append(None)
         else:
-            added.append(conversation.go_on(text, next(followings)))
+            added.append(conversation.go_on(day, text, next(followings)))
     return added

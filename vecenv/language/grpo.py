@@ -229,7 +229,7 @@ class LanguageGRPO:
             log_prob = segment_log_probs(self.model, flattened(said), self.chat.pad, config.temperature)
             table = TokenTable(said, self.env.device)
             advantage, mask = (
-                table.spread(torch.cat([tensor[turns, row] for row, turns in zip(rows, table.turns, strict=True)]))
+                table.spread(torch.cat([tensor[days, row] for row, days in zip(rows, table.days, strict=True)]))
                 for tensor in (credit, episodes.mask)
             )
             losses = group_losses(
@@ -238,7 +238,7 @@ class LanguageGRPO:
                 advantage,
                 mask,
                 rules,
-                self.days * config.answer_tokens,
+                self.days * self.agent.turns * config.answer_tokens,
                 None if reference is None else table.spread(torch.cat([reference[row] for row in rows])),
             )
             # What the part's mean weighs in that of the minibatch.
@@ -284,16 +284,16 @@ class TokenTable:
         device: where tensors live.
 
     Attributes:
-        turns: the day of each drawn token, by episode; an answer is given a day. B of them.
+        days: of each drawn token, by episode. B of them.
         log_prob: of all drawn tokens when they were drawn, one after the other.
     """
 
     def __init__(self, said: list[list[Segment]], device: torch.device) -> None:
-        turns = [[turn for segment in segments for turn in segment.turn] for segments in said]
-        self.turns = [torch.tensor(own, dtype=torch.int64, device=device) for own in turns]
+        days = [[day for segment in segments for day in segment.day] for segments in said]
+        self.days = [torch.tensor(own, dtype=torch.int64, device=device) for own in days]
         self.log_prob = [value for segment in flattened(said) for value in segment.log_prob]
-        counts = torch.tensor([len(own) for own in turns], device=device)
-        self._filled = torch.arange(max(map(len, turns)), device=device) < counts.unsqueeze(-1)
+        counts = torch.tensor([len(own) for own in days], device=device)
+        self._filled = torch.arange(max(map(len, days)), device=device) < counts.unsqueeze(-1)
 
     def spread(self, values: Tensor) -> Tensor:
         """Return values with a row for each episode, 0 where it has no more tokens. Shape: (tokens,) -> (B, L)."""
@@ -303,7 +303,7 @@ class TokenTable:
 def _drawn(said: list[Segment], mask: Tensor) -> int:
     """Return how many drawn tokens of an episode count. Shape of the mask: (T,)."""
     counts = mask.tolist()
-    return sum(counts[turn] for segment in said for turn in segment.turn)
+    return sum(counts[day] for segment in said for day in segment.day)
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from vecenv.language.chat import ChatFormat
 
@@ -34,8 +35,9 @@ def load_model(
     device = torch.device(device)
     half = device.type == "cuda" and lora_rank > 0
     try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
-        model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16 if half else torch.float32)
+        with _no_bars():
+            tokenizer = AutoTokenizer.from_pretrained(place)
+            model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16 if half else torch.float32)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{place}: no causal language model with a tokenizer could be loaded: {reason}") from error
@@ -92,5 +94,18 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     """Write a model with its tokenizer, adapters merged into it, as `load_model` and any other library read it."""
     if hasattr(model, "merge_and_unload"):
         model = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with _no_bars():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keep progress bars of a moment from a command's own output."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -15,6 +15,9 @@ from vecenv.language.conversation import Conversation, Segment, ask_all
 from vecenv.language.log_probs import flattened, packed, segment_log_probs
 from vecenv.language.supervised import Messages, SupervisedConfig
 
+RATE = 1e-5
+"""Step size that suits a pre-trained model."""
+
 
 def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: AnswerConfig) -> list[list[Segment]]:
     """Return conversations as the contexts in which a model would have said them, answers marked as drawn.
@@ -32,7 +35,8 @@ def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: Ans
     grown = [Conversation(chat, config, system) for system in systems]
     for number in range(0, max(map(len, turns)), 2):
         going_on = [place for place, said in enumerate(turns) if number < len(said)]
-        ask_all([grown[place] for place in going_on], [turns[place][number]["content"] for place in going_on])
+        asked = [turns[place][number]["content"] for place in going_on]
+        ask_all([grown[place] for place in going_on], asked, [number // 2] * len(asked))
         answers = chat.answers([turns[place][number + 1]["content"] for place in going_on])
         for place, answer in zip(going_on, answers, strict=True):
             if len(answer) > config.answer_tokens:
@@ -72,7 +76,8 @@ def fine_tune(
     if not learned:
         raise ValueError("there is no conversation to learn from")
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.AdamW(parameters, config.learning_rate, weight_decay=0.0)
+    rate = RATE if config.learning_rate is None else config.learning_rate
+    optimiser = torch.optim.AdamW(parameters, rate, weight_decay=0.0)
     each = -(-len(learned) // config.batch_size)
     steps, step = config.epochs * each, 0
     generator = torch.Generator().manual_seed(seed)
@@ -80,7 +85,7 @@ def fine_tune(
         losses: list[float] = []
         for batch in torch.randperm(len(learned), generator=generator).split(config.batch_size):
             for group in optimiser.param_groups:
-                group["lr"] = config.learning_rate * (1 - step / steps)
+                group["lr"] = rate * (1 - step / steps)
             loss = _loss(model, [learned[place] for place in batch.tolist()], pad, config.tokens_at_once, True)
             if not math.isfinite(loss):
                 raise FloatingPointError(f"step {step + 1}: the loss is not finite")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TINY_RATE = 3e-3
+"""Step size of supervised training from random weights."""
+
 
 @dataclass(frozen=True)
 class TinyConfig:
     """Sizes of the tiny model."""
 
-    hidden: int = 96
+    hidden: int = 64
     """Width."""
     layers: int = 2
     """Layers."""
     heads: int = 4
     """Heads of attention."""
-    vocabulary: int = 768
+    vocabulary: int = 1024
     """Tokens at most: 256 bytes, 5 of the chat, and pieces that are frequent in the texts."""
     longest: int = 8192
     """Tokens of the longest context."""
