@@ -266,14 +266,23 @@ class LanguageGRPO:
         return found
 
     def _answers(self, episodes: LanguageEpisodes) -> Metrics:
-        """Return the mean number of tokens of an answer, and the share of those that were cut off."""
+        """Return what one watches of answers.
+
+        Mean ``answer_tokens``; ``cut_off``, the share of answers that did not end; with tools, the ``tool_calls`` of a
+        day and the share of those at fault, ``tool_faults``.
+        """
         lengths, cut_off = [], 0
         for segment in flattened(episodes.said):
             for turn in dict.fromkeys(segment.turn):
                 places = [place for place, own in zip(segment.drawn, segment.turn, strict=True) if own == turn]
                 lengths.append(len(places))
                 cut_off += segment.tokens[places[-1]] not in self.chat.stop
-        return {"answer_tokens": sum(lengths) / len(lengths), "cut_off": cut_off / len(lengths)}
+        told = {"answer_tokens": sum(lengths) / len(lengths), "cut_off": cut_off / len(lengths)}
+        if self.config.tools:
+            calls, days = self.agent.calls, int(episodes.mask.sum())
+            told["tool_calls"] = calls["calls"] / max(days, 1)
+            told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
+        return told
 
 
 class TokenTable:

@@ -23,9 +23,13 @@ _OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.UAdd: operator.pos,
 }
 _FUNCTIONS: dict[str, Callable[..., float]] = {
-    **{"abs": abs, "min": min, "max": max, "round": round},
+    **{"abs": abs, "min": min, "max": max, "round": lambda value, digits=0.0: round(value, int(digits))},
     **{"sqrt": math.sqrt, "log": math.log, "exp": math.exp},
 }
+
+
+class _NotUnderstoodError(ValueError):
+    """An expression holds what is no arithmetic."""
 
 
 def calculate(expression: str) -> float:
@@ -40,7 +44,9 @@ def calculate(expression: str) -> float:
         raise ValueError(f"an expression may have {LONGEST} characters")
     try:
         value = _value(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ArithmeticError, TypeError, RecursionError, MemoryError) as error:
+    except _NotUnderstoodError:
+        raise
+    except (SyntaxError, ValueError, ArithmeticError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"{expression.strip()!r} has no value") from error
     if not math.isfinite(value) or abs(value) > _LARGEST:
         raise ValueError(f"{expression.strip()!r} has no finite value")
@@ -58,4 +64,4 @@ def _value(node: ast.AST) -> float:
         function = _FUNCTIONS.get(node.func.id)
         if function is not None:
             return float(function(*map(_value, node.args)))
-    raise ValueError("only numbers, + - * / // % **, brackets and " + ", ".join(_FUNCTIONS) + " are understood")
+    raise _NotUnderstoodError(f"only numbers, + - * / // % **, brackets and {', '.join(_FUNCTIONS)} are understood")

@@ -1,0 +1,123 @@
+"""Calls of tools in texts: both forms, what is no call, and that nothing raises."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecenv.text.calculator import calculate
+from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_call
+
+CALL = ToolCall("price_history", {"days": 5})
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "call"),
+    [
+        ("json", '{"name": "price_history", "arguments": {"days": 5}}', CALL),
+        ("json", ' \n{"tool": "price_history", "args": {"days": 5}} ', CALL),
+        ("json", 'I look. <tool_call>{"name": "price_history", "parameters": {"days": 5}}</tool_call> done', CALL),
+        ("json", '<tool_call>\n{"name": "price_history", "arguments": {"days": 5}}', CALL),
+        ("json", '{"name": "position"}', ToolCall("position")),
+        ("json", '{"name": "position", "arguments": [1]}', ToolCall("", fault="arguments must be a JSON object")),
+        ("json", '{"arguments": {}}', ToolCall("", fault="a call needs the name of a tool")),
+        ("json", '{"name": 3}', ToolCall("", fault="a call needs the name of a tool")),
+        ("json", '{"name": "position"', ToolCall("", fault="a call must be a JSON object")),
+        ("json", "<tool_call>[1]</tool_call>", ToolCall("", fault="a call must be a JSON object")),
+        ("json", "BUY 0.5", None),
+        ("json", "<answer>BUY 0.5</answer>", None),
+        ("json", "Action: position", None),
+        ("json", "", None),
+        ("react", 'Thought: look\nAction: price_history\nAction Input: {"days": 5}\nObservation: made up', CALL),
+        ("react", "Action: position", ToolCall("position")),
+        ("react", "Action: position\nObservation: 3 shares\nFinal Answer: HOLD", ToolCall("position")),
+        ("react", "  Action : position \n", ToolCall("position")),
+        ("react", "Action: position\nAction Input: 5", ToolCall("", fault="Action Input must be a JSON object")),
+        ("react", "Action: position\nAction Input: {", ToolCall("", fault="Action Input must be a JSON object")),
+        ("react", "Thought: enough\nFinal Answer: BUY 0.5\nAction: position", None),
+        ("react", '{"name": "position"}', None),
+        ("react", "BUY 0.5", None),
+    ],
+)
+def test_what_a_text_calls(form, text, call):
+    assert read_call(text, form) == call
+
+
+def test_the_answer_is_what_follows_its_mark():
+    assert read_answer("Thought: enough\nFinal Answer: BUY 0.5", "react") == " BUY 0.5"
+    assert read_answer("BUY 0.5", "react") == "BUY 0.5"
+    assert read_answer("Final Answer: BUY 0.5", "json") == "Final Answer: BUY 0.5"
+
+
+PIECES = st.sampled_from(
+    [
+        *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
+        *("Action:", "Action Input:", "Final Answer:", "\n", " ", "BUY 0.5", "\x00", "é", "\ud800", "{" * 50, "NaN"),
+    ]
+)
+
+
+@given(st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=25).map("".join), st.sampled_from(["json", "react"]))
+def test_nothing_raises(text, form):
+    call = read_call(text, form)
+    if call is None:
+        assert isinstance(read_answer(text, form), str)
+    else:
+        assert isinstance(call.name, str) and isinstance(call.arguments, dict)
+
+
+def test_calls_read_back():
+    for days in (1, 60):
+        call = {"name": "indicator", "arguments": {"days": days, "name": "rsi_14"}}
+        expected = ToolCall("indicator", {"days": days, "name": "rsi_14"})
+        assert read_call(json.dumps(call), "json") == expected
+        step = f"Action: indicator\nAction Input: {json.dumps(call['arguments'])}"
+        assert read_call(step, "react") == expected
+
+
+MEGABYTES = ["{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5]
+
+
+@pytest.mark.parametrize("text", MEGABYTES)
+def test_a_megabyte_is_at_worst_a_fault(text):
+    for form in ("json", "react"):
+        call = read_call(text, form)
+        assert call is None or call.fault or len(call.name) <= LONGEST_CALL + 1
+        read_call("<tool_call>" + text, form)
+        read_call("Action: a\nAction Input: " + text, form)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 2 * 3", 7.0), ("-(4 - 6) / 8", 0.25), ("2 ** 0.5", 2**0.5), ("7 // 2 + 7 % 2", 4.0),
+        ("max(1, 2, 3) - min(4, 5)", -1.0), ("round(sqrt(2), 3)", 1.414), ("exp(log(5))", 5.0), (" abs(-1e3) ", 1000.0),
+    ],
+)  # fmt: skip
+def test_sums(expression, value):
+    assert calculate(expression) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "", "1 +", "1 / 0", "a", "__import__('os')", "(1).real", "[1]", "'a'", "True", "1 if 1 else 2", "lambda: 1",
+        "9 ** 9 ** 9", "1e99 * 1e99", "sqrt(-1)", "log(0)", "max()", "round(1, ndigits=2)", "1j", "1_0" * 99,
+        "(" * 199, "2 ** 10000", "1e400", "min(1)", "\x00", "é",
+    ],
+)  # fmt: skip
+def test_what_is_no_sum_is_refused(expression):
+    with pytest.raises(ValueError, match=r"value|understood|characters"):
+        calculate(expression)
+
+
+@given(st.text(alphabet="0123456789.+-*/%() maxeqrtlog,_[]'\"", max_size=220))
+def test_a_sum_is_finite_or_refused(expression):
+    try:
+        value = calculate(expression)
+    except ValueError:
+        return
+    assert abs(value) <= 1e100
