@@ -129,7 +129,9 @@ def test_budgets_hold_with_tools(scripted, history, context_tokens):
             tokens = conversation.segments[-1].tokens
             assert len(tokens) <= context_tokens and model.read_so_far[row] == tokens
             assert shown[row] in CHAT.tokenizer.decode(tokens)
-    assert all(one.turns == DAYS * turns for one, turns in zip(agent.conversations, (3, 1, 2), strict=True))
+    # A script that no longer sees its first call makes it again.
+    turns = [one.turns for one in agent.conversations]
+    assert turns[:2] == [3 * DAYS, DAYS] and 2 * DAYS <= turns[2] <= 3 * DAYS
     for one in agent.conversations:
         drawn = [turn for segment in one.segments for turn in segment.turn]
         assert drawn == sorted(drawn) and set(drawn) == set(range(one.turns))
