@@ -269,7 +269,17 @@ class VecEnv(EnvBase):
         """
         if num_groups * group_size != self.num_envs:
             raise ValueError(f"{num_groups} groups of {group_size} do not make {self.num_envs} sub-environments")
-        self.start_ids.copy_(torch.arange(self.num_envs, device=self.device) // group_size)
+        return self.reset_starts(torch.arange(self.num_envs, device=self.device) // group_size, seed)
+
+    def reset_starts(self, start_ids: Tensor, seed: int) -> TensorDict:
+        """Start episodes in which rows of equal ids share path, start and length. Shape: (N,), int64, not negative.
+
+        Raises:
+            ValueError: there is not one id for each row, or one is negative.
+        """
+        if start_ids.shape != (self.num_envs,) or bool((start_ids < 0).any()):
+            raise ValueError(f"{self.num_envs} ids from 0 on are needed, got {start_ids.tolist()}")
+        self.start_ids.copy_(start_ids)
         self._set_seed(seed)
         return self._observation()
 

@@ -40,6 +40,7 @@ def make(
     config: Any = None,  # noqa: ANN401
     market_options: Mapping[str, Any] | None = None,
     params: Mapping[str, Tensor] | None = None,
+    env_ids: Tensor | None = None,
     **overrides: Any,  # noqa: ANN401
 ) -> VecEnv:
     """Make an environment of a registered task.
@@ -54,6 +55,7 @@ def make(
         config: settings of the task, its defaults if None.
         market_options: further arguments of `load_market`.
         params: parameters that differ per sub-environment, each with a leading dimension of N.
+        env_ids: identity of each row in random draws; row numbers by default. Shape: (N,).
         **overrides: fields of the task's settings.
 
     Raises:
@@ -70,4 +72,4 @@ def make(
     if named := getattr(settings, "market_symbols", ()):
         options.setdefault("symbols", named)
     tape = load_market(market, device=device, **options)
-    return VecEnv(scenario_type(tape, settings), num_envs, seed, device, compile, params)
+    return VecEnv(scenario_type(tape, settings), num_envs, seed, device, compile, params, env_ids)

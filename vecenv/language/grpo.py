@@ -28,9 +28,9 @@ from vecenv.language.models import frozen_copy, longest_context, without_adapter
 from vecenv.learn.baselines import Agent
 from vecenv.learn.episode_metrics import outcomes
 from vecenv.learn.group_credit import refilled, step_credit
-from vecenv.learn.group_episodes import EpisodeAccounts, audit, episode_accounts
+from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, rollout_seed
 from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo import check_groups, check_same_rules, rollout_seed
+from vecenv.learn.grpo import check_groups, check_same_rules
 from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate, update_seed
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
@@ -165,16 +165,10 @@ class LanguageGRPO:
 
     def collect(self) -> LanguageEpisodes:
         """Start new episodes in all groups, play them to the end and return the model's."""
-        env, ids = self.env, torch.arange(self.rows, device=self.env.device)
+        env = self.env
         env.reset_groups(env.num_envs // self.group_size, self.group_size, rollout_seed(self.first_seed, self.rollouts))
         self.rollouts += 1
-        rows, rewards = [self._own_rows()], []
-        while not bool(rows[-1].done.all()):
-            rewards.append(env.advance(self._actions())[: self.rows])
-            rows.append(self._own_rows())
-        # A tensorclass stacks as tensors do.
-        whole: Any = torch.stack(rows)  # type: ignore[arg-type]
-        accounts = episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), self.config.reward, ids)
+        accounts = played_accounts(env, self._actions, self.config.reward, range(self.rows))
         return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
 
     def _own_rows(self) -> Rows:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -70,6 +71,40 @@ class GroupEpisodes(EpisodeAccounts):
         """Return the episodes with copies of the collector's buffers."""
         seen, done, log_prob = self.observation.clone(), self.action.clone(), self.log_prob.clone()
         return replace(self, observation=seen, action=done, log_prob=log_prob)
+
+
+SEED_STRIDE = 1 << 32
+"""Between the environment's seeds of two rollouts."""
+
+
+def rollout_seed(first_seed: int, rollouts: int) -> int:
+    """Return the environment's seed of a rollout, by the number of rollouts before it."""
+    return (first_seed + rollouts * SEED_STRIDE) % (1 << 63)
+
+
+@torch.no_grad()
+def played_accounts(
+    env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, ids: Sequence[int]
+) -> EpisodeAccounts:
+    """Play episodes that begin now to their ends and return what those of some rows came to.
+
+    Args:
+        env: whose rows have just begun.
+        act: returns the actions of all rows. Shape: (N, *action).
+        worth: what an episode is worth.
+        ids: numbers of the rows. B of them.
+
+    Raises:
+        ValueError: as `episode_accounts`.
+    """
+    rows, rewards = [env.rows_of(ids)[0]], []
+    while not bool(rows[-1].done.all()):
+        rewards.append(env.advance(act())[list(ids)])
+        rows.append(env.rows_of(ids)[0])
+    # A tensorclass stacks as tensors do.
+    whole: Any = torch.stack(rows)  # type: ignore[arg-type]
+    number = torch.tensor(list(ids), device=env.device)
+    return episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), worth, number)
 
 
 @torch.no_grad()

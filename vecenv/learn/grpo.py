@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vecenv.env import VecEnv
 from vecenv.learn.group_credit import refilled, step_credit
-from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes
+from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, rollout_seed
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig
 from vecenv.learn.learner import Learner, Trained
@@ -24,14 +24,6 @@ from vecenv.learn.networks import normalised
 from vecenv.learn.runs import Metrics, run
 
 __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
-
-SEED_STRIDE = 1 << 32
-"""Between the environment's seeds of two rollouts."""
-
-
-def rollout_seed(first_seed: int, rollouts: int) -> int:
-    """Return the environment's seed of a rollout, by the number of rollouts before it."""
-    return (first_seed + rollouts * SEED_STRIDE) % (1 << 63)
 
 
 def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
