@@ -15,20 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tasks.tier_rules import TierRules
 from tasks.tier_state import TierState
+from tasks.tier_text import TierText
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 from vecenv.text.calculator import calculate
 from vecenv.text.parse import orders_tensor, parse_orders
 from vecenv.text.styles import money
 from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
-
-if TYPE_CHECKING:
-    from tasks.tiers import TierTrading
 
 MOST_DAYS = 60
 """Days that a history shows at most."""
@@ -122,14 +121,15 @@ class TierTools:
 
     Args:
         scenario: the tiers.
+        text: of the scenario.
         offered: tools, families, or all.
 
     Raises:
         ValueError: there is no such tool.
     """
 
-    def __init__(self, scenario: TierTrading, offered: Sequence[str]) -> None:
-        self.scenario, self.offered = scenario, offered_tools(offered)
+    def __init__(self, scenario: TierRules, text: TierText, offered: Sequence[str]) -> None:
+        self.scenario, self.text, self.offered = scenario, text, offered_tools(offered)
 
     def instructions(self, form: Form, most: int) -> str:
         """Return what an agent is told of the tools."""
@@ -167,7 +167,7 @@ class TierTools:
         return told
 
     def _rows(self, state: TierState) -> list[_Row]:
-        text, columns = self.scenario.text, (state.path.tolist(), state.day.tolist(), state.rule.tolist())
+        text, columns = self.text, (state.path.tolist(), state.day.tolist(), state.rule.tolist())
         rows = []
         for place, (names, path, day, rule) in enumerate(zip(text.symbols(state), *columns, strict=True)):
             slots, only = text.slots_of(rule, names[0] if self.scenario.config.random_symbol else "")

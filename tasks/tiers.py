@@ -324,7 +324,7 @@ class TierTrading(TierRules):
 
     def tools(self, names: Sequence[str]) -> TierTools:
         """Return the tools of `tasks.tier_tools` that names stand for."""
-        return TierTools(self, names)
+        return TierTools(self, self.text, names)
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
         """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""

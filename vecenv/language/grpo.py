@@ -25,6 +25,7 @@ from vecenv.language.config import LanguageConfig
 from vecenv.language.conversation import Segment
 from vecenv.language.log_probs import flattened, packed, padded_tokens, segment_log_probs
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
+from vecenv.language.token_table import TokenTable, counted_tokens
 from vecenv.learn.baselines import Agent
 from vecenv.learn.episode_metrics import outcomes
 from vecenv.learn.group_credit import refilled, step_credit
@@ -214,7 +215,7 @@ class LanguageGRPO:
     ) -> Tensor:
         """Add up the gradients of a minibatch and return its loss metrics. Shape: (4,)."""
         config, rules = self.config, self.config.rules.objective
-        whole = sum(_drawn(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
+        whole = sum(counted_tokens(episodes.said[row], episodes.mask[:, row]) for row in minibatch)
         sums = torch.zeros(len(LOSS_METRICS), device=self.env.device)
         sizes = [padded_tokens(episodes.said[row]) for row in minibatch]
         for part in packed(sizes, config.tokens_at_once):
@@ -277,36 +278,6 @@ class LanguageGRPO:
             told["tool_calls"] = calls["calls"] / max(days, 1)
             told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
         return told
-
-
-class TokenTable:
-    """Drawn tokens of episodes, from one after the other to one row an episode.
-
-    Args:
-        said: the segments of each episode. B of them.
-        device: where tensors live.
-
-    Attributes:
-        days: of each drawn token, by episode. B of them.
-        log_prob: of all drawn tokens when they were drawn, one after the other.
-    """
-
-    def __init__(self, said: list[list[Segment]], device: torch.device) -> None:
-        days = [[day for segment in segments for day in segment.day] for segments in said]
-        self.days = [torch.tensor(own, dtype=torch.int64, device=device) for own in days]
-        self.log_prob = [value for segment in flattened(said) for value in segment.log_prob]
-        counts = torch.tensor([len(own) for own in days], device=device)
-        self._filled = torch.arange(max(map(len, days)), device=device) < counts.unsqueeze(-1)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Return values with a row for each episode, 0 where it has no more tokens. Shape: (tokens,) -> (B, L)."""
-        return values.new_zeros(self._filled.shape).masked_scatter(self._filled, values)
-
-
-def _drawn(said: list[Segment], mask: Tensor) -> int:
-    """Return how many drawn tokens of an episode count. Shape of the mask: (T,)."""
-    counts = mask.tolist()
-    return sum(counts[day] for segment in said for day in segment.day)
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401
