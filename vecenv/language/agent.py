@@ -36,7 +36,8 @@ class LanguageAgent:
     Attributes:
         conversations: of the rows' episodes. B of them.
         said: what it answered last, nothing where an episode is over. B of them.
-        calls: number of tools called since the conversations began, and of those calls that were at fault.
+        calls: since the conversations began, number of ``days`` answered, of ``calls`` of tools, and of ``faults`` in
+            these.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class LanguageAgent:
             return said
         self._begin(env, ids, (rows.elapsed == 0).tolist(), tools)
         texts = env.render_text([ids[place] for place in places])
+        self.calls["days"] += len(places)
         for turn in range(self.turns):
             answers = self._say(env, rows, numbers, places, texts, turn)
             calls: dict[int, ToolCall] = {}

@@ -104,12 +104,15 @@ class LanguageGRPO:
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
+        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts.
+
+        They are on the CPU, since a GPU need not hold model and optimiser twice.
+        """
         weights = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
         state = {
             **origin(self.config, self.env),
             "update": self.update_number,
-            "model": {name: tensor.detach().clone() for name, tensor in weights.items()},
+            "model": copied(weights),
             "optimiser": copied(self.optimiser.state_dict()),
             "environment": self.env.state_dict(),
             "group_size": self.group_size,
@@ -117,7 +120,7 @@ class LanguageGRPO:
             "rollouts": self.rollouts,
         }
         if self.reference is not None:
-            state["reference"] = {name: tensor.clone() for name, tensor in self.reference.named_parameters()}
+            state["reference"] = copied(dict(self.reference.named_parameters()))
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -274,16 +277,16 @@ class LanguageGRPO:
                 cut_off += segment.tokens[places[-1]] not in self.chat.stop
         told = {"answer_tokens": sum(lengths) / len(lengths), "cut_off": cut_off / len(lengths)}
         if self.config.tools:
-            calls, days = self.agent.calls, int(episodes.mask.sum())
-            told["tool_calls"] = calls["calls"] / max(days, 1)
+            calls = self.agent.calls
+            told["tool_calls"] = calls["calls"] / calls["days"]
             told["tool_faults"] = calls["faults"] / max(calls["calls"], 1)
         return told
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401
-    """Return a copy of tensors within dicts and lists."""
+    """Return copies, on the CPU, of tensors within dicts and lists."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
