@@ -10,9 +10,11 @@ import torch
 import vecenv
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model, talking_model
 from vecenv.language.config import LanguageConfig
+from vecenv.language.conversation import Segment
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import segment_log_probs
 from vecenv.language.models import with_adapters
+from vecenv.language.token_table import TokenTable, counted_tokens
 from vecenv.learn.baselines import Agent
 from vecenv.learn.group_credit import step_credit
 from vecenv.learn.group_objective import group_losses
@@ -77,6 +79,18 @@ def test_gradients_are_those_of_all_episodes_at_once(variant, config):
         assert torch.allclose(sums, torch.stack(losses).detach(), rtol=1e-3, atol=1e-6)
         for own, wanted in zip(found, expected, strict=True):
             assert torch.allclose(own, wanted, rtol=1e-3, atol=2e-4 * float(wanted.abs().max()) + 1e-7)
+
+
+def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
+    """With tools a day has several answers; a day that counts for nothing takes all of them along."""
+    begun = Segment([9] * 8, [2, 3, 6], [0, 0, 1], [0, 0, 0], [-1.0, -2.0, -3.0])
+    one = [begun, Segment([9] * 4, [3], [2], [1], [-4.0])]
+    two = [Segment([9] * 5, [4], [0], [0], [-5.0])]
+    table = TokenTable([one, two], torch.device("cpu"))
+    assert [days.tolist() for days in table.days] == [[0, 0, 0, 1], [0]]
+    assert table.spread(torch.tensor(table.log_prob)).tolist() == [[-1.0, -2.0, -3.0, -4.0], [-5.0, 0.0, 0.0, 0.0]]
+    assert counted_tokens(one, torch.tensor([True, False, True])) == 3
+    assert counted_tokens(one, torch.tensor([False, True, True])) == 1
 
 
 def test_first_ratios_are_one_and_prices_of_a_group_the_same():

@@ -26,7 +26,7 @@ class Scripted:
     """Stands for the model: says what a script has for the row, and keeps what it reads."""
 
     def __init__(self, script) -> None:
-        self.script, self.made = script, []
+        self.script, self.made, self.draws = script, [], []
 
     def __call__(self, model, rows, pad):
         self.read_so_far = [[] for _ in range(rows)]
@@ -38,6 +38,7 @@ class Scripted:
             own.extend(chunk)
 
     def write(self, draws, stop, most, temperature, active):
+        self.draws += [float(value) for number in range(3) for value in draws(number)[active]]
         tokens = torch.zeros(len(active), most, dtype=torch.int64)
         mask = torch.zeros(len(active), most, dtype=torch.bool)
         for row in active.nonzero().squeeze(-1).tolist():
@@ -92,7 +93,8 @@ def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
             assert model.read_so_far[row] == segment.tokens
             days = dict(zip(segment.turn, segment.day, strict=True))
             assert [days[turn] for turn in sorted(days)] == [number for number in range(day + 1) for _ in range(turns)]
-    assert len(model.made) == 1
+    # No number is drawn twice: not in other rows, days, turns or places of an answer.
+    assert len(model.made) == 1 and len(set(model.draws)) == len(model.draws) == 3 * DAYS * 9
     assert agent.calls == {"days": DAYS * 4, "calls": DAYS * 5, "faults": DAYS}
     texts = [CHAT.tokenizer.decode(tokens) for tokens in model.read_so_far]
     assert texts[0].count(f"<|assistant|>{PRICES}<|end|><|user|>RELIANCE, closes of the last 2 days") == DAYS
