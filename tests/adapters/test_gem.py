@@ -82,6 +82,7 @@ def test_a_spawned_state_goes_on_alone():
     assert branch._shown() == kept
     assert played(branch, "SELL", "HOLD") == after
     assert branch.step("?")[1] == pytest.approx(-0.5 + branch.market.grade()[0].item())
+    assert branch.reset()[0] == env.reset()[0]
     with pytest.raises(ValueError, match="same task and market"):
         env.spawn(same_state=True, days=5)
 

@@ -11,7 +11,6 @@ from typing import Any
 import gem
 import torch
 
-from vecenv.engine import leaves, with_leaves
 from vecenv.env import VecEnv
 from vecenv.registry import make
 from vecenv.scenario import Scenario
@@ -174,6 +173,5 @@ class GemMarketEnv(gem.Env):
             if other.market.scenario is not self.market.scenario:
                 raise ValueError("the same state asks for the same task and market")
             other.market.load_state_dict(self.market.state_dict())
-            other.market.rows = with_leaves(other.market.rows, [leaf.clone() for leaf in leaves(self.market.rows)])
             other._turn, other._begun = self._turn, self._begun
         return other
