@@ -27,13 +27,16 @@ def check_language(task: str, model: str) -> None:
     """Refuse what no language model can play, before any work.
 
     Raises:
-        ValueError: the task has no text, or the model is still to be made.
+        ValueError: the task has no text, or the model is still to be made, or its folder is not there.
         ImportError: ``transformers`` is not installed.
     """
     if not task_class(task).has_text():
         raise ValueError(f"task {task!r} has no text")
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
+    # Names on the hub are NAME or OWNER/NAME; what can only be a path is not looked for there.
+    if not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
+        raise ValueError(f"{model}: there is no folder of a model")
     try:
         import transformers  # noqa: F401
     except ImportError as error:

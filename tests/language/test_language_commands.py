@@ -91,6 +91,8 @@ def test_language_agents_beside_a_baseline(start, tmp_path):
         (("train", "--model", "m"), "a language model learns by --algorithm grpo"),
         (("train", "--algorithm", "grpo", "--model", "tiny", "--task", "single_stock"), "make it with vecenv sft"),
         (("train", "--algorithm", "grpo", "--model", "m"), "task 'stock_trading' has no text"),
+        (("train", "--algorithm", "grpo", "--model", "./m", "--task", "single_stock"), "./m: there is no folder"),
+        (("evaluate", "--model", "runs/no/model", "--task", "single_stock"), "runs/no/model: there is no folder"),
         (("evaluate", "--model", "m", "--checkpoint", "c"), "not both"),
         (("evaluate", "--model", "m", "--task", "stock_trading"), "has no text"),
         (("sft", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
