@@ -25,7 +25,6 @@ from tasks.market_settings import MarketSettings
 from tasks.options import early_options, with_preset
 from tasks.progress import working
 from tasks.records import RecordedEpisode
-from tasks.tier_prompt import system_prompt
 from vecenv.registry import task_class
 
 Rules = TypeVar("Rules")
@@ -89,11 +88,12 @@ def main(settings: CollectSettings) -> dict[str, Any]:
         for name, agent in agents_for(env, None, names).items():
             with working(console, f"{name} plays …"):
                 records = record_episodes(env, agent, range(env.num_envs), settings.seed)
-            kept = [record for record in records if _grade(record) >= settings.min_grade]
-            lines = [line for record in kept for line in conversations(record, name, settings.conversation)]
+            told = zip(records, env.instructions(range(env.num_envs)), strict=True)
+            kept = [(record, system) for record, system in told if _grade(record) >= settings.min_grade]
+            lines = [line for episode in kept for line in conversations(*episode, name, settings.conversation)]
             file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
             counts[name] = Counter(episodes=len(records), kept=len(kept), conversations=len(lines))
-            counts[name]["answers"] = sum(len(record.days) for record in kept)
+            counts[name]["answers"] = sum(len(record.days) for record, _ in kept)
             counts[name]["characters"] = sum(len(said["content"]) for line in lines for said in line["messages"])
     if not any(count["kept"] for count in counts.values()):
         partial.unlink()
@@ -105,10 +105,10 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 
 def conversations(
-    record: RecordedEpisode, agent: str, conversation: Literal["episode", "day"]
+    record: RecordedEpisode, instructions: str, agent: str, conversation: Literal["episode", "day"]
 ) -> Iterator[dict[str, Any]]:
-    """Return the lines of an episode: ``messages``, and where they come from."""
-    system = {"role": "system", "content": system_prompt(record.symbols, len(record.days))}
+    """Return the lines of an episode: ``messages``, which the instructions begin, and where they come from."""
+    system = {"role": "system", "content": instructions}
     origin = {
         "task": record.task,
         "agent": agent,

@@ -141,7 +141,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
         write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)))
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
-        agent = next(iter(_agents(settings, env, checkpoint, names).values()))
+        agent = next(iter(agents.values()))
         records = record_episodes(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
         RECORD_WRITERS[settings.record.suffix](settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)

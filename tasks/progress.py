@@ -23,17 +23,13 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-class StepBar(Progress):
-    """A progress bar over steps of known number with one number that is watched.
+class _Bar(Progress):
+    """A progress bar over a training with a state of one line.
 
-    Where the console is no terminal, a line after the first step and after every tenth of them.
-
-    Args:
-        console: where it appears.
-        watched: name of the number.
+    Where the console is no terminal, a line after the first step and after every tenth of the training.
     """
 
-    def __init__(self, console: Console, watched: str) -> None:
+    def __init__(self, console: Console, total: float | None, state: str) -> None:
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -44,27 +40,42 @@ class StepBar(Progress):
             console=console,
             disable=not console.is_interactive,
         )
-        self._bar = self.add_task("Training ", total=None, state="")
-        self._watched, self._shown = watched, -1
+        self._bar = self.add_task("Training ", total=total, state=state)
+        self._shown = -1
+
+    def _move(self, completed: float, total: float, state: str) -> None:
+        """Move to what is done."""
+        self.update(self._bar, completed=completed, total=total, state=state)
+        task = self.tasks[0]
+        part = int(LINES * task.percentage / 100)
+        if part > self._shown:
+            self._shown = part
+            self._line(f"{task.percentage:3.0f}% {state} · after {task.elapsed or 0.0:,.0f} s")
+
+    def _line(self, text: str) -> None:
+        if not self.console.is_interactive:
+            self.console.print(f"Training  {text}", soft_wrap=True)
+
+
+class StepBar(_Bar):
+    """A progress bar over steps of known number with one number that is watched.
+
+    Args:
+        console: where it appears.
+        watched: name of the number.
+    """
+
+    def __init__(self, console: Console, watched: str) -> None:
+        super().__init__(console, None, "")
+        self._watched = watched
 
     def show(self, step: int, steps: int, value: float) -> None:
         """Move the bar to a step that is done."""
-        state = f"{self._watched} {value:.3f}"
-        self.update(self._bar, completed=step, total=steps, state=state)
-        part = LINES * step // steps
-        if part > self._shown:
-            self._shown = part
-            if not self.console.is_interactive:
-                elapsed = self.tasks[0].elapsed or 0.0
-                self.console.print(
-                    f"Training  {100 * step / steps:3.0f}% {state} · after {elapsed:,.0f} s", soft_wrap=True
-                )
+        self._move(step, steps, f"{self._watched} {value:.3f}")
 
 
-class TrainingBar(Progress):
+class TrainingBar(_Bar):
     """A progress bar with samples per second, return and grade of the episodes that ended last.
-
-    Where the console is no terminal, a line after the first update and after every tenth of the training.
 
     Args:
         console: where it appears.
@@ -73,20 +84,9 @@ class TrainingBar(Progress):
     """
 
     def __init__(self, console: Console, total_frames: int, state: str) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_interactive,
-        )
-        self._bar = self.add_task("Training ", total=total_frames, state=state)
-        self._outcome = ""
+        super().__init__(console, total_frames, state)
+        self._total, self._outcome = total_frames, ""
         self._said: set[str] = set()
-        self._shown = -1
         self._line(state)
 
     def say(self, state: str) -> None:
@@ -101,13 +101,4 @@ class TrainingBar(Progress):
         if not math.isnan(metrics["return_percent"]):
             self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome
-        self.update(self._bar, completed=metrics["frames"], state=state)
-        task = self.tasks[0]
-        part = int(LINES * task.percentage / 100)
-        if part > self._shown:
-            self._shown = part
-            self._line(f"{task.percentage:3.0f}% {state} · after {task.elapsed or 0.0:,.0f} s")
-
-    def _line(self, text: str) -> None:
-        if not self.console.is_interactive:
-            self.console.print(f"Training  {text}", soft_wrap=True)
+        self._move(metrics["frames"], self._total, state)

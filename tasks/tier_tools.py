@@ -100,7 +100,8 @@ class _Row:
     """One row as its tools see it.
 
     Attributes:
-        state: of the row, without a batch dimension.
+        state: of all rows. Batch: (B,).
+        place: of the row among them.
         names: of the symbols, by slot.
         slots: of the symbols that may be traded, by upper-case name.
         only: slot that is meant without a name, None where there are several.
@@ -109,6 +110,7 @@ class _Row:
     """
 
     state: TierState
+    place: int
     names: Sequence[str]
     slots: Mapping[str, int]
     only: int | None
@@ -171,7 +173,7 @@ class TierTools:
         rows = []
         for place, (names, path, day, rule) in enumerate(zip(text.symbols(state), *columns, strict=True)):
             slots, only = text.slots_of(rule, names[0] if self.scenario.config.random_symbol else "")
-            rows.append(_Row(state[place], names, slots, only, path, day))
+            rows.append(_Row(state, place, names, slots, only, path, day))
         return rows
 
     def _arguments(self, call: ToolCall) -> dict[str, Any]:
@@ -224,15 +226,16 @@ class TierTools:
 
     def _position(self, row: _Row, symbol: str | None = None) -> str:
         slot, currency, tick = _slot(row, symbol), self.scenario.config.currency, self.scenario.tape.tick_size
-        shares = int(row.state.holdings[slot])
+        here = row.place, slot
+        shares = int(row.state.holdings[here])
         if not shares:
             return f"{row.names[slot]}: no shares"
-        average = float(row.state.average_price[slot]) * tick
+        average = float(row.state.average_price[here]) * tick
         price = self._closes(row, slot, 1)[-1]
         return (
             f"{row.names[slot]}: {shares} shares, average price {money(currency, average)}, value "
             f"{money(currency, shares * price)}, profit {price / average - 1:+z.1%}, held for "
-            f"{int(row.state.days_held[slot])} days"
+            f"{int(row.state.days_held[here])} days"
         )
 
     def _calculator(self, row: _Row, expression: str) -> str:

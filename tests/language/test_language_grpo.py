@@ -93,6 +93,18 @@ def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
     assert counted_tokens(one, torch.tensor([False, True, True])) == 1
 
 
+def test_episodes_that_take_the_place_of_others_bring_what_was_said():
+    one = learner()
+    first, second = one.collect(), one.collect()
+    kept, reward = [list(said) for said in first.said], first.reward.clone()
+    first.put(torch.tensor([1, 5]), second, torch.tensor([0, 3]))
+    others = {1: 0, 5: 3}
+    for row in range(ROWS):
+        assert first.said[row] == (second.said[others[row]] if row in others else kept[row])
+        assert torch.equal(first.reward[:, row], second.reward[:, others[row]] if row in others else reward[:, row])
+    assert kept[1] != second.said[0]
+
+
 def test_first_ratios_are_one_and_prices_of_a_group_the_same():
     one = learner(replace(GROWING, minibatches=1, kl_coef=0.1))
     metrics = one.update()
