@@ -120,6 +120,19 @@ def test_interest_is_no_trade() -> None:
     assert bool((episodes.exposure[1:, 0] < 0).all())
 
 
+def test_a_smaller_trade_after_a_larger_one_is_a_trade() -> None:
+    env = tier_env(2, action="orders")
+    collector = FusedCollector(env, "given", env.scenario.longest)
+    collector.actions.zero_()
+    for day, (kind, fraction) in enumerate(((1.0, 0.5), (1.0, 0.1), (2.0, 0.1), (2.0, 1.0))):
+        collector.actions[day, 0, 0] = torch.tensor((kind, 0.0, fraction))
+    collector.extras["log_prob"] = torch.zeros(collector.actions.shape[:2])
+    env.reset_groups(1, 2, 0)
+    collector.rollout()
+    episodes = group_episodes(collector, EpisodeReward())
+    assert episodes.flow[:5].T.tolist() == [[1, 1, -1, -1, 0], [0] * 5]
+
+
 def test_first_ratios_are_one() -> None:
     """What the learner evaluates is what the collector's policy drew."""
     config = replace(SMALL, epochs=1, learning_rate=1e-12, total_frames=1, kl_coef=0.1)

@@ -146,14 +146,13 @@ def episode_accounts(
     }
     rewards[last, row] += parts["grade"] + parts["return"] + parts["invalid"]
     cash, value = before.state.cash.double(), before.state.portfolio_value.double()
-    traded = after.state.traded > before.state.traded
     spent = (before.state.cash - after.state.cash).sign()
     return EpisodeAccounts(
         mask=mask,
         reward=rewards,
         parts=parts,
         exposure=(1.0 - cash / value.clamp(min=1e-12)),
-        flow=spent.where(traded & mask, 0.0).to(torch.int8),
+        flow=spent.where((after.state.traded > 0) & mask, 0.0).to(torch.int8),
         invalid=invalid,
     )
 
