@@ -283,6 +283,25 @@ class VecEnv(EnvBase):
         self._set_seed(seed)
         return self._observation()
 
+    def begin_rows(self, ids: Tensor | Sequence[int], seeds: Tensor, start_ids: Tensor) -> None:
+        """Start in some rows the first episodes that seeds and ids name; the other rows stay as they are.
+
+        What `reset` starts in these rows afterwards is named by the environment's own seed again.
+
+        Args:
+            ids: numbers of rows, each once. Shape: (B,).
+            seeds: in [0, 2^63). Shape: (B,), int64.
+            start_ids: in [0, 2^32). Shape: (B,), int64.
+
+        Raises:
+            IndexError: a number is not one of a row.
+        """
+        _, env = self.rows_of(ids)
+        start = self._bound.of_rows(env).start(seeds, start_ids, torch.zeros_like(start_ids))
+        for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
+            leaf[env] = fresh
+        self.start_ids[env] = start_ids
+
     def change_market(self, market: Mapping[str, Tensor]) -> None:
         """Overwrite the market's tensors in place, so that compiled and captured steps see the new ones.
 

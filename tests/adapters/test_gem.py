@@ -72,14 +72,18 @@ def made_at(seed: int) -> GemMarketEnv:
     return env
 
 
+def shown(env: GemMarketEnv) -> str:
+    return env.market.render_text([0])[0]
+
+
 def test_a_spawned_state_goes_on_alone():
     env = made_at(3)
     played(env, "BUY 0.5")
     branch, fresh = env.spawn(same_state=True, format_penalty=-0.5), env.spawn(seed=8)
-    assert branch._shown() == env._shown() and fresh._shown() != env._shown()
-    kept = branch._shown()
+    assert shown(branch) == shown(env) != shown(fresh)
+    kept = shown(branch)
     after = played(env, "SELL", "HOLD")
-    assert branch._shown() == kept
+    assert shown(branch) == kept
     assert played(branch, "SELL", "HOLD") == after
     assert branch.step("?")[1] == pytest.approx(-0.5 + branch.market.grade()[0].item())
     assert branch.reset()[0] == env.reset()[0]

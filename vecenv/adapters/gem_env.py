@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -14,7 +15,8 @@ import torch
 from vecenv.env import VecEnv
 from vecenv.registry import make
 from vecenv.scenario import Scenario
-from vecenv.text.tool_calls import Form, read_answer, read_call
+from vecenv.text.tool_calls import Form
+from vecenv.text_rows import TextRows, TextRules, TextTurn
 
 SUCCESS = 0.5
 """Grade of buying and holding under the tiers' calibrated grader; an episode is a success above it."""
@@ -71,20 +73,12 @@ class GemMarketEnv(gem.Env):
         **options: Any,  # noqa: ANN401
     ) -> None:
         super().__init__()
-        if format_penalty > 0:
-            raise ValueError(f"format_penalty must not be positive, got {format_penalty}")
-        if turns < 1:
-            raise ValueError(f"turns must be at least 1, got {turns}")
-        own = {"grade": grade, "steps": steps, "format_penalty": format_penalty, "tools": list(tools)}
-        self.settings = {"task": task, "seed": seed, **own, "tool_form": tool_form, "turns": turns, **options}
+        rules = TextRules(grade, steps, format_penalty, tuple(tools), tool_form, turns)
+        self.settings = {"task": task, "seed": seed, **asdict(rules), **options}
         scenario = shared_scenario(task, json.dumps(options, sort_keys=True))
-        if not scenario.has_text():
-            raise ValueError(f"task {task!r} has no text")
         self.market = VecEnv(scenario, 1, seed, scenario.tape.device, compiled=False)  # type: ignore[attr-defined]
-        self.tools = scenario.tools(list(tools)) if tools else None
-        self.grade, self.steps, self.format_penalty = grade, steps, format_penalty
-        self.tool_form, self.turns = tool_form, turns
-        self._turn, self._begun = 0, False
+        self.agent = TextRows(self.market, rules)
+        self._begun = False
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
         """Start the next episode, or the first that a seed names, and return its first day and the instructions.
@@ -98,11 +92,10 @@ class GemMarketEnv(gem.Env):
             self.market.set_seed(seed, static_seed=True)
         else:
             self.market.restart(torch.ones(1, dtype=torch.bool, device=self.market.device))
-        self._turn, self._begun = 0, True
-        (instructions,) = self.market.instructions([0])
-        if self.tools is not None:
-            instructions += "\n" + self.tools.instructions(self.tool_form, self.turns - 1)
-        return self._shown(), {"env_instruction": instructions}
+        self._begun = True
+        (instructions,) = self.agent.instructions([0])
+        (shown,) = self.agent.begin([0])
+        return shown, {"env_instruction": instructions}
 
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Answer the day, or call a tool; what cannot be read is an invalid HOLD.
@@ -110,41 +103,19 @@ class GemMarketEnv(gem.Env):
         Raises:
             RuntimeError: nothing has begun, or the episode is over.
         """
-        env = self.market
-        if not self._begun or bool(env.rows.done[0]):
+        if not self._begun or bool(self.market.rows.done[0]):
             raise RuntimeError("reset must be called before step, and after an episode is over")
-        text = action if isinstance(action, str) else ""
-        call = read_call(text, self.tool_form) if self.tools is not None else None
-        self._turn += 1
-        if self.tools is not None and call is not None and self._turn < self.turns:
-            (result,) = env.tool_results(self.tools, [call], [0])
-            return result, 0.0, False, False, self._info(valid=True, effective=False)
-        self._turn = 0
-        answer: object = action if self.tools is None else read_answer(text, self.tool_form)
-        orders, valid = env.parse_text([answer], [0])
-        before = env.state.num_trades.clone()
-        reward = self.steps * float(env.advance(orders)[0])
-        readable = bool(valid[0])
-        if not readable:
-            reward += self.format_penalty
-        terminated, truncated = bool(env.rows.terminated[0]), bool(env.rows.truncated[0])
-        if terminated or truncated:
-            reward += self.grade * float(env.grade()[0])
-        info = self._info(readable, effective=bool(env.state.num_trades[0] > before[0]))
-        return self._shown(), reward, terminated, truncated, info
+        (turn,) = self.agent.answer([0], [action])
+        return turn.shown, turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
-    def _shown(self) -> str:
-        (text,) = self.market.render_text([0])
-        return text
-
-    def _info(self, valid: bool, effective: bool) -> dict[str, Any]:
+    def _info(self, turn: TextTurn) -> dict[str, Any]:
         told: Mapping[str, torch.Tensor] = self.market.info()
         grade = float(self.market.grade()[0])
         metrics = {
-            "action_is_valid": valid,
-            "action_is_effective": effective,
-            "format_penalty": 0.0 if valid else self.format_penalty,
-            "success": bool(self.market.rows.done[0]) and grade > SUCCESS,
+            "action_is_valid": turn.valid,
+            "action_is_effective": turn.traded,
+            "format_penalty": 0.0 if turn.valid else self.agent.rules.format_penalty,
+            "success": turn.done and grade > SUCCESS,
             "grade": grade,
             "total_return": float(told["portfolio_value"][0] / told["start_value"][0] - 1.0),
         }
@@ -173,5 +144,5 @@ class GemMarketEnv(gem.Env):
             if other.market.scenario is not self.market.scenario:
                 raise ValueError("the same state asks for the same task and market")
             other.market.load_state_dict(self.market.state_dict())
-            other._turn, other._begun = self._turn, self._begun
+            other.agent.turns, other._begun = list(self.agent.turns), self._begun
         return other

@@ -1,0 +1,165 @@
+"""Rows of an environment for agents that read and write text, any of them at a time: what each is shown and paid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.env import VecEnv
+from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How agents that write text are asked, and what they are paid."""
+
+    grade: float = 1.0
+    """Weight of the outcome in [0, 1], paid on the last day."""
+    steps: float = 0.0
+    """Weight of the task's own reward of each day."""
+    format_penalty: float = 0.0
+    """Added on a turn whose answer cannot be read; not positive."""
+    tools: tuple[str, ...] = ()
+    """Tools that may be called before a day's answer, families of them, or all; by default none."""
+    tool_form: Form = "json"
+    """How tools are called: json or react."""
+    turns: int = 4
+    """With tools: turns of a day, the answer among them."""
+
+    def __post_init__(self) -> None:
+        if self.format_penalty > 0:
+            raise ValueError(f"format_penalty must not be positive, got {self.format_penalty}")
+        if self.turns < 1:
+            raise ValueError(f"turns must be at least 1, got {self.turns}")
+
+
+class TextTurn(NamedTuple):
+    """What a turn of one agent came to.
+
+    Attributes:
+        shown: what the agent reads next: its next day, or what a tool said.
+        reward: of the turn.
+        terminated: whether the rules have ended the episode.
+        truncated: whether the episode has been cut off.
+        valid: whether the text could be read.
+        traded: whether something was bought or sold.
+        grade: outcome in [0, 1] once the episode has ended, else None: before, it would tell of days to come.
+    """
+
+    shown: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    valid: bool = True
+    traded: bool = False
+    grade: float | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self.terminated or self.truncated
+
+
+class TextRows:
+    """An environment whose rows are agents that read and write text.
+
+    Args:
+        env: of a task that has text, with actions that are lists of orders.
+        rules: how agents are asked and paid.
+
+    Raises:
+        ValueError: the task has no text, or there is no such tool.
+    """
+
+    def __init__(self, env: VecEnv, rules: TextRules) -> None:
+        if not env.scenario.has_text():
+            raise ValueError(f"task {env.scenario.name!r} has no text")
+        self.env, self.rules = env, rules
+        self.tools = env.scenario.tools(rules.tools) if rules.tools else None
+        self.turns = [0] * env.num_envs
+
+    def instructions(self, ids: Sequence[int]) -> list[str]:
+        """Return what the agents of some rows are told before their first day, of the tools too."""
+        told = self.env.instructions(ids)
+        if self.tools is None:
+            return told
+        added = self.tools.instructions(self.rules.tool_form, self.rules.turns - 1)
+        return [f"{text}\n{added}" for text in told]
+
+    def begin(self, ids: Sequence[int]) -> list[str]:
+        """Return what the agents of some rows, whose episodes have just begun, are shown first."""
+        for row in ids:
+            self.turns[row] = 0
+        return self.env.render_text(ids)
+
+    @torch.no_grad()
+    def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
+        """Take a turn in some rows, whose episodes go on: a tool is asked, or the day is answered and over.
+
+        Whatever the texts hold, nothing raises: what cannot be read is an invalid HOLD.
+
+        Args:
+            ids: numbers of rows, each once. B of them.
+            texts: what their agents say. B of them.
+        """
+        turns: list[TextTurn | None] = [None] * len(ids)
+        calls = self._calls(ids, texts)
+        if self.tools is not None and calls:
+            results = self.env.tool_results(self.tools, list(calls.values()), [ids[place] for place in calls])
+            for place, result in zip(calls, results, strict=True):
+                turns[place] = TextTurn(result)
+        days = [place for place in range(len(ids)) if place not in calls]
+        if days:
+            answered = self._step([ids[place] for place in days], [self._answer(texts[place]) for place in days])
+            for place, turn in zip(days, answered, strict=True):
+                turns[place] = turn
+        return [turn for turn in turns if turn is not None]
+
+    def _calls(self, ids: Sequence[int], texts: Sequence[object]) -> dict[int, ToolCall]:
+        """Count the turns of some rows and return the calls of tools among them, by place."""
+        calls: dict[int, ToolCall] = {}
+        for place, (row, text) in enumerate(zip(ids, texts, strict=True)):
+            self.turns[row] += 1
+            if self.tools is None or self.turns[row] >= self.rules.turns or not isinstance(text, str):
+                continue
+            if (call := read_call(text, self.rules.tool_form)) is not None:
+                calls[place] = call
+        return calls
+
+    def _answer(self, text: object) -> object:
+        return text if self.tools is None or not isinstance(text, str) else read_answer(text, self.rules.tool_form)
+
+    def _step(self, ids: Sequence[int], answers: Sequence[object]) -> list[TextTurn]:
+        """Answer the day of some rows."""
+        env, rules = self.env, self.rules
+        orders, valid = env.parse_text(answers, ids)
+        rows = torch.tensor(ids, device=env.device)
+        action = orders.new_zeros(env.num_envs, *orders.shape[1:])
+        action[rows] = orders
+        chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+        chosen[rows] = True
+        reward = rules.steps * env.advance(action, chosen)[rows]
+        shown = self.begin(ids)
+        after, _ = env.rows_of(ids)
+        grades = self._grades(rows[after.done])
+        columns = (reward, after.terminated, after.truncated, valid, after.state.traded > 0)
+        turns = []
+        for row, text, paid, terminated, truncated, readable, traded in zip(
+            ids, shown, *(column.tolist() for column in columns), strict=True
+        ):
+            grade = grades.get(row)
+            paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
+            turns.append(TextTurn(text, paid, terminated, truncated, readable, traded, grade))
+        return turns
+
+    def _grades(self, rows: Tensor) -> dict[int, float]:
+        """Return the outcomes of some rows, by row. Shape: (M,)."""
+        if not len(rows):
+            return {}
+        ended, _ = self.env.rows_of(rows)
+        graded = self.env.engine.bound().of_rows(rows).grade(ended)
+        return dict(zip(rows.tolist(), graded.tolist(), strict=True))
