@@ -34,6 +34,7 @@ COMMANDS = (
     EntryPoint("replay", "tasks.replay_command:main", GROUP),
     EntryPoint("collect", "tasks.collect_command:main", GROUP),
     EntryPoint("sft", "tasks.sft_command:main", GROUP),
+    EntryPoint("serve", "tasks.serve_command:main", GROUP),
     EntryPoint("data", "tasks.data_command:main", GROUP),
 )
 """Commands of this package."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +13,7 @@ from tasks.records import RecordedDay, RecordedEpisode
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
+from vecenv.page_figures import page_figure, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,20 +28,6 @@ DAYS_BEFORE = 15
 _UP, _DOWN, _BUY, _SELL, _OWN, _OTHER = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#0072B2", "#8a8f98"
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555")
 """Okabe and Ito's palette, told apart by colour-blind readers."""
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "font.family": "sans-serif",
-    "svg.fonttype": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.alpha": 0.25,
-    "axes.edgecolor": "#8a8f98",
-    "xtick.color": "#50555e",
-    "ytick.color": "#50555e",
-}
 
 _CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2128; background: #f5f6f8; margin: 0; }
@@ -89,7 +74,7 @@ def write_report(path: Path | str, record: RecordedEpisode, reference: RecordedE
 def report_page(record: RecordedEpisode, reference: RecordedEpisode, tape: MarketTape) -> str:
     """Return the page of `write_report`."""
     shown = traded_most(record)
-    charts = "".join(f"<h2>{escape(symbol)}</h2>{_svg(market_figure(record, tape, symbol))}" for symbol in shown)
+    charts = "".join(f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, tape, symbol))}" for symbol in shown)
     names = ", ".join(record.symbols) if len(record.symbols) <= 10 else f"{len(record.symbols)} symbols"
     title = f"{record.task}, {record.dates[0]} to {record.dates[1]}"
     state = "" if record.finished else ", left before the end"
@@ -97,9 +82,9 @@ def report_page(record: RecordedEpisode, reference: RecordedEpisode, tape: Marke
         f"<h1>{escape(title)}</h1>",
         f'<p class="sub">{escape(names)} · {len(record.days)} days{state} · {escape(record.market["source"])}</p>',
         _cards(record, reference),
-        f"<section><h2>Equity</h2>{_svg(equity_figure(record, reference))}</section>",
+        f"<section><h2>Equity</h2>{svg(equity_figure(record, reference))}</section>",
         f"<section>{charts}</section>",
-        f"<section><h2>Reward by component</h2>{_svg(reward_figure(record))}{_reward_table(record)}</section>",
+        f"<section><h2>Reward by component</h2>{svg(reward_figure(record))}{_reward_table(record)}</section>",
         f"<section><h2>Days</h2>{''.join(_day(number, day) for number, day in enumerate(record.days, 1))}</section>",
         f"<section><h2>Metadata</h2>{_metadata(record)}</section>",
     ]
@@ -116,7 +101,7 @@ def traded_most(record: RecordedEpisode) -> list[str]:
 
 def equity_figure(record: RecordedEpisode, reference: RecordedEpisode) -> Figure:
     """Draw the portfolio value and buy-and-hold's, in percent of the start."""
-    figure, (axes,) = _figure([1], 3.0)
+    figure, (axes,) = page_figure([1], 3.0)
     for curve, name, colour in ((reference, "buy and hold", _OTHER), (record, "agent", _OWN)):
         values = np.array([curve.start_value, *(day.portfolio_value for day in curve.days)])
         axes.plot(100 * (values / values[0] - 1), color=colour, label=name, linewidth=2, marker=".", markersize=5)
@@ -136,7 +121,7 @@ def market_figure(record: RecordedEpisode, tape: MarketTape, symbol: str) -> Fig
     days = slice(low, last + 1)
     bars = tape.ohlcv[record.path, days, column].cpu().double().numpy()
     features = dict(zip(tape.feature_names, tape.features[record.path, days, column].cpu().numpy().T, strict=True))
-    figure, (candles, rsi, volume) = _figure([3.2, 1, 1], 5.2)
+    figure, (candles, rsi, volume) = page_figure([3.2, 1, 1], 5.2)
     _draw_candles(candles, bars)
     _draw_trades(candles, record, symbol, bars, first - low)
     candles.set_ylabel("price")
@@ -203,7 +188,7 @@ def reward_figure(record: RecordedEpisode) -> Figure:
     """Draw the weighted components of each day's reward as stacked bars, and the reward itself."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, (axes,) = _figure([1], 3.2)
+    figure, (axes,) = page_figure([1], 3.2)
     place = np.arange(1, len(record.days) + 1)
     above, below = np.zeros(len(place)), np.zeros(len(place))
     for number, name in enumerate(used_components(record)):
@@ -224,29 +209,6 @@ def reward_figure(record: RecordedEpisode) -> Figure:
 def used_components(record: RecordedEpisode) -> list[str]:
     """Return the components that contribute to the reward of any day."""
     return [name for name in record.days[0].weighted if any(day.weighted[name] for day in record.days)]
-
-
-def _figure(heights: Sequence[float], height: float) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of stacked axes that no window ever shows."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(10, height), layout="constrained")
-        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
-    return figure, list(axes)
-
-
-def _svg(figure: Figure) -> str:
-    """Return a figure as an SVG element without the head of a file of its own."""
-    from matplotlib import rc_context
-
-    target = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with rc_context(_STYLE):
-        figure.savefig(target, format="svg", transparent=True, metadata=nothing)
-    _, tag, rest = target.getvalue().partition("<svg")
-    return tag + rest
 
 
 def _cards(record: RecordedEpisode, reference: RecordedEpisode) -> str:

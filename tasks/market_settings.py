@@ -126,7 +126,7 @@ class MarketSettings:
             return tape.between(None, _text(self.train_end))
         if self.test_start is not None:
             return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
-        return self._split(tape)[0]
+        return self.split(tape, self.test_fraction)[0]
 
     def training_alone(self, rules: Any) -> MarketTape:  # noqa: ANN401
         """Generate the market of training without paths of the test: what `training` returns of `tape`.
@@ -152,13 +152,17 @@ class MarketSettings:
         if self.train_end is not None:
             after = int(np.searchsorted(tape.dates, np.datetime64(self.train_end), "right"))
             return tape.days(after + self.embargo, tape.num_days)
-        return self._split(tape)[1]
+        return self.split(tape, self.test_fraction)[1]
 
-    def _split(self, tape: MarketTape) -> tuple[MarketTape, MarketTape]:
-        """Split a generated market by paths, which share nothing, and a history by days."""
+    def split(self, tape: MarketTape, fraction: float) -> tuple[MarketTape, MarketTape]:
+        """Split a generated market by paths, which share nothing, and a history by days; the last ones are a fraction.
+
+        Raises:
+            ValueError: one of the parts would be empty.
+        """
         if tape.num_paths > 1:
-            return tape.split_paths(self.test_fraction)
-        return tape.split(self.test_fraction, self.embargo)
+            return tape.split_paths(fraction)
+        return tape.split(fraction, self.embargo)
 
 
 def _first_day(tape: MarketTape, day: date) -> int:

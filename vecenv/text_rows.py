@@ -37,6 +37,14 @@ class TextRules:
             raise ValueError(f"turns must be at least 1, got {self.turns}")
 
 
+class Account(NamedTuple):
+    """What an account is worth, in the currency of the prices."""
+
+    cash: float
+    portfolio_value: float
+    total_return: float
+
+
 class TextTurn(NamedTuple):
     """What a turn of one agent came to.
 
@@ -47,6 +55,7 @@ class TextTurn(NamedTuple):
         truncated: whether the episode has been cut off.
         valid: whether the text could be read.
         traded: whether something was bought or sold.
+        account: after the day; None where a tool was asked.
         grade: outcome in [0, 1] once the episode has ended, else None: before, it would tell of days to come.
     """
 
@@ -56,6 +65,7 @@ class TextTurn(NamedTuple):
     truncated: bool = False
     valid: bool = True
     traded: bool = False
+    account: Account | None = None
     grade: float | None = None
 
     @property
@@ -95,6 +105,14 @@ class TextRows:
         for row in ids:
             self.turns[row] = 0
         return self.env.render_text(ids)
+
+    def accounts(self, ids: Sequence[int]) -> list[Account]:
+        """Return what the accounts of some rows are worth now."""
+        rows, env = self.env.rows_of(ids)
+        info = self.env.engine.bound().of_rows(env).info(rows)
+        cash, value, start = (info[name] for name in ("cash", "portfolio_value", "start_value"))
+        columns = (cash, value, value / start - 1.0)
+        return [Account(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
 
     @torch.no_grad()
     def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
@@ -143,17 +161,17 @@ class TextRows:
         chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         chosen[rows] = True
         reward = rules.steps * env.advance(action, chosen)[rows]
-        shown = self.begin(ids)
+        shown, accounts = self.begin(ids), self.accounts(ids)
         after, _ = env.rows_of(ids)
         grades = self._grades(rows[after.done])
         columns = (reward, after.terminated, after.truncated, valid, after.state.traded > 0)
         turns = []
-        for row, text, paid, terminated, truncated, readable, traded in zip(
-            ids, shown, *(column.tolist() for column in columns), strict=True
+        for row, text, account, paid, terminated, truncated, readable, traded in zip(
+            ids, shown, accounts, *(column.tolist() for column in columns), strict=True
         ):
             grade = grades.get(row)
             paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
-            turns.append(TextTurn(text, paid, terminated, truncated, readable, traded, grade))
+            turns.append(TextTurn(text, paid, terminated, truncated, readable, traded, account, grade))
         return turns
 
     def _grades(self, rows: Tensor) -> dict[int, float]:

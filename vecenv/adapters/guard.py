@@ -1,0 +1,248 @@
+"""Limits in front of a server: who may connect, how much a message may hold, and how long a connection may live.
+
+OpenEnv's own routes answer a message that is no JSON object, or a text that is no Unicode, by ending the session, and
+know no limits of size, age or idleness of a WebSocket. What passes here is a JSON object of bounded size and depth, so
+that they can answer whatever else is wrong with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+DEEPEST = 32
+"""Levels of nesting that a message may have."""
+
+POLICY_VIOLATION = 1008
+"""Code with which a WebSocket is closed that has used up what it may."""
+
+OPEN_PATHS = ("/health",)
+"""Paths that need no token, for whoever watches whether the server lives."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients may use up."""
+
+    sessions: int = 64
+    """Sessions at a time."""
+    message_bytes: int = 65_536
+    """Largest message; a larger one is answered by an error."""
+    idle_seconds: float = 600.0
+    """A connection that says nothing for so long is closed."""
+    lifetime_seconds: float = 86_400.0
+    """Longest life of a connection."""
+    session_steps: int = 1_000_000
+    """Most steps of a session."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+
+
+class MessageFault(ValueError):
+    """What is wrong with a message, with a code for machines."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    def as_json(self) -> str:
+        """Return the error as OpenEnv's clients know it."""
+        return json.dumps({"type": "error", "data": {"message": str(self), "code": self.code}})
+
+
+class Guard:
+    """ASGI middleware that lets through what is within the limits.
+
+    Args:
+        app: to guard.
+        limits: of each connection.
+        token: that clients must send as ``Authorization: Bearer TOKEN``, if any.
+    """
+
+    def __init__(self, app: App, limits: Limits, token: str | None = None) -> None:
+        self.app, self.limits = app, limits
+        self._expected = None if token is None else f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        refusal = self._refusal(scope["path"], headers)
+        if scope["type"] == "websocket":
+            if refusal is not None:
+                await receive()
+                # Before it is accepted, a close is an answer 403.
+                await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": str(refusal)})
+                return
+            await GuardedSocket(self, receive, send).run(scope)
+        elif refusal is not None:
+            await _answer(send, 401 if refusal.code == "UNAUTHORIZED" else 403, refusal)
+        else:
+            await self._request(scope, headers, receive, send)
+
+    def _refusal(self, path: str, headers: MutableMapping[bytes, bytes]) -> MessageFault | None:
+        """Return why a connection is refused, if it is."""
+        origin = headers.get(b"origin")
+        # A browser says which page sends it; one of another server has no business here.
+        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host"):
+            return MessageFault("FORBIDDEN", "pages of other servers may not connect")
+        if self._expected is None or path in OPEN_PATHS:
+            return None
+        if not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
+            return MessageFault("UNAUTHORIZED", "a valid bearer token is needed")
+        return None
+
+    async def _request(
+        self, scope: Message, headers: MutableMapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Read the body of a request, which is small, and hand it on if it is acceptable."""
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > self.limits.message_bytes:
+                fault = MessageFault("MESSAGE_TOO_LARGE", f"a body may have {self.limits.message_bytes} bytes")
+                await _answer(send, 413, fault)
+                return
+            if not message.get("more_body"):
+                break
+        if body and b"json" in headers.get(b"content-type", b"json"):
+            try:
+                value = read_message(body, self.limits.message_bytes)
+            except MessageFault as fault:
+                await _answer(send, 400, fault)
+                return
+            if scope["path"] == "/mcp" and value.get("method") == "openenv/session/create":
+                # It would hold a place among the sessions that no limit of a connection ends.
+                await _answer(send, 400, MessageFault("UNKNOWN_TYPE", "sessions are opened by WebSocket, at /ws"))
+                return
+        sent = False
+
+        async def replayed() -> Message:
+            nonlocal sent
+            if sent:
+                return await receive()
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.app(scope, replayed, send)
+
+
+class GuardedSocket:
+    """One WebSocket, within its limits."""
+
+    def __init__(self, guard: Guard, receive: Receive, send: Send) -> None:
+        self._guard, self._receive, self._send = guard, receive, send
+        self._limits = guard.limits
+        self._deadline = asyncio.get_running_loop().time() + self._limits.lifetime_seconds
+        self._steps = 0
+        self._ended = False
+
+    async def run(self, scope: Message) -> None:
+        """Serve the connection to its end."""
+        await self._guard.app(scope, self._next, self._forward)
+
+    async def _forward(self, message: Message) -> None:
+        if not self._ended:
+            await self._send(message)
+
+    async def _next(self) -> Message:
+        """Return the next message that is acceptable; answer the others."""
+        while not self._ended:
+            now = asyncio.get_running_loop().time()
+            wait = min(self._limits.idle_seconds, self._deadline - now)
+            try:
+                async with asyncio.timeout(wait):
+                    message = await self._receive()
+            except TimeoutError:
+                if asyncio.get_running_loop().time() >= self._deadline:
+                    await self._end("LIMIT_LIFETIME", f"a connection may live {self._limits.lifetime_seconds:g} s")
+                else:
+                    await self._end("LIMIT_IDLE", f"a connection may be silent for {self._limits.idle_seconds:g} s")
+                break
+            if message["type"] != "websocket.receive":
+                return message
+            try:
+                value = read_message(message.get("text") or message.get("bytes") or b"", self._limits.message_bytes)
+            except MessageFault as fault:
+                await self._send({"type": "websocket.send", "text": fault.as_json()})
+                continue
+            if value.get("type") == "step":
+                self._steps += 1
+                if self._steps > self._limits.session_steps:
+                    await self._end("LIMIT_STEPS", f"a session may take {self._limits.session_steps} steps")
+                    break
+            # What came as bytes goes on as the text that the routes read.
+            return {"type": "websocket.receive", "text": message.get("text") or message["bytes"].decode()}
+        return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
+
+    async def _end(self, code: str, reason: str) -> None:
+        """Say why the connection ends, and end it."""
+        self._ended = True
+        await self._send({"type": "websocket.send", "text": MessageFault(code, reason).as_json()})
+        await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
+
+
+def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
+    """Return the JSON object that a message is.
+
+    Raises:
+        MessageFault: it is too large or too deep, or no JSON object, or its texts are no Unicode.
+    """
+    if len(raw) > most_bytes or (isinstance(raw, str) and len(raw.encode()) > most_bytes):
+        raise MessageFault("MESSAGE_TOO_LARGE", f"a message may have {most_bytes} bytes")
+    try:
+        value = json.loads(raw, parse_constant=_no_constant)
+        if "\\u" in (text := raw if isinstance(raw, str) else raw.decode()):
+            # Half a pair of surrogates can be written in JSON, but in no answer.
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise MessageFault("INVALID_JSON", "a message must be JSON, of Unicode text and finite numbers") from None
+    if not isinstance(value, dict):
+        raise MessageFault("VALIDATION_ERROR", "a message must be a JSON object")
+    if text.count("{") + text.count("[") > DEEPEST and _depth(value) > DEEPEST:
+        raise MessageFault("VALIDATION_ERROR", f"a message may be {DEEPEST} levels deep")
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(value: object) -> int:
+    """Return the levels of nesting, without a call per level."""
+    depth, level = 0, [value]
+    while level := [
+        inner
+        for outer in level
+        if isinstance(outer, dict | list)
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+    ]:
+        depth += 1
+    return depth
+
+
+async def _answer(send: Send, status: int, fault: MessageFault) -> None:
+    body = fault.as_json().encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

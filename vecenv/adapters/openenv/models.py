@@ -1,0 +1,48 @@
+"""What clients and the server say to each other: typed action, observation and state."""
+
+from __future__ import annotations
+
+from openenv.core.env_server.types import Action, Observation, State
+from pydantic import Field
+
+LONGEST_TEXT = 16_384
+"""Characters of an answer."""
+
+
+class MarketAction(Action):
+    """What an agent says: its orders of the day, or a call of a tool."""
+
+    text: str = Field(
+        max_length=LONGEST_TEXT,
+        description="Orders such as 'BUY TCS 0.5; SELL INFY' or 'HOLD', or a call of a tool; what cannot be read is an "
+        "invalid HOLD",
+    )
+
+
+class MarketObservation(Observation):
+    """What an agent is shown after a reset or a turn; nothing in it depends on later days."""
+
+    text: str = Field(description="The day in words, or what a tool said")
+    instructions: str = Field(default="", description="After a reset: what to tell a model before its first day")
+    day: int = Field(description="Days answered")
+    valid: bool = Field(default=True, description="Whether the answer could be read")
+    traded: bool = Field(default=False, description="Whether something was bought or sold")
+    portfolio_value: float = Field(description="Value of the account, in the currency of the prices")
+    total_return: float = Field(description="Value over the one at the start, less 1")
+    grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")
+
+
+class MarketState(State):
+    """Where a session stands; ``split``, ``seed`` and ``index`` name its episode."""
+
+    task: str = Field(default="", description="Name of the task")
+    split: str | None = Field(default=None, description="Part of the market: train, validation or test")
+    seed: int | None = Field(default=None, description="Names the episode together with the index")
+    index: int | None = Field(default=None, description="Number of the task within the split")
+    day: int = Field(default=0, description="Days answered")
+    done: bool = Field(default=False, description="Whether the episode is over")
+    cash: float | None = Field(default=None, description="In the currency of the prices")
+    portfolio_value: float | None = Field(default=None, description="In the currency of the prices")
+    total_return: float | None = Field(default=None, description="Value over the one at the start, less 1")
+    total_reward: float = Field(default=0.0, description="Sum of the rewards of the episode so far")
+    grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")

@@ -1,0 +1,132 @@
+"""Rows of one environment, lent to sessions and played together in micro-batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from vecenv.text_rows import Account, TextRows, TextTurn
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Asks for an episode to begin in a row; seed and index name it."""
+
+    row: int
+    seed: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Asks for a turn in a row."""
+
+    row: int
+    text: str
+
+
+class Opened(NamedTuple):
+    """An episode that has begun: its first day, what to tell a model before it, and the account."""
+
+    shown: str
+    instructions: str
+    account: Account
+
+
+class RowPool:
+    """Lends the rows of an environment, and serves what is asked of them at about the same time as one batch.
+
+    All work is done in the event loop that asks, so no two batches overlap. While one is served others gather: the
+    busier the server, the larger the batches.
+
+    Args:
+        rows: to lend, all of them free.
+        patience: seconds to wait for others after the first of a batch.
+    """
+
+    def __init__(self, rows: TextRows, patience: float = 0.0) -> None:
+        self._rows, self._patience = rows, patience
+        self._free = deque(range(rows.env.num_envs))
+        self._waiting: list[tuple[Opening | Answer, asyncio.Future[Any]]] = []
+
+    @property
+    def free(self) -> int:
+        """Number of rows that nobody has."""
+        return len(self._free)
+
+    def lend(self) -> int:
+        """Return a row for the caller alone.
+
+        Raises:
+            IndexError: none is free.
+        """
+        return self._free.popleft()
+
+    def give_back(self, row: int) -> None:
+        """Take a row back; any thread may call this."""
+        self._free.append(row)
+
+    async def open(self, row: int, seed: int, index: int) -> Opened:
+        """Begin the episode in a row that seed and index name."""
+        return await self._ask(Opening(row, seed, index))
+
+    async def answer(self, row: int, text: str) -> TextTurn:
+        """Take a turn in a row whose episode goes on."""
+        return await self._ask(Answer(row, text))
+
+    async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        entry = (request, loop.create_future())
+        self._waiting.append(entry)
+        if len(self._waiting) == 1:
+            loop.call_later(self._patience, self._serve_waiting)
+        try:
+            return await entry[1]
+        except asyncio.CancelledError:
+            # Whoever asked has gone; the row may be lent to another.
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+            raise
+
+    def _serve_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        try:
+            results = self.serve([request for request, _ in waiting])
+        except Exception as error:
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), result in zip(waiting, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+
+    def serve(self, requests: Sequence[Opening | Answer]) -> list[Opened | TextTurn]:
+        """Serve requests of different rows as one batch."""
+        results: dict[int, Opened | TextTurn] = {}
+        answers = [(place, request) for place, request in enumerate(requests) if isinstance(request, Answer)]
+        if answers:
+            turns = self._rows.answer([asked.row for _, asked in answers], [asked.text for _, asked in answers])
+            results |= {place: turn for (place, _), turn in zip(answers, turns, strict=True)}
+        openings = [(place, request) for place, request in enumerate(requests) if isinstance(request, Opening)]
+        if openings:
+            opened = self._begin([asked for _, asked in openings])
+            results |= {place: begun for (place, _), begun in zip(openings, opened, strict=True)}
+        return [results[place] for place in range(len(requests))]
+
+    def _begin(self, openings: Sequence[Opening]) -> list[Opened]:
+        rows, ids = self._rows, [opening.row for opening in openings]
+        seeds, indices = (
+            torch.tensor([getattr(opening, name) for opening in openings], device=rows.env.device)
+            for name in ("seed", "index")
+        )
+        rows.env.begin_rows(ids, seeds, indices)
+        begun = zip(rows.begin(ids), rows.instructions(ids), rows.accounts(ids), strict=True)
+        return [Opened(*parts) for parts in begun]

@@ -1,0 +1,299 @@
+"""A session: one agent of a served market, as OpenEnv's `Environment`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import EnvironmentMetadata
+
+import vecenv
+from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
+from vecenv.adapters.openenv.pool import RowPool
+from vecenv.adapters.openenv.web import EpisodeDay, episode_html
+from vecenv.text_rows import Account, TextTurn
+
+LOG = logging.getLogger("vecenv.serve")
+
+LONGEST_NAME = 255
+"""Characters of an episode's name that a client gives."""
+
+
+class SessionError(ValueError):
+    """What a client asked for cannot be done; the session goes on."""
+
+
+@dataclass(frozen=True)
+class EpisodeName:
+    """What names an episode of a served market."""
+
+    split: str
+    seed: int
+    index: int
+
+
+class MarketService:
+    """What all sessions of a server share.
+
+    Args:
+        task: name of the task.
+        pools: rows by split, in the order in which splits are listed; the first is the one by default.
+        num_tasks: tasks that every split lists. An index names an episode of its split.
+        seed: names the episodes of all indices, where a client gives no other.
+        answers: that the web interface offers to a click.
+
+    Raises:
+        ValueError: there is no split or no task.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        pools: Mapping[str, RowPool],
+        num_tasks: int = 1000,
+        seed: int = 0,
+        answers: Sequence[str] = ("HOLD",),
+    ) -> None:
+        if not pools or num_tasks < 1:
+            raise ValueError(f"at least one split and one task are needed, got {len(pools)} and {num_tasks}")
+        self.task, self.pools, self.num_tasks, self.seed = task, dict(pools), num_tasks, seed
+        self.answers = tuple(answers)
+        self._unnamed = count()
+
+    def episode(self, seed: object, options: Mapping[str, object]) -> EpisodeName:
+        """Return the episode that a client asks for: with neither a seed nor an index the next of the listed ones.
+
+        Raises:
+            SessionError: what it asks for does not exist.
+        """
+        if unknown := sorted(set(options) - {"split", "index"}):
+            raise SessionError(f"unknown options {', '.join(unknown)[:LONGEST_NAME]}; there are split and index")
+        split, index = options.get("split"), options.get("index")
+        if split is None:
+            split = next(iter(self.pools))
+        if not isinstance(split, str) or split not in self.pools:
+            raise SessionError(f"there is no such split; there are {', '.join(self.pools)}")
+        if index is None:
+            index = next(self._unnamed) % self.num_tasks if seed is None else 0
+        if seed is None:
+            seed = self.seed
+        return EpisodeName(split, _whole(seed, "seed", 1 << 63), _whole(index, "index", self.num_tasks))
+
+    def check_split(self, split: str) -> None:
+        """Refuse a split that there is not.
+
+        Raises:
+            SessionError: there is no such split.
+        """
+        self.episode(None, {"split": split, "index": 0})
+
+    def task_spec(self, split: str, index: int) -> dict[str, Any]:
+        """Return what names a task; it tells nothing of its days."""
+        return {"id": f"{split}-{index}", "split": split, "index": index, "task": self.task}
+
+
+def _whole(value: object, name: str, end: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < end:
+        raise SessionError(f"{name} must be a whole number in [0, {end})")
+    return value
+
+
+class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
+    """One agent, in a row that it has from its first reset until it is closed.
+
+    Args:
+        service: shared by all sessions.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self, service: MarketService) -> None:
+        super().__init__()
+        self.service = service
+        self._state = MarketState(task=service.task)
+        self._pool: RowPool | None = None
+        self._row = -1
+        self._busy = self._closed = False
+        self._last = Account(0.0, 0.0, 0.0)
+        self.days: list[EpisodeDay] = []
+
+    @property
+    def state(self) -> MarketState:
+        """Where the session stands."""
+        return self._state
+
+    async def reset_async(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
+        """Begin an episode.
+
+        Args:
+            seed: in [0, 2^63); names the episode together with the index.
+            episode_id: a name of the client's own.
+            **options: ``split`` and ``index``.
+
+        Raises:
+            SessionError: an argument is not valid, no row is free, or the session is over.
+        """
+        name = self.service.episode(seed, options)
+        if episode_id is not None and not (isinstance(episode_id, str) and len(episode_id) <= LONGEST_NAME):
+            raise SessionError(f"episode_id must be a text of at most {LONGEST_NAME} characters")
+        with self._turn():
+            pool = self.service.pools[name.split]
+            if self._pool is not pool:
+                self._leave()
+                try:
+                    self._row = pool.lend()
+                except IndexError:
+                    raise SessionError("all rows of the server are taken; try again later") from None
+                self._pool = pool
+            opened = await pool.open(self._row, name.seed, name.index)
+        self._last, self.days = opened.account, [EpisodeDay("", opened.account.portfolio_value, 0.0)]
+        self._state = MarketState(
+            task=self.service.task,
+            episode_id=episode_id or str(uuid4()),
+            **asdict(name),
+            **opened.account._asdict(),
+        )
+        return MarketObservation(
+            text=opened.shown,
+            instructions=opened.instructions,
+            day=0,
+            portfolio_value=opened.account.portfolio_value,
+            total_return=0.0,
+        )
+
+    async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
+        """Say something: the orders of the day, or a call of a tool.
+
+        Raises:
+            SessionError: nothing has begun, the episode is over, or another turn is under way.
+        """
+        state = self._state
+        if self._pool is None:
+            raise SessionError("there is no episode yet: reset comes before step, on the same WebSocket")
+        if state.done:
+            raise SessionError("the episode is over: reset begins the next one")
+        with self._turn():
+            turn = await self._pool.answer(self._row, action.text)
+            if not math.isfinite(turn.reward):
+                raise ArithmeticError(f"{state.split}, {state.seed}, {state.index}: reward {turn.reward}")
+        self._advance(turn, action.text)
+        state = self._state
+        return MarketObservation(
+            text=turn.shown,
+            day=state.day,
+            valid=turn.valid,
+            traded=turn.traded,
+            portfolio_value=self._last.portfolio_value,
+            total_return=self._last.total_return,
+            grade=turn.grade,
+            reward=turn.reward,
+            done=turn.done,
+        )
+
+    def _advance(self, turn: TextTurn, said: str) -> None:
+        """Take in what a turn came to."""
+        state = self._state
+        if turn.account is not None:
+            self._last = turn.account
+            self.days.append(EpisodeDay(said, turn.account.portfolio_value, turn.reward, turn.traded, turn.valid))
+        self._state = state.model_copy(
+            update={
+                **self._last._asdict(),
+                "step_count": state.step_count + 1,
+                "day": len(self.days) - 1,
+                "done": turn.done,
+                "total_reward": state.total_reward + turn.reward,
+                "grade": turn.grade,
+            }
+        )
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Keep turns apart, and faults of our own from the client."""
+        if self._closed:
+            raise SessionError("the session is over")
+        if self._busy:
+            raise SessionError("another turn of this session is under way")
+        self._busy = True
+        try:
+            yield
+        except SessionError:
+            raise
+        except Exception as error:
+            LOG.exception("a turn failed")
+            raise RuntimeError("the server failed to do this; its log has the reason") from error
+        finally:
+            self._busy = False
+
+    def reset(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
+        """Do as `reset_async`, for callers without an event loop."""
+        return asyncio.run(self.reset_async(seed, episode_id, **options))
+
+    def step(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
+        """Do as `step_async`, for callers without an event loop."""
+        return asyncio.run(self.step_async(action))
+
+    def close(self) -> None:
+        """Give the row back."""
+        self._closed = True
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._pool is not None:
+            self._pool.give_back(self._row)
+        self._pool = None
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Return what the server tells of the environment."""
+        return EnvironmentMetadata(
+            name=self.service.task,
+            description="A trading agent that reads its market in words and answers with orders, a row of a tensor "
+            "market that all sessions share",
+            version=vecenv.__version__,
+        )
+
+    def list_splits(self) -> list[dict[str, str]]:
+        """Return the parts of the market."""
+        kinds = ("train", "validation", "test")
+        return [{"name": name, "type": name if name in kinds else "validation"} for name in self.service.pools]
+
+    def num_tasks(self, split: str) -> int:
+        """Return the number of tasks of a split."""
+        self.service.check_split(split)
+        return self.service.num_tasks
+
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """Return what names the tasks of a split."""
+        return self.get_task_range(split)
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        """Return what names a task.
+
+        Raises:
+            IndexError: there is no such task.
+        """
+        self.service.check_split(split)
+        if not 0 <= index < self.service.num_tasks:
+            raise IndexError(f"{split} has {self.service.num_tasks} tasks")
+        return self.service.task_spec(split, index)
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """Return what names the tasks of a slice."""
+        self.service.check_split(split)
+        return [self.service.task_spec(split, index) for index in range(self.service.num_tasks)[start:stop]]
+
+    def render_web(self, observation: dict[str, Any]) -> str:
+        """Return the episode so far as HTML."""
+        return episode_html(self.service.task, self._state, self.days, observation)
+
+    def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """Return answers that can be given by a click."""
+        return [(answer, {"text": answer}) for answer in self.service.answers]

@@ -1,0 +1,48 @@
+"""Figures for HTML pages: drawn without a window, written as SVG elements."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "svg.fonttype": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.25,
+    "axes.edgecolor": "#8a8f98",
+    "xtick.color": "#50555e",
+    "ytick.color": "#50555e",
+}
+
+
+def page_figure(heights: Sequence[float], height: float) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure of stacked axes that no window ever shows."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(10, height), layout="constrained")
+        axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    return figure, list(axes)
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as an SVG element without the head of a file of its own."""
+    from matplotlib import rc_context
+
+    target = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context(_STYLE):
+        figure.savefig(target, format="svg", transparent=True, metadata=nothing)
+    _, tag, rest = target.getvalue().partition("<svg")
+    return tag + rest
