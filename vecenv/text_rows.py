@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.engine import Rows
 from vecenv.env import VecEnv
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
@@ -100,19 +101,20 @@ class TextRows:
         added = self.tools.instructions(self.rules.tool_form, self.rules.turns - 1)
         return [f"{text}\n{added}" for text in told]
 
-    def begin(self, ids: Sequence[int]) -> list[str]:
-        """Return what the agents of some rows, whose episodes have just begun, are shown first."""
+    def begin(self, ids: Sequence[int]) -> list[tuple[str, Account]]:
+        """Return what the agents of some rows, whose episodes have just begun, are shown first, and their accounts."""
         for row in ids:
             self.turns[row] = 0
-        return self.env.render_text(ids)
+        return self._told(*self.env.rows_of(ids))
 
-    def accounts(self, ids: Sequence[int]) -> list[Account]:
-        """Return what the accounts of some rows are worth now."""
-        rows, env = self.env.rows_of(ids)
-        info = self.env.engine.bound().of_rows(env).info(rows)
+    def _told(self, rows: Rows, numbers: Tensor) -> list[tuple[str, Account]]:
+        """Return the day of some rows in words, and their accounts."""
+        env = self.env
+        shown = env.scenario.render(env.observe_rows(rows, numbers), rows.state)
+        info = env.engine.bound().of_rows(numbers).info(rows)
         cash, value, start = (info[name] for name in ("cash", "portfolio_value", "start_value"))
-        columns = (cash, value, value / start - 1.0)
-        return [Account(*numbers) for numbers in zip(*(column.tolist() for column in columns), strict=True)]
+        columns = [column.tolist() for column in (cash, value, value / start - 1.0)]
+        return list(zip(shown, (Account(*numbers) for numbers in zip(*columns, strict=True)), strict=True))
 
     @torch.no_grad()
     def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
@@ -161,23 +163,23 @@ class TextRows:
         chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         chosen[rows] = True
         reward = rules.steps * env.advance(action, chosen)[rows]
-        shown, accounts = self.begin(ids), self.accounts(ids)
         after, _ = env.rows_of(ids)
-        grades = self._grades(rows[after.done])
+        told, grades = self._told(after, rows), self._grades(after[after.done], rows[after.done])
+        for row in ids:
+            self.turns[row] = 0
         columns = (reward, after.terminated, after.truncated, valid, after.state.traded > 0)
         turns = []
-        for row, text, account, paid, terminated, truncated, readable, traded in zip(
-            ids, shown, accounts, *(column.tolist() for column in columns), strict=True
+        for row, (text, account), paid, terminated, truncated, readable, traded in zip(
+            ids, told, *(column.tolist() for column in columns), strict=True
         ):
             grade = grades.get(row)
             paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
             turns.append(TextTurn(text, paid, terminated, truncated, readable, traded, account, grade))
         return turns
 
-    def _grades(self, rows: Tensor) -> dict[int, float]:
-        """Return the outcomes of some rows, by row. Shape: (M,)."""
-        if not len(rows):
+    def _grades(self, ended: Rows, numbers: Tensor) -> dict[int, float]:
+        """Return the outcomes of rows that have ended, by row."""
+        if not len(numbers):
             return {}
-        ended, _ = self.env.rows_of(rows)
-        graded = self.env.engine.bound().of_rows(rows).grade(ended)
-        return dict(zip(rows.tolist(), graded.tolist(), strict=True))
+        graded = self.env.engine.bound().of_rows(numbers).grade(ended)
+        return dict(zip(numbers.tolist(), graded.tolist(), strict=True))

@@ -94,7 +94,7 @@ class GemMarketEnv(gem.Env):
             self.market.restart(torch.ones(1, dtype=torch.bool, device=self.market.device))
         self._begun = True
         (instructions,) = self.agent.instructions([0])
-        (shown,) = self.agent.begin([0])
+        ((shown, _),) = self.agent.begin([0])
         return shown, {"env_instruction": instructions}
 
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:

@@ -128,5 +128,5 @@ class RowPool:
             for name in ("seed", "index")
         )
         rows.env.begin_rows(ids, seeds, indices)
-        begun = zip(rows.begin(ids), rows.instructions(ids), rows.accounts(ids), strict=True)
-        return [Opened(*parts) for parts in begun]
+        begun = zip(rows.begin(ids), rows.instructions(ids), strict=True)
+        return [Opened(shown, instructions, account) for (shown, account), instructions in begun]

@@ -83,6 +83,24 @@ async def _session_error(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"type": "error", "data": {"message": str(error), "code": "EXECUTION_ERROR"}}, 400)
 
 
+def uvicorn_server(app: App, limits: Limits, host: str) -> uvicorn.Server:
+    """Return the HTTP server of an application.
+
+    On an address of this machine it answers to this machine's names alone: a page of another site, whose name somebody
+    made point here, is none of its clients.
+    """
+    config = uvicorn.Config(
+        TrustedHostMiddleware(app, LOCAL_NAMES) if is_local(host) else app,
+        log_level="warning",
+        access_log=False,
+        ws_max_size=LARGEST_FRAME * limits.message_bytes,
+        # Texts of a kilobyte: compressing one costs more time than sending it.
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    return uvicorn.Server(config)
+
+
 def serve(app: App, limits: Limits, host: str, port: int, started: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; then every connection is closed and every session ended.
 
@@ -101,17 +119,8 @@ def serve(app: App, limits: Limits, host: str, port: int, started: Callable[[str
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        config = uvicorn.Config(
-            TrustedHostMiddleware(app, LOCAL_NAMES) if is_local(host) else app,
-            log_level="warning",
-            access_log=False,
-            ws_max_size=LARGEST_FRAME * limits.message_bytes,
-            # Texts of a kilobyte: compressing one costs more time than sending it.
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
         # Uvicorn raises the signal again when it is done; the server has then ended as it was asked to.
         signal.signal(signal.SIGTERM, lambda *_: None)
         name = f"[{host}]" if family is socket.AF_INET6 else host
         started(f"http://{name}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn_server(app, limits, host).run(sockets=[listening])

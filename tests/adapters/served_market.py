@@ -1,0 +1,131 @@
+"""A served market in this process, and what one of its episodes must come to when it is played alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from websockets.sync.client import ClientConnection, connect
+
+import vecenv
+from vecenv.adapters.guard import Limits
+from vecenv.adapters.openenv.pool import RowPool
+from vecenv.adapters.openenv.server import build_app, uvicorn_server
+from vecenv.adapters.openenv.session import MarketService
+from vecenv.env import VecEnv
+from vecenv.market.tape import MarketTape
+from vecenv.text_rows import TextRows, TextRules, TextTurn
+
+TASK = "single_stock_costs"
+DAYS = 4
+
+
+def tape_of(seed: int = 0) -> MarketTape:
+    options = {"num_paths": 3, "num_days": 330, "seed": seed}
+    return vecenv.make(TASK, market="planted", market_options=options, context=("signal",)).market
+
+
+def small_env(rows: int, tape: MarketTape, task: str = TASK) -> VecEnv:
+    return vecenv.make(task, rows, market=tape, context=("signal",), days=DAYS, action="orders", compile=False)
+
+
+class Lone:
+    """Plays an episode in an environment of its own, of one row."""
+
+    def __init__(self, tape: MarketTape, seed: int, index: int, rules: TextRules | None = None) -> None:
+        self.env = small_env(1, tape)
+        self.rows = TextRows(self.env, rules or TextRules())
+        self.env.begin_rows([0], torch.tensor([seed]), torch.tensor([index]))
+        ((self.shown, self.account),) = self.rows.begin([0])
+
+    def answer(self, text: object) -> TextTurn:
+        (turn,) = self.rows.answer([0], [text])
+        return turn
+
+
+@dataclass
+class Served:
+    """A running server.
+
+    Attributes:
+        url: without a path.
+        service: that its sessions share.
+        tapes: market of each split.
+    """
+
+    url: str
+    service: MarketService
+    tapes: Mapping[str, MarketTape]
+
+    @property
+    def socket_url(self) -> str:
+        return f"{self.url.replace('http', 'ws', 1)}/ws"
+
+    def connected(self, **options: object) -> ClientConnection:
+        return connect(self.socket_url, compression=None, **options)
+
+    def free(self) -> int:
+        return sum(pool.free for pool in self.service.pools.values())
+
+
+def service_of(
+    tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None, num_tasks: int = 50, seed: int = 7
+) -> MarketService:
+    pools = {name: RowPool(TextRows(small_env(rows, tape), rules or TextRules())) for name, tape in tapes.items()}
+    return MarketService(TASK, pools, num_tasks, seed, answers=("HOLD", "BUY"))
+
+
+@contextmanager
+def served(
+    limits: Limits | None = None, token: str | None = None, web: bool = False, rows: int = 8, **options: object
+) -> Iterator[Served]:
+    """Serve three splits until the context ends."""
+    tapes = {name: tape_of(seed) for seed, name in enumerate(("train", "validation", "test"))}
+    limits = limits or Limits(sessions=rows)
+    service = service_of(tapes, rows, **options)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server = uvicorn_server(build_app(service, limits, token, web), limits, "127.0.0.1")
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            waited_for(lambda: server.started)
+            yield Served(url, service, tapes)
+        finally:
+            server.should_exit = True
+            thread.join(timeout=20)
+            assert not thread.is_alive()
+
+
+def waited_for(condition: object, seconds: float = 20.0) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        TimeoutError: it does not.
+    """
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("what was waited for did not happen")
+        time.sleep(0.02)
+
+
+def said(connection: ClientConnection, message: object) -> dict:
+    """Send a message, as it is if it is text or bytes, and return the answer."""
+    connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
+    return json.loads(connection.recv(timeout=20))
+
+
+def reset(connection: ClientConnection, **options: object) -> dict:
+    return said(connection, {"type": "reset", "data": options})
+
+
+def step(connection: ClientConnection, text: object) -> dict:
+    return said(connection, {"type": "step", "data": {"text": text}})
