@@ -12,7 +12,16 @@ from vecenv.text_rows import TextRows, TextRules
 
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
 TAPE = vecenv.make("single_stock_costs", **OPTIONS).market
-ANSWERS = ("BUY 0.5", "SELL", "HOLD", "nonsense", '{"name": "position"}', '{"name": "what_if", "arguments": {}}', None, 3)
+ANSWERS = (
+    "BUY 0.5",
+    "SELL",
+    "HOLD",
+    "nonsense",
+    '{"name": "position"}',
+    '{"name": "what_if", "arguments": {}}',
+    None,
+    3,
+)
 ROWS = 5
 
 

@@ -1,0 +1,377 @@
+"""OpenEnv's own checker and client on a served market: many sessions, each as if it were alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]")
+
+from openenv.core.generic_client import GenericEnvClient
+
+import vecenv
+from tests.adapters.served_market import (
+    DAYS,
+    TASK,
+    Lone,
+    Served,
+    reset,
+    said,
+    served,
+    service_of,
+    step,
+    tape_of,
+    waited_for,
+)
+from vecenv.adapters.guard import Limits
+from vecenv.adapters.openenv import MarketAction, MarketClient
+from vecenv.adapters.openenv.server import build_app, check_exposure, is_local
+from vecenv.adapters.openenv.session import MarketService, MarketSession, SessionError
+from vecenv.text_rows import TextRules
+
+FOLDER = Path(vecenv.__file__).parent / "adapters" / "openenv"
+
+
+@pytest.fixture(scope="module")
+def market() -> Iterator[Served]:
+    with served() as running:
+        yield running
+
+
+def openenv_cli(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "openenv.cli", *args], capture_output=True, text=True, timeout=120)
+
+
+def test_the_package_passes_the_static_checks():
+    told = openenv_cli("validate", str(FOLDER), "--level", "static", "--skip-build", "--json")
+    assert told.returncode == 0, told.stdout + told.stderr
+    report = json.loads(told.stdout)
+    assert report["verdict"] == "pass" and [result["status"] for result in report["results"]] == ["pass"]
+    declared = yaml.safe_load((FOLDER / "openenv.yaml").read_text())
+    assert declared["version"] == vecenv.__version__
+
+
+def test_the_running_server_passes_the_checks(market: Served):
+    told = openenv_cli("validate", "--url", market.url, "--json")
+    assert told.returncode == 0, told.stdout + told.stderr
+    report = json.loads(told.stdout)
+    assert report["passed"] and report["mode"] == "simulation"
+    assert report["summary"]["passed_count"] == report["summary"]["total_count"] == 6
+
+
+def test_what_docker_builds_from_is_there():
+    lines = (FOLDER / "Dockerfile").read_text().splitlines()
+    root = FOLDER.parents[2]
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert {"vecenv", "tasks", "worldmodel", "configs", "pyproject.toml"} <= set(copied)
+    assert all((root / name).exists() for name in copied)
+    (entry,) = (json.loads(line.removeprefix("ENTRYPOINT")) for line in lines if line.startswith("ENTRYPOINT"))
+    assert entry[:2] == ["vecenv", "serve"] and not is_local(entry[entry.index("--host") + 1])
+
+
+def test_whole_episodes_through_the_generic_client(market: Served):
+    before = market.free()
+    answers = ("BUY 0.5", "nonsense", "SELL 0.3", "HOLD")
+    with GenericEnvClient(base_url=market.url).sync() as env:
+        for split, index in (("train", 3), ("test", 0), ("train", 11)):
+            alone = Lone(market.tapes[split], market.service.seed, index)
+            result = env.reset(split=split, index=index)
+            assert result.observation["text"] == alone.shown and result.reward is None and not result.done
+            assert result.observation["instructions"] == alone.rows.instructions([0])[0]
+            paid = []
+            for day, answer in enumerate(answers, 1):
+                result, expected = env.step({"text": answer}), alone.answer(answer)
+                seen = result.observation
+                assert (seen["text"], result.reward, result.done) == (expected.shown, expected.reward, expected.done)
+                assert (seen["day"], seen["valid"], seen["traded"]) == (day, expected.valid, expected.traded)
+                assert seen["grade"] == expected.grade and seen["instructions"] == ""
+                assert seen["portfolio_value"] == expected.account.portfolio_value
+                paid.append(result.reward)
+                state = env.state()
+                assert state["day"] == state["step_count"] == day and state["done"] == expected.done
+                assert (state["cash"], state["grade"]) == (expected.account.cash, expected.grade)
+                assert (state["task"], state["split"], state["index"]) == (TASK, split, index)
+            assert result.done and day == DAYS and state["total_reward"] == pytest.approx(sum(paid))
+            assert 0.0 <= result.reward <= 1.0 and paid[:-1] == [0.0] * (DAYS - 1)
+    waited_for(lambda: market.free() == before)
+
+
+def test_the_typed_client(market: Served):
+    with MarketClient(base_url=market.url).sync() as env:
+        first = env.reset(seed=5, episode_id="mine")
+        assert first.observation.text.startswith(f"Day 1 of {DAYS}") and first.observation.day == 0
+        after = env.step(MarketAction(text="BUY"))
+        state = env.state()
+        assert after.observation.traded and after.observation.valid and state.episode_id == "mine"
+        assert (state.seed, state.index, state.split) == (5, 0, "train")
+        with pytest.raises(RuntimeError, match="there are split and index"):
+            env.reset(sed=1)
+        assert env.state() == state
+
+
+def test_names_of_episodes(market: Served):
+    def first(**options: object) -> str:
+        with market.connected() as connection:
+            return reset(connection, **options)["data"]["observation"]["text"]
+
+    assert first(seed=3) == first(seed=3) == first(seed=3, index=0, split="train") != first(seed=4)
+    assert first(index=2) == first(index=2, seed=market.service.seed) != first(index=3)
+    assert first(split="test", index=2) != first(split="train", index=2)
+    with market.connected() as connection:
+        # Without a name one listed task follows another.
+        indices = []
+        for _ in range(3):
+            reset(connection)
+            indices.append(said(connection, {"type": "state"})["data"]["index"])
+    assert indices == [indices[0], indices[0] + 1, indices[0] + 2]
+
+
+def test_tasks_of_the_splits(market: Served):
+    def posted(path: str, **body: object) -> requests.Response:
+        return requests.post(f"{market.url}/{TASK}/{path}", json=body, timeout=10)
+
+    assert requests.get(f"{market.url}/list_environments", timeout=10).json() == [TASK]
+    splits = requests.get(f"{market.url}/{TASK}/splits", timeout=10).json()
+    assert splits == [{"name": name, "type": name} for name in ("train", "validation", "test")]
+    assert posted("num_tasks", split="test").json() == {"num_tasks": 50}
+    spec = {"id": "test-49", "split": "test", "index": 49, "task": TASK}
+    assert posted("task", split="test", index=49).json() == {"task": spec}
+    assert len(posted("tasks", split="train").json()["tasks"]) == 50
+    assert posted("task_range", split="test", start=48).json()["tasks"][-1] == spec
+    assert posted("task", split="test", index=50).status_code == 400
+    for path in ("num_tasks", "tasks"):
+        wrong = posted(path, split="moon")
+        assert wrong.status_code == 400 and "train, validation, test" in wrong.json()["data"]["message"]
+
+
+def test_a_reset_without_a_session_leaves_nothing_behind(market: Served):
+    before = market.free()
+    told = requests.post(f"{market.url}/reset", json={"seed": 4}, timeout=10)
+    assert told.status_code == 200 and told.json()["observation"]["text"].startswith("Day 1")
+    wrong = requests.post(f"{market.url}/step", json={"action": {"text": "BUY"}}, timeout=10)
+    assert wrong.status_code == 400 and "reset comes before step" in wrong.json()["data"]["message"]
+    assert requests.get(f"{market.url}/state", timeout=10).json()["day"] == 0
+    assert market.free() == before
+
+
+def play(service: MarketService, tapes: dict, turns: list[tuple[int, str]], sessions: int) -> int:
+    """Take turns in sessions that all ask at once, and compare each with one played alone; return the batches."""
+    batches = 0
+    for pool in service.pools.values():
+        serve = pool.serve
+
+        def counted(requests: list, serve: object = serve) -> list:
+            nonlocal batches
+            batches += 1
+            return serve(requests)
+
+        pool.serve = counted
+
+    async def all_at_once() -> None:
+        splits = list(tapes)
+        opened = [MarketSession(service) for _ in range(sessions)]
+        names = [{"split": splits[number % len(splits)], "index": number, "seed": 3} for number in range(sessions)]
+        seen = await asyncio.gather(*(one.reset_async(**name) for one, name in zip(opened, names, strict=True)))
+        alone = [Lone(tapes[name["split"]], 3, name["index"], service_rules(service)) for name in names]
+        assert [each.text for each in seen] == [lone.shown for lone in alone]
+        waiting = list(turns)
+        while waiting:
+            chosen: dict[int, str] = {}
+            while waiting and waiting[0][0] not in chosen:
+                chosen.update([waiting.pop(0)])
+            chosen = {number: text for number, text in chosen.items() if not opened[number].state.done}
+            asked = [opened[number].step_async(MarketAction(text=text)) for number, text in chosen.items()]
+            for (number, text), told in zip(chosen.items(), await asyncio.gather(*asked), strict=True):
+                turn = alone[number].answer(text)
+                assert (told.text, told.reward, told.done, told.grade) == (
+                    turn.shown,
+                    turn.reward,
+                    turn.done,
+                    turn.grade,
+                )
+        for one in opened:
+            one.close()
+
+    asyncio.run(all_at_once())
+    return batches
+
+
+def service_rules(service: MarketService) -> TextRules:
+    return next(iter(service.pools.values()))._rows.rules
+
+
+TAPE, OTHER = tape_of(0), tape_of(1)
+TEXTS = ("BUY", "BUY 0.3", "SELL 50%", "HOLD", "", '{"name": "position"}', '{"name": "price_history"}', "\x00{{")
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.sampled_from(TEXTS)), max_size=40),
+    st.sampled_from([TextRules(), TextRules(0.5, 0.1, -0.2, ("all",))]),
+)
+def test_sessions_that_share_rows_are_each_as_if_alone(turns, rules):
+    tapes = {"train": TAPE, "test": OTHER}
+    play(service_of(tapes, 4, rules), tapes, turns, 6)
+
+
+def test_sessions_that_ask_at_once_are_one_batch():
+    tapes = {"train": TAPE}
+    turns = [(number, "BUY 0.5") for _ in range(DAYS) for number in range(8)]
+    assert play(service_of(tapes, 8), tapes, turns, 8) == 1 + DAYS
+
+
+def test_rows_are_lent_and_given_back():
+    service = service_of({"train": TAPE, "test": OTHER}, 1)
+    pools = service.pools
+    first, second = MarketSession(service), MarketSession(service)
+    assert [pool.free for pool in pools.values()] == [1, 1]
+    first.reset(split="train", index=0)
+    with pytest.raises(SessionError, match="all rows of the server are taken"):
+        second.reset(split="train", index=1)
+    # The other split's row takes the place of the first.
+    first.reset(split="test", index=0)
+    assert [pool.free for pool in pools.values()] == [1, 0]
+    assert second.reset(split="train", index=1).day == 0
+    first.close()
+    first.close()
+    assert [pool.free for pool in pools.values()] == [0, 1]
+    with pytest.raises(SessionError, match="the session is over"):
+        first.reset(split="train")
+    second.close()
+    assert [pool.free for pool in pools.values()] == [1, 1]
+
+
+def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
+    service = service_of({"train": TAPE}, 1)
+
+    async def run() -> None:
+        session = MarketSession(service)
+        await session.reset_async(index=0)
+        turn = asyncio.create_task(session.step_async(MarketAction(text="BUY")))
+        await asyncio.sleep(0)
+        with pytest.raises(SessionError, match="another turn"):
+            await session.step_async(MarketAction(text="SELL"))
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        session.close()
+        following = MarketSession(service)
+        shown = await following.reset_async(index=1)
+        assert shown.text == Lone(TAPE, service.seed, 1).shown
+        assert not (await following.step_async(MarketAction(text="HOLD"))).traded
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("day", [1, 2, 3])
+def test_nothing_that_a_client_sees_tells_of_later_days(day: int):
+    """Two markets that are equal up to a day show the same up to it, tools and state included."""
+    tapes = [TAPE, changed_after(TAPE, day)]
+    rules = TextRules(0.5, 0.0, 0.0, ("all",))
+    told = [seen_until(tape, day, rules) for tape in tapes]
+    assert told[0][: 4 * day] == told[1][: 4 * day] and told[0] != told[1]
+
+
+def changed_after(tape: object, day: int) -> object:
+    """Return a market that differs after so many days of the episode that is played below, and from then on."""
+    alone = Lone(TAPE, 7, 3)
+    path, start = int(alone.env.state.path[0]), int(alone.env.state.day[0])
+    copied = tape.days(0, tape.num_days)
+    for name in ("ohlcv", "features"):
+        tensor = getattr(copied, name).clone()
+        # The days in reverse order: other days, and none that could not be.
+        tensor[path, start + day :] = tensor[path, start + day :].flip(0)
+        object.__setattr__(copied, name, tensor)
+    return copied
+
+
+def seen_until(tape: object, day: int, rules: TextRules) -> list[str]:
+    """Return everything that a session is told in the first days, a line a message, and one day more."""
+    service = service_of({"train": tape}, 1, rules)
+    session = MarketSession(service)
+    told = [session.reset(index=3).model_dump_json(), stripped(session), json.dumps(session.get_task("train", 3)), ""]
+    for text in ["BUY 0.5", "HOLD", "SELL 0.2"][:day]:
+        for call in ('{"name": "price_history"}', '{"name": "what_if", "arguments": {"orders": "SELL"}}'):
+            told.append(session.step(MarketAction(text=call)).model_dump_json())
+        told += [session.step(MarketAction(text=text)).model_dump_json(), stripped(session)]
+    return told
+
+
+def stripped(session: MarketSession) -> str:
+    return session.state.model_copy(update={"episode_id": ""}).model_dump_json()
+
+
+def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.MonkeyPatch, market: Served):
+    with market.connected() as connection:
+        reset(connection, index=1)
+        pool = market.service.pools["train"]
+        with monkeypatch.context() as patch:
+            patch.setattr(pool._rows, "answer", lambda *_: 1 / 0)
+            told = step(connection, "BUY")
+            assert told["type"] == "error" and told["data"]["code"] == "EXECUTION_ERROR"
+            assert not re.search(r"zero|Traceback|File|\.py", json.dumps(told))
+        with monkeypatch.context() as patch:
+            answer = pool._rows.answer
+            patch.setattr(
+                pool._rows, "answer", lambda *given: [turn._replace(reward=math.nan) for turn in answer(*given)]
+            )
+            assert step(connection, "BUY")["type"] == "error"
+        assert step(connection, "HOLD")["type"] == "observation"
+
+
+def test_the_web_interface_draws_the_episode():
+    with served(web=True) as market:
+        page = requests.get(f"{market.url}/web/", timeout=30)
+        assert page.status_code == 200 and "gradio" in page.text.lower()
+        told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
+        assert told["observation"]["text"].startswith("Day 1 of")
+        told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
+        assert told.status_code == 200 and told.json()["observation"]["traded"]
+
+
+def test_what_is_drawn_of_an_episode():
+    session = MarketSession(service_of({"train": TAPE}, 1))
+    assert "no episode yet" in session.render_web({})
+    shown = session.reset(index=3)
+    session.step(MarketAction(text="BUY 0.5"))
+    last = session.step(MarketAction(text="<script>alert(1)</script>" + "x" * 100))
+    html = session.render_web(last.model_dump())
+    assert html.count("<svg") == 1 and "<script" not in html and "&lt;script&gt;" in html and "…" in html
+    assert "task 3, day 2" in html and html.count("<tr>") == 3 and 'class="invalid"' in html
+    assert shown.text not in html and last.text.splitlines()[0] in html
+    assert session.web_actions(last.model_dump()) == [("HOLD", {"text": "HOLD"}), ("BUY", {"text": "BUY"})]
+
+
+def test_whom_a_server_may_serve():
+    check_exposure("127.0.0.1", None, web=True)
+    check_exposure("::1", None, web=False)
+    check_exposure("0.0.0.0", "0123456789abcdef", web=False)
+    for host, token, web, message in (
+        ("0.0.0.0", None, False, "a bearer token is needed"),
+        ("192.168.0.7", None, False, "a bearer token is needed"),
+        ("market.example.com", None, False, "a bearer token is needed"),
+        ("127.0.0.1", "short", False, "at least 16"),
+        ("127.0.0.1", "0123456789abcde\n", False, "at least 16 printable"),
+        ("127.0.0.1", "0123456789abcdef", True, "cannot send a token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_exposure(host, token, web)
+
+
+def test_a_service_without_splits_or_tasks_is_refused():
+    for pools, tasks in (({}, 5), (service_of({"train": TAPE}).pools, 0)):
+        with pytest.raises(ValueError, match="at least one split and one task"):
+            MarketService(TASK, pools, tasks)
+    assert callable(build_app(service_of({"train": TAPE}), Limits()))
