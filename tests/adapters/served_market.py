@@ -49,7 +49,7 @@ class Lone:
         return turn
 
 
-@dataclass
+@dataclass(repr=False)
 class Served:
     """A running server.
 
