@@ -109,7 +109,7 @@ def serve(app: App, limits: Limits, host: str, port: int, started: Callable[[str
         limits: of the clients.
         host: address.
         port: 0 for any that is free.
-        started: is told the server's URL when it is about to listen.
+        started: is told the server's URL when clients may connect.
 
     Raises:
         OSError: the address cannot be used.
@@ -119,6 +119,7 @@ def serve(app: App, limits: Limits, host: str, port: int, started: Callable[[str
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen()
         # Uvicorn raises the signal again when it is done; the server has then ended as it was asked to.
         signal.signal(signal.SIGTERM, lambda *_: None)
         name = f"[{host}]" if family is socket.AF_INET6 else host
