@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
+from typing import IO
 
 import numpy as np
 import pytest
@@ -37,12 +39,14 @@ def settings(*args: str) -> ServeSettings:
 
 
 @contextmanager
-def serving(*args: str, seconds: float = 120) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run ``vecenv serve`` and yield its process and URL."""
+def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], str, IO[str]]]:
+    """Run ``vecenv serve`` and yield its process, URL and log."""
     command = [sys.executable, "-m", "tasks.cli", "serve", "--port", "0", *SMALL, *args]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
         try:
             told = ""
             for line in process.stdout:
@@ -50,8 +54,9 @@ def serving(*args: str, seconds: float = 120) -> Iterator[tuple[subprocess.Popen
                 if line.startswith("Serving"):
                     break
             else:
-                raise AssertionError(f"the server did not start: {told}{process.stderr.read()}")
-            yield process, line.split(" on ")[1].split(",")[0]
+                log.seek(0)
+                raise AssertionError(f"the server did not start: {told}{log.read()}")
+            yield process, line.split(" on ")[1].split(",")[0], log
         finally:
             if process.poll() is None:
                 process.kill()
@@ -64,7 +69,7 @@ def reset(connection: object, **options: object) -> dict:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
-    with serving("--splits", "train") as (process, url):
+    with serving("--splits", "train") as (process, url, log):
         assert url.startswith("http://127.0.0.1:")
         address = f"{url.replace('http', 'ws')}/ws"
         with connect(address) as first, connect(address) as second:
@@ -75,7 +80,8 @@ def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
                     connection.recv(timeout=20)
                 assert closed.value.rcvd is not None and closed.value.rcvd.code == 1012
         assert process.wait(timeout=20) == (0 if sent == signal.SIGTERM else 130)
-        assert process.stderr.read().replace("Making the market planted …\n", "") == "Preparing the step of train …\n"
+        log.seek(0)
+        assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
 
 
 def test_splits_of_a_generated_market_share_no_path():

@@ -160,8 +160,13 @@ class GuardedSocket:
         await self._guard.app(scope, self._next, self._forward)
 
     async def _forward(self, message: Message) -> None:
-        if not self._ended:
+        if self._ended:
+            return
+        try:
             await self._send(message)
+        except OSError:
+            # The client has gone; the routes hear of it from what they receive next, not from here.
+            self._ended = True
 
     async def _next(self) -> Message:
         """Return the next message that is acceptable; answer the others."""
