@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.collector import FusedCollector
-from vecenv.engine import Rows
+from vecenv.engine import BoundEngine, Rows
 from vecenv.env import VecEnv
 from vecenv.learn.grpo_config import EpisodeReward
 
@@ -107,6 +107,34 @@ def played_accounts(
     return episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), worth, number)
 
 
+def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tuple[dict[str, Tensor], Tensor]:
+    """Return what episodes are worth beside their steps.
+
+    Args:
+        bound: the task's functions for the rows.
+        ended: rows at the end of their episodes. Batch: (N,).
+        worth: what an episode is worth.
+
+    Returns:
+        The weighted parts ``grade``, ``return`` and ``invalid``, and the number of invalid actions. Shape of each:
+        (N,), float64.
+
+    Raises:
+        ValueError: the task does not tell what they are made of.
+    """
+    info = bound.info(ended)
+    lacking = [name for name in ("cash", "portfolio_value", "start_value", "invalid_actions") if name not in info]
+    if lacking:
+        raise ValueError(f"{bound.scenario.name} does not tell {', '.join(lacking)} of an episode")
+    invalid = info["invalid_actions"].double()
+    parts = {
+        "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
+        "return": worth.total_return * (info["portfolio_value"] / info["start_value"] - 1.0).double(),
+        "invalid": -worth.invalid * (invalid > 0).double(),
+    }
+    return parts, invalid
+
+
 @torch.no_grad()
 def episode_accounts(
     env: VecEnv, before: Rows, after: Rows, reward: Tensor, worth: EpisodeReward, ids: Tensor | None = None
@@ -131,20 +159,10 @@ def episode_accounts(
     if not bool(done[last, row].all()):
         raise ValueError(f"{env.scenario.name}: an episode has more than the {steps} steps of a rollout")
     ended = after[last, row]
-    bound = env.engine.bound().of_rows(row if ids is None else ids)
-    info = bound.info(ended)
-    lacking = [name for name in ("cash", "portfolio_value", "start_value", "invalid_actions") if name not in info]
-    if lacking:
-        raise ValueError(f"{env.scenario.name} does not tell {', '.join(lacking)} of an episode")
-    invalid = info["invalid_actions"].double()
+    outcome, invalid = episode_outcome(env.engine.bound().of_rows(row if ids is None else ids), ended, worth)
     rewards = worth.steps * reward.double().where(mask, 0.0)
-    parts = {
-        "steps": rewards.sum(0),
-        "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
-        "return": worth.total_return * (info["portfolio_value"] / info["start_value"] - 1.0).double(),
-        "invalid": -worth.invalid * (invalid > 0).double(),
-    }
-    rewards[last, row] += parts["grade"] + parts["return"] + parts["invalid"]
+    parts = {"steps": rewards.sum(0), **outcome}
+    rewards[last, row] += outcome["grade"] + outcome["return"] + outcome["invalid"]
     cash, value = before.state.cash.double(), before.state.portfolio_value.double()
     spent = (before.state.cash - after.state.cash).sign()
     return EpisodeAccounts(

@@ -1,0 +1,152 @@
+"""TorchRL: a `ChatEnv` whose rows are agents of one market, so that its collectors and `GRPOLoss` run unchanged.
+
+All rows advance as one tensor step a turn. Rows of a group share path and start, and ``query`` names what they share,
+by which `MCAdvantage` knows the group. Each turn is learned from in the tokens that the model was shown and drew::
+
+    set_list_to_stack(True).set()  # TorchRL's own condition on every process that has chats
+    env = MarketChatEnv("single_stock_costs", num_groups=8, group_size=4, market="planted")
+    policy = TransformersWrapper(
+        model, tokenizer=tokenizer, input_mode="history", chat_template_name="chatml_format",
+        generate_kwargs={"max_new_tokens": 32, "do_sample": True, "top_k": len(tokenizer)},
+    )
+    scores = TransformersWrapper(model, tokenizer=tokenizer, input_mode="tokens", generate=False)
+    buffer = ReplayBuffer(
+        storage=LazyStackStorage(640), sampler=SamplerWithoutReplacement(), batch_size=32,
+        transform=MCAdvantage(grpo_size=4, trajectory_return="sum"),
+    )
+    collector = LLMCollector(
+        env, policy=policy, replay_buffer=buffer, dialog_turns_per_batch=640, yield_completed_trajectories=True,
+        postproc=torch.no_grad()(RetrieveLogProb(scores, assistant_only=False)),
+    )
+    loss = GRPOLoss(scores, masking_strategy="sft")
+    loss.set_keys(sample_log_prob=("next", "log_probs", "full"))
+
+Cheaper, as one sequence an episode, is to keep last turns alone: ``yield_only_last_steps=True`` and `MCAdvantage`
+without ``trajectory_return``, scores in history mode and ``masking_strategy="rlhf"``. That encodes the model's answers
+anew, which may give other tokens than it drew, and does not learn where answers end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torchrl.data import Binary, Composite, NonTensor, Unbounded
+from torchrl.data.llm import History
+from torchrl.envs.llm import ChatEnv
+from torchrl.modules.llm.policies import ChatHistory
+
+from vecenv.learn.group_episodes import episode_outcome
+from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.registry import make
+
+
+class MarketChatEnv(ChatEnv):
+    """Groups of agents that read and write text, as a chat of TorchRL in history mode. Batch: (N,).
+
+    A turn is a day, and a conversation an episode. TorchRL's wrappers take only conversations of as many messages, so
+    the episodes of all rows begin and end together: a row whose own ends before is shown its last day until then, and
+    what it answers changes nothing.
+
+    Args:
+        task: installed task that has text.
+        num_groups: number of groups, each with an episode of its own.
+        group_size: rows of a group, one after another; N is this times the number of groups.
+        reward: what an episode is worth; all of it is paid on the last turn, which is all that some learn from.
+        seed: names the episodes and all draws in them.
+        **options: further arguments of `vecenv.make`.
+
+    Raises:
+        ValueError: the task has no text, or there is no row.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        num_groups: int,
+        group_size: int,
+        reward: EpisodeReward | None = None,
+        seed: int = 0,
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        if min(num_groups, group_size) < 1:
+            raise ValueError(f"{num_groups} groups of {group_size} have no rows")
+        # Text becomes lists of orders.
+        settings: dict[str, Any] = {"action": "orders", "compile": False} | options
+        market = make(task, num_groups * group_size, **settings)
+        if not market.scenario.has_text():
+            raise ValueError(f"task {task!r} has no text")
+        market.reset_groups(num_groups, group_size, seed)
+        super().__init__(input_mode="history", batch_size=market.batch_size)
+        # As a child of this module it would be moved and asked for its state with it, in ways that it does not know.
+        self.__dict__["market"] = market
+        self.worth, self.ids = reward or EpisodeReward(), range(market.num_envs)
+        self._earned = torch.zeros(market.num_envs, dtype=torch.float64, device=market.device)
+
+    def _make_specs(self) -> None:
+        super()._make_specs()
+        shape = self.batch_size
+        # What names an episode is told by the environment; `ChatEnv` is told it, by a data set.
+        self.full_state_spec = Composite(shape=shape)
+        self.full_observation_spec["query"] = NonTensor(example_data="0/0/0", shape=shape)
+        # With a dimension for the tokens, over which `GRPOLoss` broadcasts advantages.
+        self.reward_spec = Unbounded((*shape, 1, 1))
+        flags = {name: Binary(1, (*shape, 1), dtype=torch.bool) for name in ("done", "terminated", "truncated")}
+        self.done_spec = Composite(flags, shape=shape)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Name the episodes anew and start the first of each group."""
+        self.market.set_seed(seed, static_seed=True)
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:  # noqa: ANN401
+        """Start the next episodes.
+
+        Raises:
+            ValueError: only some of the rows are to start.
+        """
+        chosen = None if tensordict is None else tensordict.get("_reset", None)
+        if chosen is not None and not bool(chosen.all()):
+            raise ValueError("rows of a chat begin together: TorchRL takes only conversations of as many messages")
+        self.market.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.market.device))
+        self._earned.zero_()
+        opening = [self.market.instructions(self.ids), self.market.render_text(self.ids)]
+        return self._told(_messages(("system", "user"), opening), over=False)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Answer the day; what cannot be read is an invalid HOLD."""
+        prompt, full = tensordict["history"].prompt, tensordict["history"].full
+        answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
+        orders, _ = self.market.parse_text(answers, self.ids)
+        self._earned += self.worth.steps * self.market.advance(orders).double()
+        over = bool(self.market.rows.done.all())
+        # Not the full history: a message that stands for none would keep TorchRL from reading the next answer.
+        turn = _messages(("assistant", "user"), [answers, self.market.render_text(self.ids)])
+        told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
+        paid = torch.zeros_like(self._earned)
+        if over:
+            parts, _ = episode_outcome(self.market.engine.bound(), self.market.rows, self.worth)
+            paid = sum(parts.values(), self._earned)
+        return told.set("reward", paid.float().cpu()[:, None, None])
+
+    def _told(self, prompt: History, over: bool) -> TensorDictBase:
+        """Return what rows are told, as the stack of rows that TorchRL's wrappers want."""
+        rows, seed = self.market.rows, int(self.market.seed_tensor)
+        flags = {"done": rows.done, "terminated": rows.terminated, "truncated": rows.truncated}
+        told = TensorDict({name: flag.cpu()[:, None] & over for name, flag in flags.items()}, self.batch_size)
+        episodes = zip(self.market.start_ids.tolist(), rows.episode.tolist(), strict=True)
+        told.set("query", [f"{seed}/{start}/{episode}" for start, episode in episodes])
+        return told.set("history", ChatHistory(prompt=prompt, batch_size=self.batch_size)).to_lazystack(0)
+
+
+def _messages(roles: Sequence[str], texts: Sequence[Sequence[str]]) -> History:
+    """Return a message of each role for each row, from their texts by role. Batch: (N, roles)."""
+    rows = [list(row) for row in zip(*texts, strict=True)]
+    return History(role=[list(roles) for _ in rows], content=rows, batch_size=(len(rows), len(roles)))
+
+
+def _said(messages: History) -> str:
+    """Return what messages of one row say; those of the role for none, which TorchRL fills up with, say nothing."""
+    said = zip(messages.role, messages.content, strict=True)
+    return "\n".join(content for role, content in said if role != "<none>")
