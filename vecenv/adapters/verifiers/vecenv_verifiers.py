@@ -1,0 +1,180 @@
+"""verifiers: a taskset whose episodes are played on a running ``vecenv serve``.
+
+Start the server where vecenv is installed, and here, beside verifiers::
+
+    vf-eval vecenv-verifiers --env.taskset.url http://127.0.0.1:8000 --env.taskset.split test -n 16 -c 32 --no-push
+
+This module needs neither vecenv nor torch nor openenv. Where the server asks for a token, it is read from the
+environment variable VECENV_TOKEN.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import verifiers.v1 as vf
+from openai import AsyncOpenAI
+from websockets.asyncio.client import ClientConnection, connect
+
+__all__ = ["ChatHarness", "MarketEnv", "MarketTaskset"]
+
+INFO = "market"
+"""Where a trace keeps what the server answered; it is saved, so that ``vf-replay`` weighs rewards without a server."""
+
+OUTCOMES = ("grade", "total_return")
+"""Numbers of the last observation that become metrics."""
+
+
+class MarketData(vf.TaskData):
+    """Which episode of the server this is. The address is left out: a task is the same on any machine."""
+
+    split: str
+    index: int
+    seed: int | None = None
+
+
+class MarketTask(vf.Task[MarketData]):
+    """Scores an episode; weights change with ``--env.taskset.task.rewards.NAME.weight``."""
+
+    @vf.reward(weight=1.0)
+    async def episode_reward(self, trace: vf.Trace) -> float:
+        """Return the sum of the days' rewards."""
+        return float(sum(trace.info.get(INFO, {}).get("rewards", [])))
+
+    @vf.reward(weight=0.0)
+    async def grade(self, trace: vf.Trace) -> float:
+        """Return the outcome in [0, 1] of an episode that came to its end, else 0."""
+        return float(trace.info.get(INFO, {}).get("outcome", {}).get("grade", 0.0))
+
+    @vf.metric
+    async def market(self, trace: vf.Trace) -> dict[str, float]:
+        """Return the days played, the answers that could not be read, and how the episode ended, if it did."""
+        played = trace.info.get(INFO, {})
+        outcome = played.get("outcome", {})
+        return {
+            **{name: float(value) for name, value in outcome.items()},
+            "days": float(played.get("days", 0)),
+            "invalid": float(played.get("invalid", 0)),
+            "finished": float(bool(outcome)),
+        }
+
+
+class MarketConfig(vf.TasksetConfig):
+    """Options under ``--env.taskset``."""
+
+    url: str = "http://127.0.0.1:8000"
+    """Address of the running server; it must allow as many sessions as episodes are in flight (``-c``)."""
+    split: str = "train"
+    """Part of the market: train, validation or test."""
+    num_tasks: int | None = None
+    """Episodes to offer, by default all that the server lists."""
+    seed: int | None = None
+    """Names the episodes together with their numbers, by default the server's own. Rollouts of a task are a group."""
+
+
+class MarketTaskset(vf.Taskset[MarketTask, MarketConfig]):
+    """The episodes of one split of the server."""
+
+    def load(self) -> Iterator[MarketTask]:
+        """Yield a task per episode; its first message comes with the reset."""
+        split, most = self.config.split, self.config.num_tasks
+        with httpx.Client(base_url=self.config.url, headers=_headers(), timeout=30) as client:
+            name = client.get("/list_environments").raise_for_status().json()[0]
+            answer = client.post(f"/{name}/num_tasks", json={"split": split}).raise_for_status()
+        listed = answer.json()["num_tasks"]
+        for index in range(listed if most is None else min(most, listed)):
+            data = MarketData(name=f"{split}-{index}", split=split, index=index, seed=self.config.seed)
+            yield MarketTask(data, self.config.task)
+
+
+class MarketEnvConfig(vf.SingleAgentEnvConfig):
+    """One agent. It runs no code, so it needs no sandbox."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
+    """The market is the user: it shows a day, the agent answers with orders, until the last day."""
+
+    async def run(self, task: vf.Task, agents: vf.Agents) -> None:
+        """Play one episode."""
+        address = self.taskset.config.url.rstrip("/").replace("http", "ws", 1) + "/ws"
+        # This client answers the server's pings while the model thinks.
+        async with connect(address, additional_headers=_headers(), max_size=None) as server:
+            named = {"split": task.data.split, "index": task.data.index}
+            if task.data.seed is not None:
+                named["seed"] = task.data.seed
+            answer = await _request(server, "reset", named)
+            shown = answer["observation"]
+            if task.data.system_prompt is None:
+                task = task.with_system_prompt(shown["instructions"])
+            async with agents.agent.interaction(task) as interaction:
+                played: dict[str, Any] = {"rewards": [], "days": 0, "invalid": 0, "outcome": {}}
+                interaction.trace.info[INFO] = played
+                while not answer["done"]:
+                    segment = await interaction.turn(shown["text"])
+                    if segment.terminated:
+                        # A limit of the agent ended it before the market did.
+                        return
+                    answer = await _request(server, "step", {"text": segment.last_reply or ""})
+                    shown = answer["observation"]
+                    played["rewards"].append(answer["reward"])
+                    played["days"] = shown["day"]
+                    played["invalid"] += not shown["valid"]
+                played["outcome"] = {name: shown[name] for name in OUTCOMES}
+
+
+class ChatHarness(vf.Harness[vf.HarnessConfig]):
+    """Plain chat within this process. The built-in ``null`` starts a program for every turn."""
+
+    APPENDS_SYSTEM_PROMPT = True
+    SUPPORTS_RESUME = True
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: vf.TaskData,
+    ) -> vf.ProgramResult:
+        """Ask for one answer to all that was said; the endpoint is verifiers' own and records it."""
+        system, prompt = self.resolve_prompt(data)
+        messages: list[Any] = [{"role": "system", "content": system}] if system else []
+        messages += [_to_wire(message) for message in prompt or []]
+        async with AsyncOpenAI(base_url=endpoint, api_key=secret, timeout=None) as client:
+            await client.chat.completions.create(model=ctx.model, messages=messages)
+        return vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+def _headers() -> dict[str, str]:
+    token = os.environ.get("VECENV_TOKEN")
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _to_wire(message: vf.Message) -> dict[str, Any]:
+    """Return a message of a trace as the endpoint takes it, with its thoughts, so that the conversation stays one."""
+    wire = {"role": message.role, "content": message.content or ""}
+    kept = {"reasoning_content": "reasoning_content", "provider_state": "reasoning_details"}
+    return wire | {there: value for here, there in kept.items() if (value := getattr(message, here, None)) is not None}
+
+
+async def _request(server: ClientConnection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what the server answers to one message.
+
+    Raises:
+        RuntimeError: it refuses.
+    """
+    await server.send(json.dumps({"type": kind, "data": data}))
+    answer = json.loads(await server.recv())
+    if answer["type"] == "error":
+        raise RuntimeError(f"{kind} was refused: {answer['data']['message']} ({answer['data']['code']})")
+    return answer["data"]
