@@ -148,6 +148,60 @@ def test_the_configuration_for_roll_names_what_there_is():
         assert env.market.scenario.longest == entry["max_steps"]
 
 
+def test_the_training_for_roll_obeys_its_rules():
+    """The rules are those that ROLL's AgenticConfig asserts."""
+    folder = Path(__file__).parents[2] / "configs" / "roll"
+    config = yaml.safe_load((folder / "planted_grpo.yaml").read_text())
+    parents = [name.removesuffix("@_here_") for name in config["defaults"] if name != "_self_"]
+    known = {}
+    for name in parents:
+        known |= yaml.safe_load((folder / f"{name}.yaml").read_text())["custom_envs"]
+    for name, batch in (("train_env_manager", "rollout_batch_size"), ("val_env_manager", "val_batch_size")):
+        manager = config[name]
+        assert sum(manager["num_groups_partition"]) == manager["num_env_groups"]
+        assert len(manager["tags"]) == len(manager["num_groups_partition"]) and set(manager["tags"]) <= set(known)
+        envs = manager["num_env_groups"] * manager["group_size"]
+        assert config[batch] % envs == 0 and envs % manager["max_env_num_per_worker"] == 0
+    trained = config["actor_train"]["training_args"]
+    assert (
+        config["rollout_batch_size"] == trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"]
+    )
+
+
+def test_an_episode_fits_the_sequence_of_roll():
+    folder = Path(__file__).parents[2] / "configs" / "roll"
+    training, tiers = (yaml.safe_load((folder / f"{name}.yaml").read_text()) for name in ("planted_grpo", "tiers"))
+    entry = tiers["custom_envs"][training["train_env_manager"]["tags"][0]]
+    env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
+    shown, told = env.reset(seed=0)
+    characters, done = len(shown) + len(told["env_instruction"]), False
+    while not done:
+        shown, _, terminated, truncated, _ = env.step("BUY 0.5")
+        done = terminated or truncated
+        characters += len(shown)
+    # Numbers and short words: two and a half characters a token at least.
+    tokens = characters / 2.5 + entry["max_steps"] * (tiers["max_tokens_per_step"] / 4 + 20)
+    assert tokens < training["sequence_length"]
+
+
+def test_the_worker_for_roll_brings_the_registration():
+    """ROLL is not on PyPI; its own class is stood in for by another."""
+    code = """
+import sys, types
+for name in ("roll", "roll.pipeline", "roll.pipeline.agentic", "roll.pipeline.agentic.environment_worker"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules[name].EnvironmentWorker = type("EnvironmentWorker", (), {})
+import pickle
+from gem.envs.registration import ENV_REGISTRY
+assert not any(name.startswith("vecenv/") for name in ENV_REGISTRY)
+worker = pickle.loads(b"cvecenv.adapters.roll\\nTierEnvironmentWorker\\n.")
+assert issubclass(worker, sys.modules[name].EnvironmentWorker)
+print(sum(name.startswith("vecenv/") for name in ENV_REGISTRY))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout.split() == ["5"]
+
+
 def test_registering_loads_nothing_but_gem_and_may_be_done_twice():
     code = (
         "import sys, importlib, gem; before = 'torch' in sys.modules; import vecenv.adapters.gem as door; "
