@@ -121,7 +121,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
         raise ValueError(f"task {settings.task!r} has no text")
     try:
         from vecenv.adapters.openenv.server import build_app, check_exposure, serve
-        from vecenv.adapters.openenv.session import MarketService
+        from vecenv.adapters.openenv.service import MarketService
     except ImportError as error:
         raise ImportError(NEEDED) from error
     token = os.environ.get(TOKEN)

@@ -17,7 +17,7 @@ import vecenv
 from vecenv.adapters.guard import Limits
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import build_app, uvicorn_server
-from vecenv.adapters.openenv.session import MarketService
+from vecenv.adapters.openenv.service import MarketService
 from vecenv.env import VecEnv
 from vecenv.market.tape import MarketTape
 from vecenv.text_rows import TextRows, TextRules, TextTurn

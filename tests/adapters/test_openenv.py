@@ -38,7 +38,8 @@ from tests.adapters.served_market import (
 from vecenv.adapters.guard import Limits
 from vecenv.adapters.openenv import MarketAction, MarketClient
 from vecenv.adapters.openenv.server import build_app, check_exposure, is_local
-from vecenv.adapters.openenv.session import MarketService, MarketSession, SessionError
+from vecenv.adapters.openenv.service import MarketService, SessionError
+from vecenv.adapters.openenv.session import MarketSession
 from vecenv.text_rows import TextRules
 
 FOLDER = Path(vecenv.__file__).parent / "adapters" / "openenv"

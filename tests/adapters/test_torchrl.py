@@ -22,12 +22,10 @@ from torchrl.objectives.llm import GRPOLoss, MCAdvantage
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import vecenv
+from tests.language.tiny import teach
 from vecenv.adapters.torchrl import MarketChatEnv
 from vecenv.env import VecEnv
 from vecenv.language.config import LanguageConfig
-from vecenv.language.models import chat_format
-from vecenv.language.supervised import SupervisedConfig
-from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_tokenizer
 from vecenv.learn.grpo_config import EpisodeReward
@@ -57,7 +55,7 @@ def market_env(rows: int) -> VecEnv:
 
 @cache
 def _talking():
-    """Teach a model whose conversations are ChatML to answer with some order or other, whatever it is shown."""
+    """Return a taught model whose conversations are ChatML, and its tokenizer."""
     env = market_env(8)
     systems, days, answers = env.instructions(range(8)), env.render_text(range(8)), ["BUY 0.5", "BUY", "SELL", "HOLD"]
     tokenizer = tiny_tokenizer([*days, *systems, *answers], TinyConfig(vocabulary=400))
@@ -71,11 +69,7 @@ def _talking():
             vocab_size=len(tokenizer), **sizes, **names, initializer_range=32**-0.5, tie_word_embeddings=True
         )
         model = LlamaForCausalLM(config).eval()
-    told = zip(systems, days, answers * 2, strict=True)
-    chats = [[{"role": r, "content": c} for r, c in zip(("system", "user", "assistant"), t, strict=True)] for t in told]
-    chat, alone = chat_format(model, tokenizer), LanguageConfig(context_tokens=1000, answer_tokens=6, history_days=0)
-    training = SupervisedConfig(epochs=20, batch_size=4, learning_rate=1e-2, held_out=0.0)
-    fine_tune(model, segments_of(chats, chat, alone), chat.pad, training)
+    teach(model, tokenizer, env, LanguageConfig(context_tokens=1000, answer_tokens=6, history_days=0))
     return model, tokenizer
 
 

@@ -6,6 +6,7 @@ import copy
 from functools import cache
 
 import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import vecenv
 from vecenv.env import VecEnv
@@ -48,23 +49,21 @@ def small_chat() -> ChatFormat:
     return chat_format(*small_model())
 
 
+def teach(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, env: VecEnv, config: LanguageConfig) -> None:
+    """Teach a model to answer with some order or other, whatever it is shown."""
+    count, roles = env.num_envs, ("system", "user", "assistant")
+    answers = ["BUY 0.5", "BUY", "SELL", "HOLD"] * (count // 4)
+    told = zip(env.instructions(range(count)), env.render_text(range(count)), answers, strict=True)
+    messages = [[{"role": role, "content": text} for role, text in zip(roles, day, strict=True)] for day in told]
+    chat = chat_format(model, tokenizer)
+    training = SupervisedConfig(epochs=20, batch_size=count // 2, learning_rate=1e-2, held_out=0.0)
+    fine_tune(model, segments_of(messages, chat, config), chat.pad, training)
+
+
 @cache
 def _talking():
-    """Teach a model to answer with some order or other, whatever it is shown."""
     model, tokenizer = small_model()
-    answers = ["BUY 0.5", "BUY", "SELL", "HOLD"] * 8
-    env = signal_env(32)
-    messages = [
-        [
-            {"role": "system", "content": system},
-            {"role": "user", "content": day},
-            {"role": "assistant", "content": answer},
-        ]
-        for system, day, answer in zip(env.instructions(range(32)), env.render_text(range(32)), answers, strict=True)
-    ]
-    chat = chat_format(model, tokenizer)
-    training = SupervisedConfig(epochs=20, batch_size=16, learning_rate=1e-2, held_out=0.0)
-    fine_tune(model, segments_of(messages, chat, ALONE), chat.pad, training)
+    teach(model, tokenizer, signal_env(32), ALONE)
     return model, tokenizer
 
 

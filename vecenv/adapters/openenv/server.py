@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse
 
 from vecenv.adapters.guard import App, Guard, Limits
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
-from vecenv.adapters.openenv.session import MarketService, MarketSession, SessionError
+from vecenv.adapters.openenv.service import MarketService, SessionError
+from vecenv.adapters.openenv.session import MarketSession
 
 LARGEST_FRAME = 32
 """A WebSocket message of more than so many times the limit ends its connection; up to there it is answered."""

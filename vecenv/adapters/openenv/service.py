@@ -1,0 +1,92 @@
+"""What all sessions of a server share: rows of each split, and names of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from vecenv.adapters.openenv.pool import RowPool
+
+LONGEST_NAME = 255
+"""Characters of a name that a client gives."""
+
+
+class SessionError(ValueError):
+    """What a client asked for cannot be done; the session goes on."""
+
+
+@dataclass(frozen=True)
+class EpisodeName:
+    """What names an episode of a served market."""
+
+    split: str
+    seed: int
+    index: int
+
+
+class MarketService:
+    """What all sessions of a server share.
+
+    Args:
+        task: name of the task.
+        pools: rows by split, in the order in which splits are listed; the first is the one by default.
+        num_tasks: tasks that every split lists. An index names an episode of its split.
+        seed: names the episodes of all indices, where a client gives no other.
+        answers: that the web interface offers to a click.
+
+    Raises:
+        ValueError: there is no split or no task.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        pools: Mapping[str, RowPool],
+        num_tasks: int = 1000,
+        seed: int = 0,
+        answers: Sequence[str] = ("HOLD",),
+    ) -> None:
+        if not pools or num_tasks < 1:
+            raise ValueError(f"at least one split and one task are needed, got {len(pools)} and {num_tasks}")
+        self.task, self.pools, self.num_tasks, self.seed = task, dict(pools), num_tasks, seed
+        self.answers = tuple(answers)
+        self._unnamed = count()
+
+    def episode(self, seed: object, options: Mapping[str, object]) -> EpisodeName:
+        """Return the episode that a client asks for: with neither a seed nor an index the next of the listed ones.
+
+        Raises:
+            SessionError: what it asks for does not exist.
+        """
+        if unknown := sorted(set(options) - {"split", "index"}):
+            raise SessionError(f"unknown options {', '.join(unknown)[:LONGEST_NAME]}; there are split and index")
+        split, index = options.get("split"), options.get("index")
+        if split is None:
+            split = next(iter(self.pools))
+        if not isinstance(split, str) or split not in self.pools:
+            raise SessionError(f"there is no such split; there are {', '.join(self.pools)}")
+        if index is None:
+            index = next(self._unnamed) % self.num_tasks if seed is None else 0
+        if seed is None:
+            seed = self.seed
+        return EpisodeName(split, _whole(seed, "seed", 1 << 63), _whole(index, "index", self.num_tasks))
+
+    def check_split(self, split: str) -> None:
+        """Refuse a split that there is not.
+
+        Raises:
+            SessionError: there is no such split.
+        """
+        self.episode(None, {"split": split, "index": 0})
+
+    def task_spec(self, split: str, index: int) -> dict[str, Any]:
+        """Return what names a task; it tells nothing of its days."""
+        return {"id": f"{split}-{index}", "split": split, "index": index, "task": self.task}
+
+
+def _whole(value: object, name: str, end: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < end:
+        raise SessionError(f"{name} must be a whole number in [0, {end})")
+    return value
