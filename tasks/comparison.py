@@ -222,10 +222,11 @@ def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTa
     """Print what is traded, and on which days."""
     paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
-    console.print(f"Market    {tape.source}: {named}{paths}", soft_wrap=True)
+    width = max(len("Training"), *map(len, parts))
+    console.print(f"{'Market':<{width}}  {tape.source}: {named}{paths}", soft_wrap=True)
     for name, part in parts.items():
         days = part.dates[part.first_day :]
-        console.print(f"{name:<8}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}")
+        console.print(f"{name:<{width}}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}")
 
 
 def _paths(tape: MarketTape) -> str:

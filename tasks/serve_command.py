@@ -120,23 +120,23 @@ def main(settings: ServeSettings) -> dict[str, Any]:
     if not task_class(settings.task).has_text():
         raise ValueError(f"task {settings.task!r} has no text")
     try:
-        from vecenv.adapters.openenv.server import build_app, check_exposure, serve
+        from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve
         from vecenv.adapters.openenv.service import MarketService
     except ImportError as error:
         raise ImportError(NEEDED) from error
     token = os.environ.get(TOKEN)
     check_exposure(settings.host, token, settings.web)
-    console = wide_console()
-    pools = row_pools(settings, console)
-    single = len(getattr(settings.with_symbols(settings.env), "symbols", ())) == 1
-    service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, answers=SINGLE if single else MANY)
-    app = build_app(service, settings.limits, token, settings.web)
+    console, limits = wide_console(), settings.limits
 
     def started(url: str) -> None:
-        told = f"Serving {settings.task} on {url}, at most {settings.limits.sessions} sessions; Ctrl+C ends it"
+        told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
         console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
 
-    serve(app, settings.limits, settings.host, settings.port, started)
+    with bound_socket(settings.host, settings.port) as bound:
+        pools = row_pools(settings, console)
+        single = len(getattr(settings.with_symbols(settings.env), "symbols", ())) == 1
+        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, SINGLE if single else MANY)
+        serve(build_app(service, limits, token, settings.web), limits, settings.host, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 
 

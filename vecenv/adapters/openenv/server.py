@@ -102,27 +102,41 @@ def uvicorn_server(app: App, limits: Limits, host: str) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(app: App, limits: Limits, host: str, port: int, started: Callable[[str], None]) -> None:
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that has the address, so that nobody takes it while a market is made.
+
+    Args:
+        host: address or name.
+        port: 0 for any that is free.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(f"cannot serve on {host}, port {port}: {error.strerror or error}") from error
+    return bound
+
+
+def serve(app: App, limits: Limits, host: str, bound: socket.socket, started: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; then every connection is closed and every session ended.
 
     Args:
         app: of `build_app`.
         limits: of the clients.
-        host: address.
-        port: 0 for any that is free.
+        host: address or name.
+        bound: to it.
         started: is told the server's URL when clients may connect.
 
     Raises:
-        OSError: the address cannot be used.
         KeyboardInterrupt: it was SIGINT.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen()
-        # Uvicorn raises the signal again when it is done; the server has then ended as it was asked to.
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        name = f"[{host}]" if family is socket.AF_INET6 else host
-        started(f"http://{name}:{listening.getsockname()[1]}")
-        uvicorn_server(app, limits, host).run(sockets=[listening])
+    bound.listen()
+    # Uvicorn raises the signal again when it is done; the server has then ended as it was asked to.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    started(f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}")
+    uvicorn_server(app, limits, host).run(sockets=[bound])
