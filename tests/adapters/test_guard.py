@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import time
@@ -220,6 +221,24 @@ def test_a_killed_client_frees_its_row(market: Served):
         # As when its process is killed: no closing handshake.
         connection.socket.shutdown(socket.SHUT_RDWR)
         waited_for(lambda: market.free() == before)
+
+
+def test_who_goes_without_waiting_for_an_answer_leaves_no_trace_in_the_log(market: Served):
+    told: list[logging.LogRecord] = []
+    log, listening = logging.getLogger("uvicorn.error"), logging.Handler()
+    listening.emit = told.append
+    log.addHandler(listening)
+    before = market.free()
+    try:
+        for _ in range(5):
+            with market.connected() as connection:
+                reset(connection, index=0)
+                connection.send(json.dumps({"type": "step", "data": {"text": "HOLD"}}))
+                connection.socket.shutdown(socket.SHUT_RDWR)
+            waited_for(lambda: market.free() == before)
+    finally:
+        log.removeHandler(listening)
+    assert [record.getMessage() for record in told] == []
 
 
 def test_no_more_sessions_than_there_may_be():
