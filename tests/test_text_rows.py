@@ -72,6 +72,21 @@ def test_what_a_turn_pays():
     assert turn.account.total_return == pytest.approx(turn.account.portfolio_value / 1e5 - 1.0)
 
 
+def test_every_day_has_its_own_turns():
+    rows = text_rows(1, TextRules(tools=("position",), turns=2))
+    begun(rows, [0], [1], [2])
+    for day in (1, 2):
+        (asked,), (answered,) = (rows.answer([0], [text]) for text in (CALLS[0], "HOLD"))
+        assert asked.shown == "RELIANCE: no shares" and asked.account is None
+        assert answered.valid and answered.shown.startswith(f"Day {day + 1} of 3")
+    # The second turn is the answer, and a call is none.
+    rows.answer([0], [CALLS[0]])
+    (late,) = rows.answer([0], [CALLS[0]])
+    assert late.done and not late.valid
+    begun(rows, [0], [1], [2])
+    assert rows.answer([0], [CALLS[0]])[0].shown == asked.shown
+
+
 def test_begun_rows_leave_the_others_alone():
     rows = text_rows(4, TextRules())
     rows.answer([0, 1, 2, 3], ["BUY"] * 4)
