@@ -12,12 +12,13 @@ from vecenv.text_rows import TextRows, TextRules
 
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
 TAPE = vecenv.make("single_stock_costs", **OPTIONS).market
+CALL = '{"name": "position"}'
 ANSWERS = (
     "BUY 0.5",
     "SELL",
     "HOLD",
     "nonsense",
-    '{"name": "position"}',
+    CALL,
     '{"name": "what_if", "arguments": {}}',
     None,
     3,
@@ -76,15 +77,15 @@ def test_every_day_has_its_own_turns():
     rows = text_rows(1, TextRules(tools=("position",), turns=2))
     begun(rows, [0], [1], [2])
     for day in (1, 2):
-        (asked,), (answered,) = (rows.answer([0], [text]) for text in (CALLS[0], "HOLD"))
+        (asked,), (answered,) = (rows.answer([0], [text]) for text in (CALL, "HOLD"))
         assert asked.shown == "RELIANCE: no shares" and asked.account is None
         assert answered.valid and answered.shown.startswith(f"Day {day + 1} of 3")
     # The second turn is the answer, and a call is none.
-    rows.answer([0], [CALLS[0]])
-    (late,) = rows.answer([0], [CALLS[0]])
+    rows.answer([0], [CALL])
+    (late,) = rows.answer([0], [CALL])
     assert late.done and not late.valid
     begun(rows, [0], [1], [2])
-    assert rows.answer([0], [CALLS[0]])[0].shown == asked.shown
+    assert rows.answer([0], [CALL])[0].shown == asked.shown
 
 
 def test_begun_rows_leave_the_others_alone():
