@@ -25,7 +25,7 @@ from vecenv.adapters.guard import DEEPEST, Limits, MessageFault, read_message
 
 TOKEN = "a token of thirty-two characters"
 SMALL = 4096
-DEEP = '{"type": "step", "data": ' + '{"a": [' * 20 + "]}" * 20 + "}"
+DEEP = '{"type": "step", "data": {"text": "HOLD", "more": ' + "[" * 900 + "]" * 900 + "}}"
 
 
 @pytest.fixture(scope="module")
