@@ -276,6 +276,20 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
     asyncio.run(run())
 
 
+def test_a_loop_that_ends_in_the_middle_of_a_turn_stops_no_other():
+    service = service_of({"train": TAPE}, 2)
+    first, second = MarketSession(service), MarketSession(service)
+
+    async def interrupted() -> None:
+        turn = asyncio.create_task(first.reset_async(index=0))
+        await asyncio.sleep(0)
+        turn.cancel()
+
+    asyncio.run(interrupted())
+    shown = asyncio.run(asyncio.wait_for(second.reset_async(index=1), 10))
+    assert shown.text == Lone(TAPE, service.seed, 1).shown
+
+
 @pytest.mark.parametrize("day", [1, 2, 3])
 def test_nothing_that_a_client_sees_tells_of_later_days(day: int):
     """Two markets that are equal up to a day show the same up to it, tools and state included."""
