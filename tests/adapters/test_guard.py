@@ -171,6 +171,10 @@ def test_depth_and_size_to_the_letter():
     wide = json.dumps({"a": [[]] * 200})
     assert read_message(wide, SMALL)
     assert read_message("{}" + " " * (SMALL - 2), SMALL) == {}
+    # Two bytes each.
+    assert read_message('{"a":"' + "é" * 2044 + '"}', SMALL)
+    with pytest.raises(MessageFault, match="may have 4096 bytes"):
+        read_message('{"a":"' + "é" * 2045 + '"}', SMALL)
     with pytest.raises(MessageFault, match="may have 4096 bytes"):
         read_message("{}" + " " * (SMALL - 1), SMALL)
 

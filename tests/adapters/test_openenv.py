@@ -276,6 +276,15 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
     asyncio.run(run())
 
 
+def test_the_state_adds_rewards_up():
+    session = MarketSession(service_of({"train": TAPE}, 1, TextRules(format_penalty=-0.25)))
+    session.reset(index=0)
+    rewards = [session.step(MarketAction(text=text)).reward for text in ("what?", "HOLD", "what?")]
+    assert rewards == [-0.25, 0.0, -0.25] and session.state.total_reward == -0.5
+    session.reset(index=0)
+    assert session.state.total_reward == 0.0
+
+
 def test_a_loop_that_ends_in_the_middle_of_a_turn_stops_no_other():
     service = service_of({"train": TAPE}, 2)
     first, second = MarketSession(service), MarketSession(service)

@@ -46,11 +46,10 @@ class RowPool:
 
     Args:
         rows: to lend, all of them free.
-        patience: seconds to wait for others after the first of a batch.
     """
 
-    def __init__(self, rows: TextRows, patience: float = 0.0) -> None:
-        self._rows, self._patience = rows, patience
+    def __init__(self, rows: TextRows) -> None:
+        self._rows = rows
         self._free = deque(range(rows.env.num_envs))
         self._waiting: list[tuple[Opening | Answer, asyncio.Future[Any]]] = []
 
@@ -81,20 +80,16 @@ class RowPool:
 
     async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401
         loop = asyncio.get_running_loop()
-        entry = (request, loop.create_future())
-        self._waiting.append(entry)
-        if len(self._waiting) == 1:
-            loop.call_later(self._patience, self._serve_waiting)
-        try:
-            return await entry[1]
-        except asyncio.CancelledError:
-            # Whoever asked has gone; the row may be lent to another.
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            raise
+        answer = loop.create_future()
+        self._waiting.append((request, answer))
+        # A timer runs after whatever has arrived until then; all that asks by then is one batch.
+        loop.call_later(0.0, self._serve_waiting)
+        return await answer
 
     def _serve_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        # Whoever has gone no longer waits, and the row may be another's.
+        waiting = [entry for entry in self._waiting if not entry[1].done()]
+        self._waiting.clear()
         if not waiting:
             return
         try:
