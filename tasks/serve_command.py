@@ -162,8 +162,8 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
         )
         rows = TextRows(env, settings.text)
         with working(console, f"Preparing the step of {name} …"):
-            # The first step compiles; whoever plays later begins anew.
+            # The first step and the first look compile; whoever plays later begins anew.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
-            env.grade()
+            rows.begin([0])
         pools[name] = RowPool(rows)
     return pools

@@ -73,6 +73,26 @@ def test_what_a_turn_pays():
     assert turn.account.total_return == pytest.approx(turn.account.portfolio_value / 1e5 - 1.0)
 
 
+@pytest.mark.slow
+def test_compiled_rows_are_told_the_same():
+    rules = TextRules(grade=1.0, steps=1.0, tools=("all",))
+    eager = text_rows(ROWS, rules)
+    env = vecenv.make("single_stock_costs", ROWS, **OPTIONS | {"market": TAPE}, action="orders", compile=True)
+    compiled, ids = TextRows(env, rules), list(range(ROWS))
+    first = [begun(rows, ids, [4] * ROWS, ids) for rows in (eager, compiled)]
+    assert first[0] == first[1]
+    for day in range(3):
+        # Other rows every day, so that some end before others.
+        chosen = [row for row in ids if (row + day) % 3]
+        told = [
+            rows.answer(chosen, ["BUY 0.4", "SELL", "what?", "HOLD", CALL][: len(chosen)]) for rows in (eager, compiled)
+        ]
+        assert told[0] == told[1]
+    begun(compiled, [1], [9], [9])
+    begun(eager, [1], [9], [9])
+    assert compiled.answer([1, 2], ["BUY", "HOLD"]) == eager.answer([1, 2], ["BUY", "HOLD"])
+
+
 def test_every_day_has_its_own_turns():
     rows = text_rows(1, TextRules(tools=("position",), turns=2))
     begun(rows, [0], [1], [2])

@@ -18,6 +18,22 @@ from vecenv.scenario import Scenario
 from vecenv.text.tool_calls import ToolCall, Tools
 
 
+class ChosenState:
+    """The state of some rows, of which each tensor is selected when it is asked for: text needs few of them.
+
+    Args:
+        state: of all rows. Batch: (N,).
+        env: numbers of the rows. Shape: (B,).
+    """
+
+    def __init__(self, state: TensorClass, env: Tensor) -> None:
+        self._state, self._env = state, env
+
+    def __getattr__(self, name: str) -> Tensor:
+        """Return a tensor of the state. Batch: (B,)."""
+        return getattr(self._state, name).index_select(0, self._env)
+
+
 class VecEnv(EnvBase):
     """N sub-environments of one scenario, batch size [N].
 
@@ -110,10 +126,23 @@ class VecEnv(EnvBase):
         Raises:
             IndexError: a number is not one of a row.
         """
+        env = self._numbers(ids)
+        return with_leaves(self.rows, [leaf.index_select(0, env) for leaf in leaves(self.rows)], [len(env)]), env
+
+    def _numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
+        """Return numbers of rows as a tensor, if all are. Shape: (B,)."""
         env = torch.as_tensor(ids, dtype=torch.int64, device=self.device).reshape(-1)
         if len(env) and not (int(env.min()) >= 0 and int(env.max()) < self.num_envs):
             raise IndexError(f"rows {env.tolist()} are not all in [0, {self.num_envs})")
-        return with_leaves(self.rows, [leaf.index_select(0, env) for leaf in leaves(self.rows)], [len(env)]), env
+        return env
+
+    def chosen_state(self, ids: Tensor | Sequence[int]) -> Any:  # noqa: ANN401
+        """Return the state of some rows as the task's text knows it, see `ChosenState`. Batch: (B,).
+
+        Raises:
+            IndexError: a number is not one of a row.
+        """
+        return ChosenState(self.rows.state, self._numbers(ids))
 
     def render_text(self, ids: Tensor | Sequence[int]) -> list[str]:
         """Return the text of some sub-environments; nothing else is copied from the device.
@@ -140,8 +169,7 @@ class VecEnv(EnvBase):
             IndexError: a number is not one of a row.
             TypeError: the task has no text.
         """
-        rows, _ = self.rows_of(ids)
-        return self.scenario.instructions(rows.state)
+        return self.scenario.instructions(self.chosen_state(ids))
 
     def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
         """Return what the tools say to the calls of some sub-environments; nothing changes in them.
@@ -180,10 +208,9 @@ class VecEnv(EnvBase):
             TypeError: the task has no text.
             ValueError: there are not as many texts as rows.
         """
-        rows, env = self.rows_of(ids)
-        if len(texts) != len(env):
-            raise ValueError(f"{len(texts)} texts do not fit {len(env)} rows")
-        return self.scenario.parse(texts, rows.state)
+        if len(texts) != len(ids):
+            raise ValueError(f"{len(texts)} texts do not fit {len(ids)} rows")
+        return self.scenario.parse(texts, self.chosen_state(ids))
 
     def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
         """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
-from vecenv.engine import Rows
 from vecenv.env import VecEnv
+from vecenv.outlook import Lookout, Outlook
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
 
@@ -92,6 +91,7 @@ class TextRows:
         self.env, self.rules = env, rules
         self.tools = env.scenario.tools(rules.tools) if rules.tools else None
         self.turns = [0] * env.num_envs
+        self._lookout = Lookout(env)
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
         """Return what the agents of some rows are told before their first day, of the tools too."""
@@ -105,16 +105,15 @@ class TextRows:
         """Return what the agents of some rows, whose episodes have just begun, are shown first, and their accounts."""
         for row in ids:
             self.turns[row] = 0
-        return self._told(*self.env.rows_of(ids))
+        return self._told(ids, self._lookout.look())
 
-    def _told(self, rows: Rows, numbers: Tensor) -> list[tuple[str, Account]]:
+    def _told(self, ids: Sequence[int], outlook: Outlook) -> list[tuple[str, Account]]:
         """Return the day of some rows in words, and their accounts."""
-        env = self.env
-        shown = env.scenario.render(env.observe_rows(rows, numbers), rows.state)
-        info = env.engine.bound().of_rows(numbers).info(rows)
-        cash, value, start = (info[name] for name in ("cash", "portfolio_value", "start_value"))
+        env, rows = self.env, torch.tensor(ids, device=self.env.device)
+        shown = env.scenario.render(outlook.observation[rows], env.chosen_state(ids))
+        cash, value, start = (part[rows] for part in (outlook.cash, outlook.portfolio_value, outlook.start_value))
         columns = [column.tolist() for column in (cash, value, value / start - 1.0)]
-        return list(zip(shown, (Account(*numbers) for numbers in zip(*columns, strict=True)), strict=True))
+        return list(zip(shown, (Account(*amounts) for amounts in zip(*columns, strict=True)), strict=True))
 
     @torch.no_grad()
     def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
@@ -163,23 +162,17 @@ class TextRows:
         chosen = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         chosen[rows] = True
         reward = rules.steps * env.advance(action, chosen)[rows]
-        after, _ = env.rows_of(ids)
-        told, grades = self._told(after, rows), self._grades(after[after.done], rows[after.done])
+        outlook = self._lookout.look()
+        told, ended = self._told(ids, outlook), env.rows
         for row in ids:
             self.turns[row] = 0
-        columns = (reward, after.terminated, after.truncated, valid, after.state.traded > 0)
+        traded = env.chosen_state(ids).traded > 0
+        columns = (reward, ended.terminated[rows], ended.truncated[rows], valid, traded, outlook.grade[rows])
         turns = []
-        for row, (text, account), paid, terminated, truncated, readable, traded in zip(
-            ids, told, *(column.tolist() for column in columns), strict=True
+        for (text, account), paid, by_rules, cut_off, readable, executed, outcome in zip(
+            told, *(column.tolist() for column in columns), strict=True
         ):
-            grade = grades.get(row)
+            grade = outcome if by_rules or cut_off else None
             paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
-            turns.append(TextTurn(text, paid, terminated, truncated, readable, traded, account, grade))
+            turns.append(TextTurn(text, paid, by_rules, cut_off, readable, executed, account, grade))
         return turns
-
-    def _grades(self, ended: Rows, numbers: Tensor) -> dict[int, float]:
-        """Return the outcomes of rows that have ended, by row."""
-        if not len(numbers):
-            return {}
-        graded = self.env.engine.bound().of_rows(numbers).grade(ended)
-        return dict(zip(numbers.tolist(), graded.tolist(), strict=True))
