@@ -323,7 +323,7 @@ class VecEnv(EnvBase):
         Raises:
             IndexError: a number is not one of a row.
         """
-        _, env = self.rows_of(ids)
+        env = self._numbers(ids)
         start = self._bound.of_rows(env).start(seeds, start_ids, torch.zeros_like(start_ids))
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
             leaf[env] = fresh

@@ -163,11 +163,11 @@ class TextRows:
         chosen[rows] = True
         reward = rules.steps * env.advance(action, chosen)[rows]
         outlook = self._lookout.look()
-        told, ended = self._told(ids, outlook), env.rows
+        told, after = self._told(ids, outlook), env.rows
         for row in ids:
             self.turns[row] = 0
         traded = env.chosen_state(ids).traded > 0
-        columns = (reward, ended.terminated[rows], ended.truncated[rows], valid, traded, outlook.grade[rows])
+        columns = (reward, after.terminated[rows], after.truncated[rows], valid, traded, outlook.grade[rows])
         turns = []
         for (text, account), paid, by_rules, cut_off, readable, executed, outcome in zip(
             told, *(column.tolist() for column in columns), strict=True

@@ -160,12 +160,12 @@ class GuardedSocket:
         await self._guard.app(scope, self._next, self._forward)
 
     async def _forward(self, message: Message) -> None:
+        """Send a message to a client that may have gone: the routes hear of that from what they receive next."""
         if self._ended:
             return
         try:
             await self._send(message)
         except OSError:
-            # The client has gone; the routes hear of it from what they receive next, not from here.
             self._ended = True
 
     async def _next(self) -> Message:
@@ -187,7 +187,7 @@ class GuardedSocket:
             try:
                 value = read_message(message.get("text") or message.get("bytes") or b"", self._limits.message_bytes)
             except MessageFault as fault:
-                await self._send({"type": "websocket.send", "text": fault.as_json()})
+                await self._forward({"type": "websocket.send", "text": fault.as_json()})
                 continue
             if value.get("type") == "step":
                 self._steps += 1
@@ -200,9 +200,9 @@ class GuardedSocket:
 
     async def _end(self, code: str, reason: str) -> None:
         """Say why the connection ends, and end it."""
+        await self._forward({"type": "websocket.send", "text": MessageFault(code, reason).as_json()})
+        await self._forward({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         self._ended = True
-        await self._send({"type": "websocket.send", "text": MessageFault(code, reason).as_json()})
-        await self._send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
 
 
 def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
