@@ -22,7 +22,7 @@ from tasks.comparison import (
 )
 from tasks.episode_recorder import record_episodes
 from tasks.market_settings import MarketSettings
-from tasks.options import early_options, with_preset
+from tasks.options import TextTaskOptions, early_options, with_preset
 from tasks.progress import working
 from tasks.records import RecordedEpisode
 from vecenv.registry import task_class
@@ -31,17 +31,7 @@ Rules = TypeVar("Rules")
 
 
 @dataclass(frozen=True)
-class CollectOptions:
-    """Options that decide where the other settings start."""
-
-    task: str = "single_stock"
-    """Installed task that has text."""
-    task_preset: str | None = None
-    """Preset of the rules."""
-
-
-@dataclass(frozen=True)
-class CollectSettings(MarketSettings, CollectOptions, Generic[Rules]):
+class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
     """Settings of ``vecenv collect``. The episodes lie in the days of the training."""
 
     out: Path = Path("conversations.jsonl")
@@ -66,7 +56,7 @@ class CollectSettings(MarketSettings, CollectOptions, Generic[Rules]):
         Raises:
             ValueError: there is no such task or preset.
         """
-        options = early_options(CollectOptions, args)
+        options = early_options(TextTaskOptions, args)
         settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 

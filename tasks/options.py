@@ -22,6 +22,16 @@ class PresetOption:
     """Shipped preset, or path of a YAML file; the command line wins over it."""
 
 
+@dataclass(frozen=True)
+class TextTaskOptions:
+    """Options of commands whose agents read and write text."""
+
+    task: str = "single_stock"
+    """Installed task that has text."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+
+
 def early_options(options: type[Options], args: Sequence[str]) -> Options:
     """Read the options of one dataclass from a command line and leave all others aside."""
     own = [word for word in args if word not in ("-h", "--help")]

@@ -13,7 +13,7 @@ from rich.console import Console
 import vecenv
 from tasks.comparison import rules_of, show_market, test_rules, wide_console
 from tasks.market_settings import MarketSettings
-from tasks.options import early_options, with_preset
+from tasks.options import TextTaskOptions, early_options, with_preset
 from tasks.progress import working
 from vecenv.adapters.guard import Limits
 from vecenv.market.tape import MarketTape
@@ -39,17 +39,7 @@ SINGLE, MANY = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL"), ("HOLD",)
 
 
 @dataclass(frozen=True)
-class ServeOptions:
-    """Options that decide where the other settings start."""
-
-    task: str = "single_stock"
-    """Installed task that has text."""
-    task_preset: str | None = None
-    """Preset of the rules."""
-
-
-@dataclass(frozen=True)
-class ServeSettings(MarketSettings, ServeOptions, Generic[Rules]):
+class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
     """Settings of ``vecenv serve``."""
 
     host: str = "127.0.0.1"
@@ -95,7 +85,7 @@ class ServeSettings(MarketSettings, ServeOptions, Generic[Rules]):
         Raises:
             ValueError: there is no such task or preset.
         """
-        options = early_options(ServeOptions, args)
+        options = early_options(TextTaskOptions, args)
         settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
