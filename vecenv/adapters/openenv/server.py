@@ -136,8 +136,8 @@ def serve(app: App, limits: Limits, host: str, bound: socket.socket, started: Ca
         KeyboardInterrupt: it was SIGINT.
     """
     bound.listen()
-    # Uvicorn raises the signal again when it is done. After SIGTERM the server has then ended as it was asked to; SIGINT
-    # is told, also where whoever started the server ignores it, as a shell does for what runs in the background.
+    # Uvicorn raises the signal again when it is done. After SIGTERM the server has ended as it was asked to; SIGINT is
+    # told, also where whoever started the server ignores it, as a shell does for what runs in the background.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     started(f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}")
