@@ -36,29 +36,29 @@ class TrivialEnvironment(Environment[MarketAction, MarketObservation, State]):
         super().__init__()
         self._state = State(step_count=0)
 
-    async def reset_async(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
+    def reset(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
         """Begin anew."""
         self._state = State(step_count=0)
         return self._shown()
 
-    async def step_async(self, action: MarketAction) -> MarketObservation:
+    def step(self, action: MarketAction) -> MarketObservation:
         """Count a day."""
         self._state = State(step_count=self._state.step_count + 1)
         return self._shown()
+
+    async def reset_async(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
+        """Begin anew; the server would hand the other to a thread."""
+        return self.reset(seed, episode_id)
+
+    async def step_async(self, action: MarketAction) -> MarketObservation:
+        """Count a day, likewise."""
+        return self.step(action)
 
     def _shown(self) -> MarketObservation:
         days = self._state.step_count
         return MarketObservation(
             text="x" * CHARACTERS, day=days, portfolio_value=0.0, total_return=0.0, reward=0.0, done=days == DAYS
         )
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
-        """Is not called: the server prefers `reset_async`."""
-        raise NotImplementedError
-
-    def step(self, action: MarketAction) -> MarketObservation:
-        """Is not called: the server prefers `step_async`."""
-        raise NotImplementedError
 
     @property
     def state(self) -> State:

@@ -22,6 +22,7 @@ pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]
 from openenv.core.generic_client import GenericEnvClient
 
 import vecenv
+from tasks.serve_command import ServeSettings
 from tests.adapters.served_market import (
     DAYS,
     TASK,
@@ -62,6 +63,9 @@ def test_the_package_passes_the_static_checks():
     assert report["verdict"] == "pass" and [result["status"] for result in report["results"]] == ["pass"]
     declared = yaml.safe_load((FOLDER / "openenv.yaml").read_text())
     assert declared["version"] == vecenv.__version__
+    counts = declared["validation"]["capabilities"]["declared_task_count"]
+    served_by_default = ServeSettings.defaults(())
+    assert counts == dict.fromkeys(served_by_default.splits, served_by_default.num_tasks)
 
 
 def test_the_running_server_passes_the_checks(market: Served):
