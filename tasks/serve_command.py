@@ -89,6 +89,11 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
         settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
+    def clicks(self) -> tuple[str, ...]:
+        """Return the answers that the web interface offers: orders of one symbol need not name it."""
+        single = len(getattr(self.with_symbols(self.env), "symbols", ())) == 1
+        return SINGLE if single else MANY
+
     def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
         """Return the markets of the splits to serve.
 
@@ -124,8 +129,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
 
     with bound_socket(settings.host, settings.port) as bound:
         pools = row_pools(settings, console)
-        single = len(getattr(settings.with_symbols(settings.env), "symbols", ())) == 1
-        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, SINGLE if single else MANY)
+        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, settings.clicks())
         serve(build_app(service, limits, token, settings.web), limits, settings.host, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 

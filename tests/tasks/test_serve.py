@@ -23,6 +23,7 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+import vecenv
 from tasks.cli import main
 from tasks.serve_command import ServeSettings
 from vecenv.text_rows import TextRows
@@ -108,6 +109,15 @@ def test_splits_of_a_history_share_no_day():
     # The days are those of the market, and so is what is seen of them.
     offset = int(np.searchsorted(tape.dates, parts["test"].dates[0]))
     assert torch.equal(parts["test"].features[:, 30], tape.features[:, 30 + offset])
+
+
+@pytest.mark.parametrize("task", ["single_stock", "portfolio"])
+def test_what_is_offered_to_a_click_can_be_read(task):
+    given = ServeSettings.defaults(("--task", task))
+    env = vecenv.make(task, market_options={"num_paths": 2, "num_days": 340}, config=given.env, compile=False)
+    clicks = given.clicks()
+    assert (len(clicks) > 1) == (task == "single_stock")
+    assert all(bool(env.parse_text([text], [0])[1]) for text in clicks)
 
 
 def test_only_the_splits_that_are_asked_for():
