@@ -38,8 +38,8 @@ def _stock_trading(tape: MarketTape) -> Callable[[], int]:
     days = slice(start, min(start + STEPS + 1, tape.num_days))
     market = Market(
         tick_size=tape.tick_size,
-        close=tape.price_ticks(CLOSE)[0, days].int().tolist(),
-        open=tape.price_ticks(OPEN)[0, days].int().tolist(),
+        close=tape.price_ticks(CLOSE)[0, days].long().tolist(),
+        open=tape.price_ticks(OPEN)[0, days].long().tolist(),
         tradable=tape.tradable[0, days].tolist(),
         gate_series=[0.0] * (days.stop - days.start),
         features=tape.features[0, days].tolist(),
@@ -65,7 +65,7 @@ def _tier(name: str, tape: MarketTape) -> Callable[[], int]:
     start = tape.first_day
     days = slice(start, start + tier.days + 1)
     market = Market(
-        close=tape.price_ticks(CLOSE)[0, days].int().tolist(),
+        close=tape.price_ticks(CLOSE)[0, days].long().tolist(),
         tradable=tape.tradable[0, days].tolist(),
         rsi=tape.features[0, days, :, tape.feature_names.index("rsi_14")].tolist(),
         tick_size=tape.tick_size,

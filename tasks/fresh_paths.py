@@ -19,7 +19,7 @@ SEED_STRIDE = 1 << 40
 """Between the market's seeds of two rounds of paths."""
 
 HEADROOM = 4.0
-"""Factor by which prices of later rounds may be higher than those of the first before their ticks do not fit."""
+"""Factor by which prices of later rounds may at least be higher than those of the first."""
 
 
 def first_round(settings: Settings, rules: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
@@ -60,6 +60,11 @@ class FreshPaths:
         settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
         tape = settings.training_alone(self.rules)
         scenario: Any = self.env.scenario
+        if tape.price_bits > scenario.tape.price_bits:
+            raise ValueError(
+                f"{tape.source}: the paths of round {current} have prices of 2^{scenario.tape.price_bits - 1} ticks "
+                f"of {tape.tick_size:g} or more, which the first round's accounts cannot hold; use a coarser tick_size"
+            )
         again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
         self.env.change_market(again.market)
         if update % self.every == 0:

@@ -23,6 +23,7 @@ from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted
 from vecenv.learn.baselines import BASELINES, Agent
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
+from vecenv.market.ticks import coarser_tick
 from vecenv.random import EpisodeKey, random_bits
 from vecenv.scenario import Scenario
 
@@ -100,7 +101,8 @@ class StockTrading(Scenario[StockState]):
     def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
         config = config or StockTradingConfig()
         self.tape, self.config = tape, config
-        self.money = Money(config.whole_shares, torch.float32 if config.dtype == "float32" else torch.float64)
+        dtype = torch.float32 if config.dtype == "float32" else torch.float64
+        self.money = Money(config.whole_shares, dtype, tape.price_bits)
         shortest = config.min_episode_length or config.episode_length
         if tape.first_day + shortest >= tape.num_days:
             raise ValueError(
@@ -112,7 +114,8 @@ class StockTrading(Scenario[StockState]):
         if config.initial_cash / tape.tick_size >= MAX_CASH_TICKS and config.whole_shares:
             raise ValueError(
                 f"initial_cash {config.initial_cash:g} is {config.initial_cash / tape.tick_size:.3g} ticks of "
-                f"{tape.tick_size:g}; exact accounts need fewer than 2^37: use a coarser tick_size"
+                f"{tape.tick_size:g}; exact accounts need fewer than 2^37: "
+                f"use a tick_size of {coarser_tick(config.initial_cash, MAX_CASH_TICKS):g}"
             )
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())

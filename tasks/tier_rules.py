@@ -17,6 +17,7 @@ from vecenv.kernels.graders import GRADERS
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.order_spaces import FRACTION_BINS
 from vecenv.market.tape import MarketTape
+from vecenv.market.ticks import coarser_tick
 from vecenv.scenario import Scenario
 
 Tensors = Mapping[str, Tensor]
@@ -57,7 +58,7 @@ class TierRules(Scenario[TierState]):
         if richest / self.tape.tick_size >= MAX_CASH_TICKS:
             raise ValueError(
                 f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
-                f"exact orders need fewer than 2^36: use a coarser tick_size"
+                f"exact orders need fewer than 2^36: use a tick_size of {coarser_tick(richest, MAX_CASH_TICKS):g}"
             )
         self.money = Money(whole_shares=True, dtype=torch.float64)
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64

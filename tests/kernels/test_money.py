@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -10,11 +11,13 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from vecenv.kernels.money import MAX_PRODUCTS, PRICE_BITS, Money, _limb_widths
+from vecenv.kernels.money import EXACT_NEED, MAX_PRODUCTS, Money, _limb_widths
+from vecenv.market.ticks import NARROW_BITS, WIDEST_BITS
 
 EXACT, DOUBLE = Money(), Money(dtype=torch.float64)
 FRACTIONAL = Money(whole_shares=False)
-HIGHEST_PRICE = 2**PRICE_BITS - 1
+HIGHEST_PRICE = 2**NARROW_BITS - 1
+PRICE_BITS = [NARROW_BITS, 25, 30, 32, 33, WIDEST_BITS]
 QUICK = settings(deadline=None, max_examples=300, derandomize=True)
 SYMBOLS = st.sampled_from([1, 2, 3, 5, 8, 30, 31, 109, 128, 500])
 BOUNDS = st.sampled_from([1, 2, 7, 99, 100, 127, 128, 255, 256, 1_000, 4_095, 25_000, 250_000, 2**24 - 1, None])
@@ -28,28 +31,39 @@ def near(highest: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def positions(draw):
-    """Shares and prices of all symbols, with the bound of the shares."""
-    symbols, bound = draw(SYMBOLS), draw(BOUNDS)
-    most = bound if bound is not None else min(2**24 - 1, 2**52 // (symbols * HIGHEST_PRICE))
+    """Bits of the prices, bound of the shares, shares and prices of all symbols."""
+    bits, symbols, bound = draw(st.sampled_from(PRICE_BITS)), draw(SYMBOLS), draw(BOUNDS)
+    # The largest number of so many bits that float32 holds.
+    highest = (2**NARROW_BITS - 1) << (bits - NARROW_BITS)
+    most = bound if bound is not None else min(2**24 - 1, 2**52 // (symbols * highest))
     kind = draw(st.sampled_from(["extreme", "equal", "mixed"]))
     if kind == "extreme":
-        return bound, [most] * symbols, [HIGHEST_PRICE] * symbols
+        return bits, bound, [most] * symbols, [highest] * symbols
     if kind == "equal":
-        return bound, [draw(near(most))] * symbols, [draw(near(HIGHEST_PRICE))] * symbols
+        return bits, bound, [draw(near(most))] * symbols, [as_price(draw(near(highest)))] * symbols
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
     shares = torch.randint(0, most + 1, (symbols,), generator=generator).tolist()
-    prices = torch.randint(0, HIGHEST_PRICE + 1, (symbols,), generator=generator).tolist()
-    return bound, shares, prices
+    # Magnitudes of all sizes beside each other, as a cheap and a dear stock are.
+    drawn = torch.randint(0, highest + 1, (symbols,), generator=generator)
+    shifts = torch.randint(0, bits, (symbols,), generator=generator)
+    return bits, bound, shares, [as_price(price) for price in (drawn >> shifts).tolist()]
+
+
+def as_price(ticks: int) -> int:
+    """Cut a number to the 24 significant bits of a price."""
+    spare = max(ticks.bit_length() - NARROW_BITS, 0)
+    return ticks >> spare << spare
 
 
 @given(positions())
 @QUICK
 def test_totals_are_exact(position):
-    bound, shares, prices = position
+    bits, bound, shares, prices = position
     expected = sum(a * b for a, b in zip(shares, prices, strict=True))
     # Where no limbs are narrow enough, float64 sums what money there can be: 2^53 ticks.
-    assume(_limb_widths(len(shares), bound) is not None or expected < 2**53)
-    total = EXACT.total(torch.tensor(shares).float(), torch.tensor(prices).float(), bound)
+    assume(_limb_widths(len(shares), bound, bits) is not None or expected < 2**53)
+    assume(expected < 2**63)
+    total = Money(price_bits=bits).total(torch.tensor(shares).float(), torch.tensor(prices).float(), bound)
     assert total.dtype == torch.int64 and total.shape == () and int(total) == expected
     if expected < 2**53:
         double = DOUBLE.total(torch.tensor(shares).double(), torch.tensor(prices).double(), bound)
@@ -75,39 +89,58 @@ def test_shorts_have_no_bound_and_keep_their_sign():
 @pytest.mark.parametrize("symbols", [1, 2, 3, 4, 5, 16, 17, 30, 64, 65, 109, 500, 503, 2048, 2049])
 def test_limbs_never_sum_beyond_24_bits(symbols):
     """The largest limbs of all symbols together, for every bound up to 2^24."""
-    for bound in [*range(1, 300), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]:
-        widths = _limb_widths(symbols, bound)
+    bounds = [*range(1, 300), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]
+    for price_bits, bound in itertools.product(PRICE_BITS, bounds):
+        widths = _limb_widths(symbols, bound, price_bits)
         if widths is None:
             continue
         share_bits, share_width, price_width = widths
         assert 2**share_bits > bound
         assert symbols * (2**share_width - 1) * (2**price_width - 1) <= 2**24
-        assert -(-share_bits // share_width) * -(-PRICE_BITS // price_width) <= MAX_PRODUCTS
+        assert -(-share_bits // share_width) * -(-price_bits // price_width) <= MAX_PRODUCTS
 
 
 def test_the_default_order_takes_two_products():
     """Thirty symbols and 100 shares: prices in two halves of 12 bits."""
-    assert _limb_widths(30, 100) == (7, 7, 12)
+    assert _limb_widths(30, 100, NARROW_BITS) == (7, 7, 12)
 
 
-@given(st.integers(0, 2**38 - 1), st.integers(1, 2**38 - 1))
-@example(2**38 - 2, 2**38 - 1)
+@given(st.integers(0, 2**53 - 1), st.integers(1, 2**53 - 1))
+@example(2**37 - 2, 2**37 - 1)
 @example(3 * 2**20 - 1, 3 * 2**20)
+@example(2**53 - 2, 2**53 - 1)
 @QUICK
 def test_ratios_are_rounded_down_exactly(available, need):
     expected = 1 if need <= available else Fraction(2**16 * available // need, 2**16)
     for money in (EXACT, DOUBLE):
-        ratio = money.ratio(*(torch.tensor(number, dtype=money.money_dtype) for number in (available, need)))
-        assert ratio.dtype == money.dtype and Fraction(float(ratio)) == expected
+        numbers = [torch.tensor(number, dtype=money.money_dtype) for number in (available, need)]
+        for most in (None, EXACT_NEED) if need < EXACT_NEED else (None, 2**53):
+            ratio = money.ratio(*numbers, most)
+            assert ratio.dtype == money.dtype and Fraction(float(ratio)) == expected
 
 
-@given(st.integers(1, 2**16), st.integers(1, 2**38 // 2**16), st.integers(-1, 1))
+@given(st.integers(1, 2**16), st.integers(1, 2**53 // 2**16), st.integers(-1, 1))
 @QUICK
 def test_ratios_beside_a_whole_step(step, unit, off):
-    """Quotients an integer below and above a step of 2^-16, where a rounded division would slip."""
+    """Quotients an integer below and above a step of 2^-16, where a rounded division slips."""
     need, available = unit * 2**16, max(step * unit + off, 0)
-    ratio = EXACT.ratio(torch.tensor(available), torch.tensor(need))
-    assert Fraction(float(ratio)) == min(Fraction(2**16 * available // need, 2**16), 1)
+    expected = min(Fraction(2**16 * available // need, 2**16), 1)
+    for most in (None, EXACT_NEED) if need <= EXACT_NEED else (None,):
+        assert Fraction(float(EXACT.ratio(torch.tensor(available), torch.tensor(need), most))) == expected
+
+
+def test_a_rounded_quotient_is_taken_back():
+    """The quotient is 65,535 less 2^-53, which float64 rounds up to 65,535."""
+    need = 2**53 - 1
+    available = (65_535 * need - 1) // 2**16
+    assert available * 2**16 == 65_535 * need - 1 and math.floor(available * 2.0**16 / need) == 65_535
+    assert float(EXACT.ratio(torch.tensor(available), torch.tensor(need))) == 65_534 / 2**16
+
+
+def test_orders_of_thirty_symbols_need_no_such_care():
+    """The bound on what 100 shares of each cost, commission included, is within what float64 divides exactly."""
+    assert EXACT.most_value(30, 100) <= EXACT_NEED < EXACT.most_value(109, 100)
+    assert EXACT.most_value(30, None) is None
 
 
 @given(st.integers(0, 2**24 - 1), st.integers(0, 2**16), BOUNDS)

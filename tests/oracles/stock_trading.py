@@ -173,11 +173,16 @@ class Account:
         self.buy_prices: list[float] = []
         self.sell_prices: list[float] = []
         for k in self.symbols:
-            cost = self._up(self._product(self.prices[k], self._rate(_of(self.rules.slippage, k))))
+            rates = [_of(self.rules.slippage, k)]
             if isinstance(self.rules.commission, Sequence):
-                cost += self._up(self._product(self.prices[k], self._rate(self.rules.commission[k])))
-            self.buy_prices.append(self.prices[k] + cost)
-            self.sell_prices.append(max(self.prices[k] - cost, 0))
+                rates.append(self.rules.commission[k])
+            buy: float = self.prices[k]
+            sell = buy
+            for rate in rates:
+                cost = self._up(self._product(self.prices[k], self._rate(rate)))
+                buy, sell = self._price(buy + cost), self._price(sell - cost)
+            self.buy_prices.append(buy)
+            self.sell_prices.append(max(sell, 0))
 
     def _trade(self, orders: Sequence[float]) -> None:
         pairs = list(zip(orders, self.holdings, strict=True))
@@ -294,6 +299,10 @@ class Account:
 
     def _single(self, value: float) -> float:
         return float(np.float32(value)) if self.whole else value
+
+    def _price(self, price: float) -> float:
+        """Round to the 24 significant bits of a price, still a whole number, with whole shares."""
+        return int(self._single(price)) if self.whole else price
 
     def _rate(self, rate: float) -> float:
         """Round a rate down to single precision with whole shares."""

@@ -187,7 +187,7 @@ class TierAccount:
 
     def buy_price(self, k: int) -> int:
         """Return b of ``day``."""
-        return self.market.close[self.day][k] + self._slip(k)
+        return int(np.float32(self.market.close[self.day][k] + self._slip(k)))
 
     def commission(self, value: int) -> int:
         """Return the commission on ``value``, both in ticks."""
@@ -216,7 +216,7 @@ class TierAccount:
         return math.ceil(np.float32(self.market.close[self.day][k]) * rate)
 
     def _sell_price(self, k: int) -> int:
-        return max(self.prices[k] - self._slip(k), 0)
+        return max(int(np.float32(self.prices[k] - self._slip(k))), 0)
 
     def _capacity(self) -> int:  # rule 3
         d = self.drawdown()

@@ -23,7 +23,7 @@ def tier_tape(rng, num_symbols, num_days=NUM_DAYS, num_paths=1, ragged=True, hig
     shape = (num_paths, num_days, num_symbols)
     drift = rng.normal(rng.normal(0, 0.01), rng.choice([0.01, 0.04]), shape).cumsum(1)
     level = np.exp(rng.uniform(np.log(3), np.log(highest), (num_paths, 1, num_symbols)))
-    ticks = np.clip(np.round(level * np.exp(drift)), 1, HIGHEST)
+    ticks = np.clip(np.round(level * np.exp(drift)), 1, max(highest, HIGHEST))
     listing = rng.integers(0, LATEST_LISTING if ragged else 1, (num_paths, 1, num_symbols))
     day = np.arange(num_days)[:, None]
     ticks = np.where(day >= listing, ticks, 0)
@@ -48,7 +48,7 @@ def tier_tape(rng, num_symbols, num_days=NUM_DAYS, num_paths=1, ragged=True, hig
 def oracle_market(tape: MarketTape, path: int, context: bool) -> Market:
     """Return one path of a tape as the oracle reads it."""
     return Market(
-        close=tape.price_ticks()[path].int().tolist(),
+        close=tape.price_ticks()[path].long().tolist(),
         tradable=tape.tradable[path].tolist(),
         rsi=tape.features[path, ..., RSI].tolist(),
         tick_size=tape.tick_size,

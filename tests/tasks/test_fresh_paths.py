@@ -17,7 +17,6 @@ from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.market import load
 from vecenv.market.bars import VOLUME
 from vecenv.market.load import generator_of
-from vecenv.market.tape import MAX_TICKS
 
 RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
 MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
@@ -94,26 +93,29 @@ def test_the_learner_is_compiled_once():
     assert {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()} == market
 
 
-def test_ticks_leave_room_for_higher_prices(monkeypatch):
-    """Prices that fit the finest tick, but not with headroom, get a coarser one; the market is made once."""
+def test_later_rounds_may_have_higher_prices(monkeypatch):
+    """All rounds count in one tick; prices up to `HEADROOM` times those of the first fit, higher ones are refused."""
     settings, tape = first_round(MARKET, RULES)
     assert settings.tick_size == tape.tick_size == MARKET.tape(RULES).tick_size == 1e-4
-    bars = generator_of("random_walk")(num_paths=5, num_days=120, symbols=["A", "B"])
-    dear = 2 * MAX_TICKS * 1e-4 / HEADROOM / float(bars.ohlcv[..., :VOLUME].max())
-    made = []
+    assert first_round(replace(MARKET, tick_size=0.01), RULES)[0].tick_size == 0.01
+    random_walk, factor = generator_of("random_walk"), [1.0]
 
-    def higher(**arguments):
-        made.append(arguments["seed"])
-        return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * dear, bars.ohlcv[..., VOLUME:]], dim=-1))
+    @functools.wraps(random_walk)
+    def dearer(**arguments):
+        bars = random_walk(**arguments | {"seed": 0})
+        return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * factor[0], bars.ohlcv[..., VOLUME:]], dim=-1))
 
-    signed = functools.wraps(generator_of("random_walk"))(higher)
-    monkeypatch.setitem(load.GENERATORS, "random_walk", signed)
-    assert MARKET.tape(RULES).tick_size == 1e-4
-    made.clear()
-    settings, tape = first_round(MARKET, RULES)
-    assert settings.tick_size == tape.tick_size == 1e-3 and made == [0]
-    assert torch.equal(tape.ohlcv, settings.tape(RULES).ohlcv)
-    assert first_round(replace(MARKET, tick_size=0.5), RULES)[0].tick_size == 0.5
+    monkeypatch.setitem(load.GENERATORS, "random_walk", dearer)
+    env, fresh = made(every=1)
+    bits = env.market.price_bits
+    highest = float(env.market.ohlcv[..., :VOLUME].max()) / env.market.tick_size
+    factor[0] = 0.99 * 2 ** (bits - 1) / highest
+    assert factor[0] >= HEADROOM / 2
+    fresh.before_update(1)
+    assert float(env.scenario.market["close"].max()) > 0.5 * 2 ** (bits - 1)
+    factor[0] *= 1.1
+    with pytest.raises(ValueError, match=r"round 2 .* 2\^\d+ ticks .* tick_size"):
+        fresh.before_update(2)
 
 
 def test_what_cannot_be_refreshed_is_refused():

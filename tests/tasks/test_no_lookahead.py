@@ -179,12 +179,15 @@ def test_fills_at_the_next_open_know_that_open_alone(worlds, tapes):
     assert not compared(one, third, REWARDED, CUT)[1]
 
 
-def test_the_tick_size_is_the_one_choice_made_from_the_whole_history():
-    """A price of 900 on the last day makes the ticks of all days coarser; a given tick size is not moved."""
+def test_no_later_price_moves_the_ticks_of_a_day():
+    """After the first day that an agent sees, prices rise ten thousandfold or fall to a tenth: no earlier bit moves."""
     source = bars(np.random.default_rng(1))
-    ohlcv = source.ohlcv.clone()
-    ohlcv[:, -1, 0] = torch.tensor([900.0, 900.0, 900.0, 900.0, 1.0], dtype=torch.float64)
-    risen = replace(source, ohlcv=ohlcv)
-    assert (tape_of(source).tick_size, tape_of(risen).tick_size) == (1e-4, 1e-3)
-    first, second = (MarketTape.from_bars(item, (), tick_size=1e-3) for item in (source, risen))
-    assert same_bits(first.ohlcv[:, :-1], second.ohlcv[:, :-1])
+    tape = tape_of(source)
+    seen = tape.first_day + 1
+    for factor in (10_000.0, 0.1):
+        ohlcv = source.ohlcv.clone()
+        ohlcv[:, seen:, :, :VOLUME] *= factor
+        other = tape_of(replace(source, ohlcv=ohlcv))
+        assert (other.tick_size, other.first_day) == (tape.tick_size, tape.first_day)
+        assert same_bits(other.ohlcv[:, :seen], tape.ohlcv[:, :seen])
+        assert not same_bits(other.ohlcv[:, seen:], tape.ohlcv[:, seen:])

@@ -40,7 +40,7 @@ def rules_and_market(draw, whole_shares=True, shorting=None):
         "action": draw(st.sampled_from(["shares", "shares", "weights"])),
         "fill": draw(st.sampled_from(["close", "next_open"])),
         "rationing": draw(st.sampled_from(["pro_rata", "pro_rata", "by_size"])),
-        "initial_cash": draw(st.sampled_from([0.0, 10.0, 1e4, 1e6])) or 0.5,
+        "initial_cash": draw(st.sampled_from([0.0, 10.0, 1e4, 1e6, 1.3e7])) or 0.5,
         "initial_holdings": tuple(rng.integers(0, 50, symbols).tolist()) if draw(st.booleans()) else 0.0,
         "hmax": draw(st.sampled_from([1, 100, 1000])),
         "commission": per_symbol(draw(rates)),
@@ -56,7 +56,9 @@ def rules_and_market(draw, whole_shares=True, shorting=None):
         "terminal_bonus": draw(st.sampled_from([0.0, 3.0])),
     }
     gate = draw(st.booleans())
-    tape = random_tape(rng, NUM_DAYS, symbols, gaps=draw(st.booleans()))
+    # Prices up to 2.3 million in ticks of 1e-4 have 35 bits; the usual ones have 24.
+    highest = draw(st.sampled_from([300.0, 300.0, 1e6])) if whole_shares else 300.0
+    tape = random_tape(rng, NUM_DAYS, symbols, gaps=draw(st.booleans()), highest=highest)
     return rules, gate, tape, rng
 
 

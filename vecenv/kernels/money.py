@@ -1,10 +1,10 @@
 """Exact money on hardware that is fast in float32.
 
 With whole shares a rounding error becomes a different trade, so sums must not depend on their order. Shares are
-integers, prices whole ticks below 2²⁴; float32 adds integers exactly up to 2²⁴. Prices, and shares
-where they are many, are therefore cut into limbs so narrow that no sum of products passes 2²⁴; the limbs are summed in
-float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols would cost 2-3 times as
-much.
+integers, prices whole ticks of at most 24 significant bits; float32 holds both, and adds integers exactly up to 2²⁴.
+Prices, and shares where they are many, are therefore cut into limbs so narrow that no sum of products passes 2²⁴; the
+limbs are summed in float32 and put together in int64. A float64 or int64 operand inside the wide loop over symbols
+would cost 2-3 times as much.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from functools import cache
 import torch
 from torch import Tensor
 
-PRICE_BITS = 24
-"""A fill price, slippage included, is below 2²⁴ ticks."""
+from vecenv.market.ticks import NARROW_BITS
 
 MAX_PRODUCTS = 8
 """Limb products above which one float64 sum is faster."""
 
 RATIO_STEPS = 2.0**16
 """Rationing ratios are multiples of 1/65536, so that fewer than 256 shares times a ratio are exact in float32."""
+
+EXACT_NEED = 2**37
+"""Value below which a ratio's float64 quotient is never rounded up to a whole step."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,12 @@ class Money:
         whole_shares: shares are integers and money whole ticks; else both are real numbers.
         dtype: of shares and prices. float32 with whole shares keeps money in int64; float64 keeps it in float64,
             which gives the same integers.
+        price_bits: trade prices, slippage and commission included, are below 2 to this power of ticks.
     """
 
     whole_shares: bool = True
     dtype: torch.dtype = torch.float32
+    price_bits: int = NARROW_BITS
 
     @property
     def money_dtype(self) -> torch.dtype:
@@ -61,14 +65,14 @@ class Money:
         """
         if self.money_dtype != torch.int64:
             return (shares * prices).sum(-1)
-        widths = _limb_widths(shares.shape[-1], max_shares)
+        widths = _limb_widths(shares.shape[-1], max_shares, self.price_bits)
         if widths is None:
             # Integers below 2^53 in float64: exact in any order, if slower.
             return (shares.double() * prices.double()).sum(-1).to(torch.int64)
         share_bits, share_width, price_width = widths
         total = None
         for share_shift, share_limb in _limbs(shares, share_bits, share_width):
-            for price_shift, price_limb in _limbs(prices, PRICE_BITS, price_width):
+            for price_shift, price_limb in _limbs(prices, self.price_bits, price_width):
                 part = (share_limb * price_limb).sum(-1).to(torch.int64) * (1 << (share_shift + price_shift))
                 total = part if total is None else total + part
         assert total is not None
@@ -98,17 +102,28 @@ class Money:
             return torch.trunc(shares.double() * ratio.double()).to(self.dtype)
         return torch.trunc(shares * ratio)
 
-    def ratio(self, available: Tensor, need: Tensor) -> Tensor:
-        """Return the share of ``need`` that ``available`` covers, at most 1.
+    def ratio(self, available: Tensor, need: Tensor, most: int | None = None) -> Tensor:
+        """Return the share of ``need`` that ``available`` covers, at most 1; with whole shares rounded down to 1/65536.
 
-        With whole shares it is rounded down to 1/65536; exactly, as long as the need is below 2³⁷ ticks: the product
-        with 2¹⁶ is exact, and a quotient below an integer is too far from it to be rounded up to it.
+        Args:
+            available: not negative. Shape: ().
+            need: below 2⁵³ ticks with whole shares. Shape: ().
+            most: bound of the need, where there is one.
         """
         if not self.whole_shares:
             ratio = torch.where(need > available, available / torch.where(need > 0, need, 1.0), 1.0)
             return ratio.to(self.dtype)
-        steps = torch.floor(available.double() * RATIO_STEPS / need.clamp(min=1).double())
-        return (steps.clamp(max=RATIO_STEPS).to(torch.float32) * (1.0 / RATIO_STEPS)).to(self.dtype)
+        steps = torch.floor(available.double() * RATIO_STEPS / need.clamp(min=1).double()).clamp(max=RATIO_STEPS)
+        if most is None or most > EXACT_NEED:
+            # A quotient just below an integer may have been rounded up to it: what the ratio costs tells.
+            whole, owed = steps.to(torch.int64), need.to(torch.int64)
+            cost = whole * (owed >> 16) + ((whole * (owed & 0xFFFF) + 0xFFFF) >> 16)
+            steps = torch.where(cost > available.to(torch.int64), steps - 1.0, steps)
+        return (steps.to(torch.float32) * (1.0 / RATIO_STEPS)).to(self.dtype)
+
+    def most_value(self, num_symbols: int, max_shares: int | None) -> int | None:
+        """Return a bound of the value and commission of orders in all symbols, in ticks; None without one of shares."""
+        return None if max_shares is None else 2 * num_symbols * max_shares * 2**self.price_bits
 
 
 def single_rounded_down(rates: Tensor) -> Tensor:
@@ -122,7 +137,7 @@ def single_rounded_down(rates: Tensor) -> Tensor:
 
 
 @cache
-def _limb_widths(num_symbols: int, max_shares: int | None) -> tuple[int, int, int] | None:
+def _limb_widths(num_symbols: int, max_shares: int | None, price_bits: int) -> tuple[int, int, int] | None:
     """Choose how to cut shares and prices for exact float32 sums with the fewest products.
 
     Returns:
@@ -135,9 +150,9 @@ def _limb_widths(num_symbols: int, max_shares: int | None) -> tuple[int, int, in
     spare = 24 - (num_symbols - 1).bit_length()
     choices = []
     for share_width in range(1, share_bits + 1):
-        price_width = min(spare - share_width, PRICE_BITS)
+        price_width = min(spare - share_width, price_bits)
         if price_width > 0:
-            products = -(-share_bits // share_width) * -(-PRICE_BITS // price_width)
+            products = -(-share_bits // share_width) * -(-price_bits // price_width)
             choices.append((products, -share_width, price_width))
     products, negative_width, price_width = min(choices)
     return None if products > MAX_PRODUCTS else (share_bits, -negative_width, price_width)

@@ -60,8 +60,10 @@ def fill_prices(money: Money, fill: Tensor, slippage: Tensor | None, commission:
         surcharges.append(commission)
     buy = sell = fill
     for rate in surcharges:
-        amount = money.rounded_up(fill.to(money.single) * rate.to(money.single)).to(fill.dtype)
-        buy, sell = buy + amount, sell - amount
+        amount = money.rounded_up(fill.to(money.single) * rate.to(money.single))
+        # Above 2^24 ticks a sum is rounded to the 24 bits of a price, in either precision.
+        buy = (buy.to(money.single) + amount).to(fill.dtype)
+        sell = (sell.to(money.single) - amount).to(fill.dtype)
     if surcharges:
         sell = sell.clamp(min=0.0)
     per_trade = commission if commission.ndim == 0 else torch.zeros_like(commission[0])
@@ -127,7 +129,7 @@ def ration_pro_rata(
     """Scale buy orders by one ratio so that they and their commission cost at most ``available``. Shapes: (K,), ()."""
     cost = money.total(wanted, price, max_shares)
     need = cost + money.commission(cost, commission)
-    ratio = money.ratio(available, need)
+    ratio = money.ratio(available, need, money.most_value(wanted.shape[-1], max_shares))
     return money.scaled(wanted, ratio, max_shares), ratio
 
 

@@ -11,15 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, OPEN, VOLUME, Bars
+from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
+from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
 from vecenv.market.turbulence import turbulence
 from vecenv.market.validation import MarketDataError
 
-MAX_TICKS = 2**23
-"""Prices are whole numbers of ticks below this bound, so that float32 holds price and slippage exactly."""
-
-FINEST_TICK = 1e-4
+COLUMNS = ("open", "high", "low", "close", "volume")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +40,8 @@ class MarketTape:
         tick_size: currency units per tick; prices are whole numbers of ticks.
         source: where the market came from, for messages.
         path_span: first of the source's paths that are here, and the one after the last; None for all.
+        price_bits: bits of a trade price, slippage and commission included, here and on tapes that may take this one's
+            place; 0 derives them from the prices here.
     """
 
     symbols: tuple[str, ...]
@@ -56,6 +56,12 @@ class MarketTape:
     tick_size: float
     source: str = "tape"
     path_span: tuple[int, int] | None = None
+    price_bits: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.price_bits:
+            highest = float(self.ohlcv[..., :VOLUME].max()) / self.tick_size
+            object.__setattr__(self, "price_bits", price_bits(highest))
 
     @classmethod
     def from_bars(
@@ -74,28 +80,20 @@ class MarketTape:
                 of the same name.
             context: series of the whole market: names in ``bars.context``, or ``turbulence``, which is
                 computed where the bars do not bring it.
-            tick_size: currency units per tick; by default the finest power of ten from 1e-4 up with
-                which all prices stay below 2²³ ticks.
-            headroom: factor by which prices of later tapes with the same ticks may be higher; it counts where the tick
-                is chosen here.
+            tick_size: currency units per tick; by default a power of ten chosen from the prices up to the first day
+                that an agent sees, see `choose_tick`.
+            headroom: factor by which prices of later tapes with the same ticks may be higher.
 
         Raises:
-            MarketDataError: a feature or series is unknown or never has a value, or a price does not fit the tick.
+            MarketDataError: a feature or series is unknown or never has a value, a price does not fit the tick, or a
+                number does not fit into float32.
         """
         listed = bars.listed
         _refuse_partial_bars(bars, listed)
         first = _first_true(listed)
         ohlcv = _carry(bars.ohlcv.double(), listed)
-        tick = tick_size or _finest_tick(float(ohlcv[..., OPEN:VOLUME].max()) * headroom)
-        prices = (ohlcv[..., :VOLUME] / tick).round().clamp(min=1.0)
-        if float(prices.max()) >= MAX_TICKS:
-            raise MarketDataError(
-                f"{bars.source}: the highest price, {float(ohlcv[..., :VOLUME].max()):g}, does not fit below "
-                f"2^23 ticks of {tick:g}; use a coarser tick_size"
-            )
-        known = (torch.arange(len(bars.dates), device=first.device)[:, None] >= first[:, None]).unsqueeze(-1)
-        rounded = torch.cat([prices * tick, ohlcv[..., VOLUME:]], dim=-1).where(known, 0.0)
-
+        for column, name in enumerate(COLUMNS):
+            refuse_overflow(bars, name, ohlcv[..., column])
         values, ready = _features(bars, ohlcv, first, tuple(features))
         starts = _first_true(ready)
         if int(starts.min()) >= len(bars.dates):
@@ -103,6 +101,11 @@ class MarketTape:
                 f"{bars.source}: no symbol has {', '.join(features)} on any of its {len(bars.dates)} days; "
                 "the warm-up needs a longer history"
             )
+        first_day = int(starts.min())
+        tick = tick_size or choose_tick(lowest_price(ohlcv, listed, first_day))
+        prices = whole_ticks(bars, ohlcv, listed, tick)
+        known = (torch.arange(len(bars.dates), device=first.device)[:, None] >= first[:, None]).unsqueeze(-1)
+        rounded = torch.cat([prices * tick, ohlcv[..., VOLUME:]], dim=-1).where(known, 0.0)
         return cls(
             symbols=tuple(bars.symbols),
             dates=bars.dates,
@@ -112,9 +115,10 @@ class MarketTape:
             feature_names=tuple(features),
             context=_context(bars, ohlcv, listed, tuple(context)),
             context_names=tuple(context),
-            first_day=int(starts.min()),
+            first_day=first_day,
             tick_size=tick,
             source=bars.source,
+            price_bits=price_bits(float(prices.where(known, 0.0).max()) * headroom),
         )
 
     @property
@@ -138,7 +142,7 @@ class MarketTape:
         return self.ohlcv.device
 
     def price_ticks(self, column: int = CLOSE) -> Tensor:
-        """Prices as whole numbers of ticks. Shape: (P, T, K), float32."""
+        """Prices as whole numbers of ticks, of 24 significant bits. Shape: (P, T, K), float32."""
         return (self.ohlcv[..., column].double() / self.tick_size).round().float()
 
     def to(self, device: torch.device | str) -> MarketTape:
@@ -269,13 +273,15 @@ def training_paths(num_paths: int, test_fraction: float) -> int:
 
 
 def _refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
-    """Raise if a bar has a close but another number is missing or infinite."""
-    broken = (listed[..., None] & ~bars.ohlcv.isfinite()).nonzero()
+    """Raise if a bar has a close but another number is missing or infinite, or a price is not positive."""
+    sound = bars.ohlcv.isfinite()
+    sound[..., :VOLUME] &= bars.ohlcv[..., :VOLUME] > 0
+    broken = (listed[..., None] & ~sound).nonzero()
     if len(broken):
         path, day, symbol, column = broken[0].tolist()
-        name = ("open", "high", "low", "close", "volume")[column]
+        kind = "finite" if column == VOLUME else "finite positive"
         raise MarketDataError(
-            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no finite {name} (path {path}; "
+            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no {kind} {COLUMNS[column]} (path {path}; "
             f"{len(broken)} such numbers)"
         )
 
@@ -300,13 +306,6 @@ def _carry(ohlcv: Tensor, listed: Tensor) -> Tensor:
     return torch.where(listed[..., None], ohlcv, flat)
 
 
-def _finest_tick(highest_price: float) -> float:
-    tick = FINEST_TICK
-    while highest_price / tick >= MAX_TICKS:
-        tick *= 10.0
-    return float(f"{tick:.0e}")
-
-
 def _features(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Return the features with zeros before each symbol is ready, and where it is. Shapes: (P, T, K, I), (P, T, K)."""
     unknown = [name for name in names if name not in bars.columns and name not in INDICATORS]
@@ -324,6 +323,7 @@ def _features(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) 
             series.append(_forward_filled(column, torch.isfinite(column)))
         else:
             series.append(indicators[..., computed.index(name)])
+        refuse_overflow(bars, name, series[-1])
     values = torch.stack(series, dim=-1) if series else ohlcv[..., :0]
     day = torch.arange(ohlcv.shape[1], device=ohlcv.device)[:, None]
     ready = values.isfinite().all(-1) & (day >= first[:, None]) & (day >= bars.warm_up)
@@ -345,6 +345,7 @@ def _context(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, ...]) 
                 f"{bars.source}: unknown market series {name!r}; it has {sorted(bars.context)}, "
                 "and turbulence can be computed"
             )
+        refuse_overflow(bars, name, series[-1])
     if not series:
         return ohlcv.new_zeros((*ohlcv.shape[:2], 0), dtype=torch.float32)
     return torch.stack(series, dim=-1).float()

@@ -1,0 +1,132 @@
+"""Prices as whole ticks of the account: which tick, and how far rounding may move a price.
+
+A price is a whole number of ticks held in float32. Below 2²⁴ ticks that is exact; above, float32 keeps the 24 leading
+bits, which moves a price by less than a ten-millionth. One tick therefore serves a stock at 0.50 and one at 500,000.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.validation import MarketDataError
+
+USUAL_TICK = 1e-4
+"""Currency units per tick unless the warm-up's prices ask for a finer or allow a coarser one."""
+
+COARSEST_ROUNDING = 2e-4
+"""Share of the lowest warm-up price that half a tick may be; a finer tick is chosen above it."""
+
+FINEST_ROUNDING = 1e-6
+"""Share of the lowest warm-up price below which half a tick is needlessly fine; it leaves room for larger accounts."""
+
+MAX_ROUNDING = 5e-4
+"""Share of a price by which its tick may move it; no return is then off by more than 0.1%."""
+
+NARROW_BITS = 24
+"""Bits of a trade price where all prices are below 2²³ ticks: slippage and commission at most double a price."""
+
+WIDEST_BITS = 37
+"""Bits of the highest trade price there may be."""
+
+NAMED = 6
+"""Symbols that a message names."""
+
+
+def choose_tick(lowest_price: float) -> float:
+    """Return the power of ten that prices are counted in, from the lowest price of the warm-up.
+
+    It is 1e-4, unless half of it is more than 0.02% of the price (then finer), or ten times as much is still at most
+    0.0001% of it (then coarser).
+    """
+    tick = USUAL_TICK
+    while tick > 2 * COARSEST_ROUNDING * lowest_price:
+        tick /= 10
+    while tick * 10 <= 2 * FINEST_ROUNDING * lowest_price:
+        tick *= 10
+    return float(f"{tick:.0e}")
+
+
+def coarser_tick(amount: float, bound: int) -> float:
+    """Return the finest power of ten of which an amount of money has fewer than ``bound``."""
+    return float(f"{10.0 ** (math.floor(math.log10(amount / bound)) + 1):.0e}")
+
+
+def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tensor:
+    """Round prices to whole ticks, at least one.
+
+    Args:
+        bars: names for messages.
+        ohlcv: carried bars. Shape: (P, T, K, 5), float64.
+        listed: whether a symbol has a bar. Shape: (P, T, K), bool.
+        tick: currency units per tick.
+
+    Returns:
+        Whole numbers of at most 24 significant bits. Shape: (P, T, K, 4), float64.
+
+    Raises:
+        MarketDataError: a price is 2³⁶ ticks or more, or moves by more than `MAX_ROUNDING`.
+    """
+    prices = ohlcv[..., :VOLUME]
+    shown = prices.where(listed[..., None], torch.nan)
+    highest = 2.0 ** (WIDEST_BITS - 1) * tick
+    if len(where := (shown >= highest).nonzero()):
+        raise MarketDataError(
+            f"{bars.source}: prices must be below 2^36 ticks of {tick:g}: {_worst(bars, prices, where, prices)}; "
+            "use a coarser tick_size, or leave out what is too dear or too cheap"
+        )
+    ticks = (prices / tick).round().clamp(min=1.0).float().double()
+    moved = (ticks * tick - shown).abs() / shown
+    if len(where := (moved > MAX_ROUNDING).nonzero()):
+        finer = choose_tick(float(prices[tuple(where.T)].min()))
+        advice = f"use tick_size={finer:g}" if float(prices.max()) < highest / tick * finer else "leave them out"
+        raise MarketDataError(
+            f"{bars.source}: a tick of {tick:g} moves prices by more than {MAX_ROUNDING:.2%}: "
+            f"{_worst(bars, moved, where, prices)}; {advice}"
+        )
+    return ticks
+
+
+def price_bits(highest_ticks: float) -> int:
+    """Return the bits of a trade price where no price is above ``highest_ticks``, at least `NARROW_BITS`."""
+    return max(NARROW_BITS, math.frexp(highest_ticks)[1] + 1)
+
+
+def refuse_overflow(bars: Bars, name: str, values: Tensor) -> None:
+    """Raise if a finite number does not fit into float32. Shape of the values: (P, T) or (P, T, K).
+
+    Raises:
+        MarketDataError: naming the series, the symbol and the date.
+    """
+    where = (values.isfinite() & ~values.float().isfinite()).nonzero()
+    if len(where):
+        path, day, *symbol = where[0].tolist()
+        of = f" of {bars.symbols[symbol[0]]}" if symbol else ""
+        raise MarketDataError(
+            f"{bars.source}: {name}{of} on {bars.dates[day]} is {float(values[tuple(where[0])]):g}, more than float32 "
+            f"holds (path {path}; {len(where)} such numbers)"
+        )
+
+
+def _worst(bars: Bars, severity: Tensor, where: Tensor, prices: Tensor) -> str:
+    """Name symbols with the worst price of each. Shapes: (P, T, K, 4), (count, 4), (P, T, K, 4)."""
+    parts = []
+    symbols = where[:, 2].unique().tolist()
+    worst = {k: where[where[:, 2] == k][severity[tuple(where[where[:, 2] == k].T)].argmax()] for k in symbols}
+    ranked = sorted(symbols, key=lambda k: -float(severity[tuple(worst[k])]))
+    for k in ranked[:NAMED]:
+        place = worst[k].tolist()
+        price = float(prices[tuple(place)])
+        by = "" if severity is prices else f" by {float(severity[tuple(place)]):.2%}"
+        parts.append(f"{bars.symbols[k]}{by} ({price:g} on {bars.dates[place[1]]})")
+    more = f" and {len(symbols) - NAMED} more" if len(symbols) > NAMED else ""
+    return ", ".join(parts) + more
+
+
+def lowest_price(ohlcv: Tensor, listed: Tensor, last_day: int) -> float:
+    """Return the lowest close up to a day, the first that an agent sees. Shapes: (P, T, K, 5), (P, T, K)."""
+    closes = ohlcv[:, : last_day + 1, :, CLOSE].where(listed[:, : last_day + 1], torch.inf)
+    return float(closes.min())
