@@ -71,6 +71,21 @@ def counted(done: Execution) -> dict[str, int]:
     return {name: int(count) for name, count in done.counts.items() if count}
 
 
+@pytest.mark.parametrize("last", range(5))
+def test_writes_of_orders_in_one_symbol_need_no_sequence(monkeypatch, last):
+    """A device may scatter in any order: whichever order of a symbol writes last, it writes what the final one left."""
+    orders = [(BUY, 0, 0.1), (BUY, 1, 0.3), (BUY, 0, 0.2), (SELL, 0, 0.5), (BUY, 0, 0.1)]
+    expected = serve(*orders, held=(7, 3)).positions
+    scatter = torch.Tensor.scatter
+
+    def turned(self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return scatter(self, dim, index.roll(4 - last), source.roll(4 - last))
+
+    monkeypatch.setattr(torch.Tensor, "scatter", turned)
+    found = serve(*orders, held=(7, 3)).positions
+    assert torch.equal(found.holdings, expected.holdings) and torch.equal(found.average_price, expected.average_price)
+
+
 @pytest.mark.parametrize(
     ("value", "quarters"),
     [(100, 4), (97.01, 4), (97, 3), (95.01, 3), (95, 2), (92.01, 2), (91.99, 1), (10, 1)],

@@ -142,7 +142,8 @@ def test_buys_by_size_equal_a_plain_loop(seed, symbols, max_shares):
     assert bought.tolist() == expected
 
 
-@given(st.integers(0, 2**40), RATES)
+@given(st.integers(0, 2**40), RATES | st.floats(0.0, 0.999))
+@example(9_296_223_557, 0.08782781030127951)
 @example(1_001_001, 0.001)
 @example(1, 0.001)
 @example(0, 0.0)
