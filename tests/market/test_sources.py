@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -236,17 +234,3 @@ def test_a_real_file_against_plain_pandas(name: str) -> None:
     for column in columns:
         wide = frame.pivot(index="date", columns="symbol", values=column)[list(bars.symbols)]
         np.testing.assert_array_equal(bars.columns[column][0], wide)
-
-
-@pytest.mark.realdata
-@pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
-def test_a_quarter_of_a_million_rows_are_read_in_a_second_and_a_half() -> None:
-    path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            read_bars(path)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 1.5
