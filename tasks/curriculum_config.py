@@ -103,6 +103,13 @@ class CurriculumConfig:
         # Refuses unknown tiers and shared settings that no tier takes.
         _ = self.rules
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        if self.scheduler == "adaptive":
+            return dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
+        own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
+        return dict.fromkeys(own, "scheduler adaptive")
+
     @property
     def features(self) -> tuple[str, ...]:
         """Indicators that every tier shows, per symbol."""

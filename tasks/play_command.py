@@ -52,6 +52,11 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        split = ("train_end", "test_start", "test_fraction", "embargo")
+        return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
+
     @classmethod
     def defaults(cls, args: Sequence[str]) -> PlaySettings:
         """Return the settings that the command line starts from.
