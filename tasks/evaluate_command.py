@@ -101,9 +101,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
             task = options.task or cls.task
             settings = cls(task=task, env=test_rules(rules_of(task)))
         if options.task not in (None, settings.task):
-            raise ValueError(
-                f"{options.checkpoint or options.model} was trained on the task {settings.task!r}, not on {options.task!r}"
-            )
+            place = options.checkpoint or options.model
+            raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
     @classmethod

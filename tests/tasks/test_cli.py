@@ -173,7 +173,7 @@ def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--group-size", "5"), "num_envs 64 is not num_groups 16 x group_size 5; leave it out"),
+        (("--num-envs", "64"), "--num-envs belongs to --algorithm ppo"),
         (("--num-groups", "64", "--group-size", "1"), "group_size must be at least 2"),
         (("--grpo.minibatches", "3"), "64 episodes cannot be split into 3 equal minibatches"),
         (("--grpo.reward.grade", "0"), "there is nothing to learn"),
