@@ -21,7 +21,7 @@ Settings = TypeVar("Settings")
 def inapplicable(settings: object) -> dict[str, str]:
     """Return what each field of settings belongs to that does nothing beside the others; nested ones are ``a.b``."""
     own: dict[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
-    found = dict(own)
+    found = {**own}
     for name, value in _nested(settings).items():
         if name not in own:
             found |= {f"{name}.{inner}": owner for inner, owner in inapplicable(value).items()}
@@ -90,11 +90,9 @@ def only_applicable() -> ConstructorRegistry:
         finally:
             resting = False
         assert isinstance(whole, StructConstructorSpec)
+        suppressed: Any = conf.Suppress
         hidden = info.default.inapplicable()
-        shown = [
-            replace(item, type=conf.Suppress[item.type]) if item.name in hidden else item  # type: ignore[misc]
-            for item in whole.fields
-        ]
+        shown = [replace(item, type=suppressed[item.type]) if item.name in hidden else item for item in whole.fields]
         return replace(whole, fields=tuple(shown))
 
     return registry

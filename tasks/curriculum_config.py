@@ -70,8 +70,8 @@ class CurriculumConfig:
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = TierConfig.context
     """Series of the whole market that are shown, such as vix."""
-    currency: str = TierConfig.currency
-    """Written before amounts of money in text."""
+    currency: str | None = TierConfig.currency
+    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
     text_style: Literal["full", "compact"] = TierConfig.text_style
     """Length of the text."""
     dtype: Literal["float32", "float64"] = TierConfig.dtype

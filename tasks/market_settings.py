@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vecenv.device import device_named
+from vecenv.market.currency import checked_currency
 from vecenv.market.load import generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 
@@ -45,6 +46,8 @@ class MarketSettings:
     """Trading days between training and test that neither uses, where the dates do not set both."""
     context_market: str | None = None
     """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
+    currency: str | None = None
+    """Code of the currency of the prices, such as USD, by default what the data or the generator tell."""
     tick_size: float | None = None
     """Smallest step of prices in their currency; by default the finest that the prices allow."""
     num_paths: int = 32
@@ -67,6 +70,8 @@ class MarketSettings:
     def __post_init__(self) -> None:
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
+        if self.currency is not None:
+            checked_currency(self.currency)
         if self.embargo < 0:
             raise ValueError(f"embargo must not be negative, got {self.embargo}")
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
@@ -127,6 +132,7 @@ class MarketSettings:
             seed=self.market_seed,
             generator=self.generator(),
             tick_size=self.tick_size,
+            currency=self.currency,
             headroom=headroom,
             device=device_named(self.device),
         )

@@ -42,6 +42,7 @@ class MarketTape:
         tick_size: currency units per tick; prices are whole numbers of ticks.
         source: where the market came from, for messages.
         path_span: first of the source's paths that are here, and the one after the last; None for all.
+        currency: code of that of all prices, such as USD; None where the source does not tell.
     """
 
     symbols: tuple[str, ...]
@@ -56,6 +57,7 @@ class MarketTape:
     tick_size: float
     source: str = "tape"
     path_span: tuple[int, int] | None = None
+    currency: str | None = None
 
     @classmethod
     def from_bars(
@@ -115,6 +117,7 @@ class MarketTape:
             first_day=int(starts.min()),
             tick_size=tick,
             source=bars.source,
+            currency=bars.currency,
         )
 
     @property
@@ -250,6 +253,7 @@ class MarketTape:
             "first_day": str(self.dates[self.first_day]),
             "last_day": str(self.dates[-1]),
             "tick_size": self.tick_size,
+            "currency": self.currency,
         }
 
     def fingerprint(self) -> str:
