@@ -21,7 +21,7 @@ Settings = TypeVar("Settings")
 def inapplicable(settings: object) -> dict[str, str]:
     """Return what each field of settings belongs to that does nothing beside the others; nested ones are ``a.b``."""
     own: dict[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
-    found = {**own}
+    found: dict[str, str] = {**own}
     for name, value in _nested(settings).items():
         if name not in own:
             found |= {f"{name}.{inner}": owner for inner, owner in inapplicable(value).items()}
