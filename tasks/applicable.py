@@ -21,7 +21,7 @@ Settings = TypeVar("Settings")
 def inapplicable(settings: object) -> dict[str, str]:
     """Return what each field of settings belongs to that does nothing beside the others; nested ones are ``a.b``."""
     own: dict[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
-    found: dict[str, str] = {**own}
+    found = dict(own)
     for name, value in _nested(settings).items():
         if name not in own:
             found |= {f"{name}.{inner}": owner for inner, owner in inapplicable(value).items()}
@@ -63,7 +63,8 @@ def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str
         for number, name in enumerate(names)
     ]
     own = [word for word in args if word not in ("-h", "--help")]
-    found, _ = tyro.cli(make_dataclass("Named", asked), args=own, return_unknown_args=True)
+    kind: Any = make_dataclass("Named", asked)
+    found, _ = tyro.cli(kind, args=own, return_unknown_args=True)
     return [name for (place, *_), name in zip(asked, names, strict=True) if getattr(found, place) is not None]
 
 
