@@ -123,7 +123,7 @@ def test_a_hub_that_hangs_is_asked_once_and_left(monkeypatch, capsys):
 def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch):
     """As without a network, where a resolver keeps on trying."""
     over = threading.Event()
-    monkeypatch.setattr(hub, "get_session", over.wait)
+    monkeypatch.setattr(hub, "get_session", lambda: over.wait(20))
     monkeypatch.setattr(hub, "WAIT", 0.1)
     try:
         assert hub_fault(NAME) == "no answer within 0.1 seconds"
