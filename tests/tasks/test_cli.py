@@ -305,7 +305,8 @@ def test_data_fetch(tmp_path, monkeypatch, capsys):
         (("S0", "S1"), "2020-01-01", "2020-01-07", ""),
         (fetch.UNIVERSES["nifty25"].symbols, "2020-01-01", "2020-01-07", ".NS"),
     ]
-    assert len(pd.read_parquet(tmp_path / "bars.parquet")) == 10
+    table = pd.read_parquet(tmp_path / "bars.parquet")
+    assert len(table) == 10 and set(table["currency"]) == {"INR"}
     assert cli.main(["data", "fetch", *span]) == 2
     assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2
     assert len(asked) == 2
