@@ -2,7 +2,8 @@
 
 A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
 a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
-a class method ``defaults(args)``, it returns the settings that the command line then overrides.
+a class method ``defaults(args)``, it returns the settings that the command line then overrides; `tasks.applicable` then
+refuses and hides what does nothing beside the other settings.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +26,7 @@ import tyro
 from tyro import conf
 
 import vecenv
+from tasks.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
 
 GROUP = "vecenv.commands"
 
@@ -41,6 +44,8 @@ COMMANDS = (
 
 BAD_INPUT, INTERRUPTED = 2, 130
 """Exit codes."""
+
+HELP = ("-h", "--help")
 
 Settings = TypeVar("Settings")
 
@@ -98,20 +103,36 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
         # Settings of any task are generic over its rules, whose class only the command line names.
         kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
         default = Invocation(settings)
-    invocation = tyro.cli(
+    parse = partial(
+        tyro.cli,
         Invocation[kind],  # type: ignore[valid-type]
         prog=f"vecenv {name}",
-        description=(inspect.getdoc(command) or "").partition("\n\n")[0],
-        args=args,
-        default=default,
         config=(conf.CascadeSubcommandArgs, conf.DisallowNone),
     )
+    description = (inspect.getdoc(command) or "").partition("\n\n")[0]
+    if hasattr(kind, "defaults") and any(word in HELP for word in args):
+        shown = _as_far_as_given(parse, args, default)
+        description = "\n\n".join(filter(None, (description, told_inapplicable(shown.settings))))
+        parse, default = partial(parse, registry=only_applicable()), shown
+    invocation = parse(description=description, args=args, default=default)
     target = invocation.json
     if target is not None and not target.absolute().parent.is_dir():
         raise ValueError(f"{target}: there is no folder {target.parent}")
-    result = command(invocation.settings)
+    refuse_inapplicable(invocation.settings, args)
+    result = command(in_effect(invocation.settings))
     if target is not None:
         target.write_text(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def _as_far_as_given(
+    parse: Callable[..., Invocation[Settings]], args: Sequence[str], default: Invocation[Settings]
+) -> Invocation[Settings]:
+    """Return what the words beside a call for help make, or the defaults where they make nothing yet."""
+    words = [word for word in args if word not in HELP]
+    try:
+        return parse(args=words, default=default, console_outputs=False)
+    except (SystemExit, ValueError):
+        return default
 
 
 def _overview(points: dict[str, EntryPoint], words: list[str]) -> int:

@@ -223,7 +223,8 @@ def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTa
     paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
     width = max(len("Training"), *map(len, parts))
-    console.print(f"{'Market':<{width}}  {tape.source}: {named}{paths}", soft_wrap=True)
+    money = "" if tape.currency is None else f", prices in {tape.currency}"
+    console.print(f"{'Market':<{width}}  {tape.source}: {named}{paths}{money}", soft_wrap=True)
     for name, part in parts.items():
         days = part.dates[part.first_day :]
         console.print(f"{name:<{width}}  {days[0]} to {days[-1]}, {len(days):,} days after the warm-up{_paths(part)}")

@@ -70,8 +70,8 @@ class CurriculumConfig:
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = TierConfig.context
     """Series of the whole market that are shown, such as vix."""
-    currency: str = TierConfig.currency
-    """Written before amounts of money in text."""
+    currency: str | None = TierConfig.currency
+    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
     text_style: Literal["full", "compact"] = TierConfig.text_style
     """Length of the text."""
     dtype: Literal["float32", "float64"] = TierConfig.dtype
@@ -102,6 +102,13 @@ class CurriculumConfig:
             )
         # Refuses unknown tiers and shared settings that no tier takes.
         _ = self.rules
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        if self.scheduler == "adaptive":
+            return dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
+        own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
+        return dict.fromkeys(own, "scheduler adaptive")
 
     @property
     def features(self) -> tuple[str, ...]:

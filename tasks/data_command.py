@@ -105,6 +105,8 @@ def _fetch(settings: FetchSettings) -> dict[str, Any]:
     universe = UNIVERSES[settings.universe] if settings.universe else Universe(settings.symbols)
     symbols = universe.symbols
     table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat(), suffix=universe.suffix)
+    if universe.currency is not None:
+        table = table.assign(currency=universe.currency)
     table.to_parquet(settings.out, index=False)
     first, last = (str(day.date()) for day in (table["date"].min(), table["date"].max()))
     Console().print(f"{settings.out}: {len(table):,} bars of {len(symbols)} symbols, {first} to {last}", soft_wrap=True)

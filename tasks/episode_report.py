@@ -14,6 +14,7 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
 from vecenv.page_figures import page_figure, svg
+from vecenv.text.money import exact_money
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,6 +77,7 @@ def report_page(record: RecordedEpisode, reference: RecordedEpisode, tape: Marke
     shown = traded_most(record)
     charts = "".join(f"<h2>{escape(symbol)}</h2>{svg(market_figure(record, tape, symbol))}" for symbol in shown)
     names = ", ".join(record.symbols) if len(record.symbols) <= 10 else f"{len(record.symbols)} symbols"
+    days = "".join(_day(number, day, record.money_sign) for number, day in enumerate(record.days, 1))
     title = f"{record.task}, {record.dates[0]} to {record.dates[1]}"
     state = "" if record.finished else ", left before the end"
     parts = [
@@ -85,7 +87,7 @@ def report_page(record: RecordedEpisode, reference: RecordedEpisode, tape: Marke
         f"<section><h2>Equity</h2>{svg(equity_figure(record, reference))}</section>",
         f"<section>{charts}</section>",
         f"<section><h2>Reward by component</h2>{svg(reward_figure(record))}{_reward_table(record)}</section>",
-        f"<section><h2>Days</h2>{''.join(_day(number, day) for number, day in enumerate(record.days, 1))}</section>",
+        f"<section><h2>Days</h2>{days}</section>",
         f"<section><h2>Metadata</h2>{_metadata(record)}</section>",
     ]
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_CSS}</style>'
@@ -124,7 +126,7 @@ def market_figure(record: RecordedEpisode, tape: MarketTape, symbol: str) -> Fig
     figure, (candles, rsi, volume) = page_figure([3.2, 1, 1], 5.2)
     _draw_candles(candles, bars)
     _draw_trades(candles, record, symbol, bars, first - low)
-    candles.set_ylabel("price")
+    candles.set_ylabel(f"price, {sign}" if (sign := record.money_sign.strip()) else "price")
     place = np.arange(len(bars))
     rsi.plot(place, features["rsi_14"], color="#3d434c", linewidth=1.4)
     rsi.axhspan(RSI_OVERSOLD, RSI_OVERBOUGHT, color="#8a8f98", alpha=0.12, linewidth=0)
@@ -221,7 +223,7 @@ def _cards(record: RecordedEpisode, reference: RecordedEpisode) -> str:
     ]
     cards += [
         (f"{sum(day.reward for day in record.days):+.3f}", "reward"),
-        (str(trades), f"trades, costs {sum(day.costs for day in record.days):,.2f}"),
+        (str(trades), f"trades, costs {exact_money(record.money_sign, sum(day.costs for day in record.days))}"),
         (str(sum(record.mistakes.values())), "mistakes"),
     ]
     inner = "".join(
@@ -251,7 +253,7 @@ def _cell(value: float) -> str:
     return f'<td class="{kind}">{value:+.3f}</td>' if value else f'<td class="{kind}">0</td>'
 
 
-def _day(number: int, day: RecordedDay) -> str:
+def _day(number: int, day: RecordedDay, sign: str) -> str:
     """Return a day's texts, folded away."""
     said = day.action
     short = said if len(said) <= 80 else f"{said[:80]}…"
@@ -265,7 +267,8 @@ def _day(number: int, day: RecordedDay) -> str:
     fills = (
         "; ".join(f"{order['shares']:+,} {order['symbol']}" for order in day.orders if order["shares"]) or "no trade"
     )
-    result = f"{fills} · portfolio {day.portfolio_value:,.2f} · costs {day.costs:,.2f} · reward {day.reward:+.3f}"
+    value, costs = exact_money(sign, day.portfolio_value), exact_money(sign, day.costs)
+    result = f"{fills} · portfolio {value} · costs {costs} · reward {day.reward:+.3f}"
     summary = f"<summary>Day {number}, {day.date}: {escape(short)}{marks}</summary>"
     return f"<details>{summary}{texts}<p>{escape(result)}</p></details>"
 

@@ -52,8 +52,8 @@ class EvaluateOptions:
     model: str | None = None
     """Language model to play: a folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
     become the defaults."""
-    task: str = "stock_trading"
-    """Installed task, without a checkpoint."""
+    task: str | None = None
+    """Installed task, by default that of the checkpoint, else stock_trading."""
     task_preset: str | None = None
     """Preset of the rules."""
 
@@ -62,6 +62,8 @@ class EvaluateOptions:
 class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """Settings of ``vecenv evaluate``. The episodes lie in the days of the test."""
 
+    task: str = "stock_trading"
+    """Installed task, by default that of the checkpoint, else stock_trading."""
     agents: tuple[str, ...] = (ALL,)
     """Baselines to play, or all."""
     seed: int = 0
@@ -76,6 +78,10 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """How a language model is asked."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        return super().inapplicable() | ({"language": "--model"} if self.model is None else {})
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
@@ -92,7 +98,11 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
         elif options.model is not None and (Path(options.model) / SETTINGS).is_file():
             settings = cls._trained(Path(options.model))
         else:
-            settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
+            task = options.task or cls.task
+            settings = cls(task=task, env=test_rules(rules_of(task)))
+        if options.task not in (None, settings.task):
+            place = options.checkpoint or options.model
+            raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
     @classmethod

@@ -27,7 +27,7 @@ def check_language(task: str, model: str) -> None:
     """Refuse what no language model can play, before any work.
 
     Raises:
-        ValueError: the task has no text, or the model is still to be made, or its folder is not there.
+        ValueError: the task has no text, or the model is still to be made, or its folder or hub is not there.
         ImportError: ``transformers`` is not installed.
     """
     if not task_class(task).has_text():
@@ -41,6 +41,9 @@ def check_language(task: str, model: str) -> None:
         import transformers  # noqa: F401
     except ImportError as error:
         raise ImportError(NEEDED) from error
+    from vecenv.language.hub import found_model
+
+    found_model(model)
 
 
 def model_place(place: str) -> str:

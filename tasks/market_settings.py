@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from datetime import date
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 
 from vecenv.device import device_named
-from vecenv.market.load import load_market
+from vecenv.market.currency import checked_currency
+from vecenv.market.load import generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 
 Rules = TypeVar("Rules", bound=Any)
+
+_OF_SOME_GENERATORS = ("history", "history_end", "temperature", "regime")
+"""Settings that only some generators take, under the same names."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class MarketSettings:
     """Trading days between training and test that neither uses, where the dates do not set both."""
     context_market: str | None = None
     """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
+    currency: str | None = None
+    """Code of the currency of the prices, such as USD, by default what the data or the generator tell."""
     tick_size: float | None = None
     """Smallest step of prices in their currency; by default the finest that the prices allow."""
     num_paths: int = 32
@@ -63,6 +70,8 @@ class MarketSettings:
     def __post_init__(self) -> None:
         if not 0 < self.test_fraction < 1:
             raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
+        if self.currency is not None:
+            checked_currency(self.currency)
         if self.embargo < 0:
             raise ValueError(f"embargo must not be negative, got {self.embargo}")
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
@@ -70,6 +79,30 @@ class MarketSettings:
             low, high = getattr(self, first), getattr(self, last)
             if low is not None and high is not None and low >= high:
                 raise ValueError(f"{first} {low} must be before {last} {high}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        generate = generator_of(self.market)
+        names: dict[str, str] = {}
+        if generate is None:
+            own = ("num_paths", "num_days", "market_seed", *_OF_SOME_GENERATORS)
+            names |= dict.fromkeys(own, "a generated market")
+        else:
+            taken = signature(generate).parameters
+            names["context_market"] = "a market of data"
+            names |= {name: "the neural market" for name in _OF_SOME_GENERATORS if name not in taken}
+            if "regime" in names:
+                names["regime"] = "the neural and the synthetic market"
+        if "history_end" not in names and self.history is None:
+            names["history_end"] = "--history"
+        dated = self.train_end is not None, self.test_start is not None
+        if any(dated):
+            names["test_fraction"] = "a split without --train-end and --test-start"
+        if all(dated):
+            names["embargo"] = "a split without --train-end or --test-start"
+        elif generate is not None and self.num_paths > 1 and not any(dated):
+            names["embargo"] = "a split by days"
+        return names
 
     def with_symbols(self, rules: Rules) -> Rules:
         """Return rules that name symbols with the symbols chosen here, other rules as they are."""
@@ -99,6 +132,7 @@ class MarketSettings:
             seed=self.market_seed,
             generator=self.generator(),
             tick_size=self.tick_size,
+            currency=self.currency,
             headroom=headroom,
             device=device_named(self.device),
         )
@@ -108,7 +142,7 @@ class MarketSettings:
 
     def generator(self) -> dict[str, Any]:
         """Return the arguments that only some generators take, those that are set."""
-        given = {name: getattr(self, name) for name in ("history", "history_end", "temperature", "regime")}
+        given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
         defaults = {item.name: item.default for item in fields(MarketSettings)}
         return {
             name: _text(value) if isinstance(value, date) else value

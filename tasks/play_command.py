@@ -20,6 +20,7 @@ from tasks.tier_agents import AGENTS
 from tasks.tier_prompt import order_grammar
 from tasks.tiers_config import TIERS, TierConfig
 from vecenv.env import VecEnv
+from vecenv.text.money import exact_money
 
 Rules = TypeVar("Rules")
 
@@ -51,6 +52,11 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
     """JSONL file for the record of the episode."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        split = ("train_end", "test_start", "test_fraction", "embargo")
+        return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> PlaySettings:
@@ -108,7 +114,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
             break
         actions, _ = env.parse_text([text], [0])
         recorder.step(actions.expand(env.num_envs, -1, -1), [text])
-        show_day(console, recorder.days[0][-1], scenario.config.currency)
+        show_day(console, recorder.days[0][-1], scenario.text.money_sign)
     record = recorder.episodes()[0]
     console.rule(style="dim")
     if not record.finished:
@@ -135,7 +141,7 @@ def _answer(env: VecEnv, console: Console, grammar: str) -> str | None:
         console.print(grammar, markup=False, highlight=False)
 
 
-def show_day(console: Console, day: RecordedDay, currency: str) -> None:
+def show_day(console: Console, day: RecordedDay, sign: str) -> None:
     """Print what became of the orders of a day, and its reward by component."""
     for order in day.orders:
         name, shares = order["symbol"], order["shares"]
@@ -147,7 +153,7 @@ def show_day(console: Console, day: RecordedDay, currency: str) -> None:
         console.print(f"Mistakes: {', '.join(mistakes)}", style="red", highlight=False)
     parts = [f"{name.replace('_', ' ')} {value:+.3f}" for name, value in day.weighted.items() if value]
     console.print(
-        f"Portfolio {currency}{day.portfolio_value:,.2f} | costs {currency}{day.costs:,.2f} | "
+        f"Portfolio {exact_money(sign, day.portfolio_value)} | costs {exact_money(sign, day.costs)} | "
         f"reward {day.reward:+.3f}{': ' if parts else ''}{', '.join(parts)}",
         highlight=False,
         soft_wrap=True,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.market_settings import MarketSettings
+from vecenv.text.money import sign_of
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,12 @@ class RecordedEpisode:
         """Return the record of JSON's own types."""
         return json.loads(json.dumps(asdict(self), allow_nan=False))
 
+    @property
+    def money_sign(self) -> str:
+        """What is written before amounts of its money."""
+        chosen = self.config.get("currency")
+        return sign_of(self.market.get("currency")) if chosen is None else chosen
+
     @classmethod
     def from_json(cls, values: Any) -> RecordedEpisode:  # noqa: ANN401
         """Return a record from JSON's types.
@@ -128,6 +135,7 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "num_days": settings.num_days,
         "seed": settings.market_seed,
         "generator": settings.generator(),
+        "currency": settings.currency,
     }
 
 

@@ -78,6 +78,16 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
         if not 0 <= self.port < 1 << 16:
             raise ValueError(f"port must be in [0, 65536), got {self.port}")
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        names = super().inapplicable()
+        if tuple(self.splits) == ("test",):
+            names["validation_fraction"] = "the splits train and validation"
+        elif names.get("embargo") != "a split by days":
+            # Training and validation are split as well.
+            names.pop("embargo", None)
+        return names
+
     @classmethod
     def defaults(cls, args: Sequence[str]) -> ServeSettings:
         """Return the settings that the command line starts from.

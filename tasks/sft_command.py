@@ -9,8 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import tyro
+
 from tasks.comparison import wide_console
 from tasks.language_training import NEEDED, model_place
+from tasks.options import early_options
 from tasks.progress import StepBar, working
 from vecenv.device import device_named
 from vecenv.language.config import AnswerConfig
@@ -22,13 +25,19 @@ TINY = "tiny"
 
 
 @dataclass(frozen=True)
-class SftSettings:
-    """Settings of ``vecenv sft``."""
+class SftOptions:
+    """The option that decides which of the others apply."""
 
-    data: tuple[Path, ...]
-    """Files of conversations, JSON lines with messages."""
     model: str = TINY
     """Folder of a model, a name on the Hugging Face hub, or tiny for one that is built here for these conversations."""
+
+
+@dataclass(frozen=True)
+class SftSettings(SftOptions):
+    """Settings of ``vecenv sft``."""
+
+    data: tuple[Path, ...] = field(kw_only=True)
+    """Files of conversations, JSON lines with messages."""
     folder: Path | None = None
     """Folder for the model, runs/sft-TIME by default."""
     seed: int = 0
@@ -43,6 +52,15 @@ class SftSettings:
     """How the model is going to be asked: conversations are cut into the contexts that it will see."""
     tiny: TinyConfig = field(default_factory=TinyConfig)
     """Sizes of a tiny model."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> SftSettings:
+        """Return the settings that the command line starts from; their data are still missing."""
+        return cls(data=tyro.MISSING, model=early_options(SftOptions, args).model)
 
 
 def main(settings: SftSettings) -> dict[str, Any]:

@@ -102,6 +102,23 @@ class StockTradingConfig:
                 f"got {self.min_episode_length}"
             )
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        names: dict[str, str] = {}
+        if self.action == "weights":
+            names["hmax"] = "action shares"
+        if self.gate == "none":
+            names["gate_threshold"] = "a gate"
+        if not self.shorting:
+            names |= dict.fromkeys(("initial_margin", "maintenance_margin", "borrow_rate"), "shorting")
+        if self.reward != "differential_sharpe":
+            names["sharpe_decay"] = "reward differential_sharpe"
+        if self.reward != "risk_penalised":
+            names["risk_aversion"] = "reward risk_penalised"
+        if not self.min_cash_fraction:
+            names["cash_penalty_weight"] = "a min_cash_fraction above 0"
+        return names
+
     @property
     def context(self) -> tuple[str, ...]:
         """Series of the whole market that the rules need."""

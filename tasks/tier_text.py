@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasks.tier_rules import TierRules
 from tasks.tier_state import TierState
+from vecenv.text.money import sign_of
 from vecenv.text.parse import Order, orders_tensor, parse_orders, symbol_slots
 from vecenv.text.render import TextRenderer
 
@@ -28,7 +29,13 @@ class TierText:
     def renderer(self) -> TextRenderer:
         """Renderer of the observations."""
         config = self.scenario.config
-        return TextRenderer(config.context, config.currency, config.text_style)
+        return TextRenderer(config.context, self.money_sign, config.text_style)
+
+    @property
+    def money_sign(self) -> str:
+        """What is written before amounts of money: what the rules say, else the sign of the market's currency."""
+        chosen = self.scenario.config.currency
+        return sign_of(self.scenario.tape.currency) if chosen is None else chosen
 
     def symbols(self, state: TierState) -> list[tuple[str, ...]]:
         """Return the names of the K slots of each row."""

@@ -25,8 +25,8 @@ from tasks.tier_state import TierState
 from tasks.tier_text import TierText
 from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 from vecenv.text.calculator import calculate
+from vecenv.text.money import money
 from vecenv.text.parse import orders_tensor, parse_orders
-from vecenv.text.styles import money
 from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
 
 MOST_DAYS = 60
@@ -207,7 +207,7 @@ class TierTools:
 
     def _price_history(self, row: _Row, symbol: str | None = None, days: int = 5) -> str:
         slot = _slot(row, symbol)
-        closes = [f"{money(self.scenario.config.currency, price)}" for price in self._closes(row, slot, _days(days))]
+        closes = [money(self.text.money_sign, price) for price in self._closes(row, slot, _days(days))]
         return f"{row.names[slot]}, closes of the last {len(closes)} days, today last: {', '.join(closes)}"
 
     def _indicator(self, row: _Row, name: str, symbol: str | None = None, days: int = 1) -> str:
@@ -225,7 +225,7 @@ class TierTools:
         return f"{row.names[slot]}, {name} of the last {len(shown)} days, today last: {', '.join(shown)}"
 
     def _position(self, row: _Row, symbol: str | None = None) -> str:
-        slot, currency, tick = _slot(row, symbol), self.scenario.config.currency, self.scenario.tape.tick_size
+        slot, sign, tick = _slot(row, symbol), self.text.money_sign, self.scenario.tape.tick_size
         here = row.place, slot
         shares = int(row.state.holdings[here])
         if not shares:
@@ -233,8 +233,8 @@ class TierTools:
         average = float(row.state.average_price[here]) * tick
         price = self._closes(row, slot, 1)[-1]
         return (
-            f"{row.names[slot]}: {shares} shares, average price {money(currency, average)}, value "
-            f"{money(currency, shares * price)}, profit {price / average - 1:+z.1%}, held for "
+            f"{row.names[slot]}: {shares} shares, average price {money(sign, average)}, value "
+            f"{money(sign, shares * price)}, profit {price / average - 1:+z.1%}, held for "
             f"{int(row.state.days_held[here])} days"
         )
 
@@ -268,7 +268,7 @@ class TierTools:
         columns = (after.cash, value, after.costs, after.fills, after.holdings)
         told = []
         for row, cash, worth, costs, fills, held in zip(rows, *(column.tolist() for column in columns), strict=True):
-            amounts = [money(scenario.config.currency, amount * tick) for amount in (cash, worth, costs)]
+            amounts = [money(self.text.money_sign, amount * tick) for amount in (cash, worth, costs)]
             filled = [f"{'bought' if shares > 0 else 'sold'} {abs(int(shares))}" for shares in fills if shares]
             positions = [f"{int(shares)} {row.names[slot]}" for slot, shares in enumerate(held) if shares]
             told.append(

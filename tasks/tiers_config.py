@@ -58,8 +58,8 @@ class TierConfig:
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = ()
     """Series of the whole market that are shown, such as vix."""
-    currency: str = "Rs"
-    """Written before amounts of money in text."""
+    currency: str | None = None
+    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
     text_style: Literal["full", "compact"] = "full"
     """Length of the text."""
     dtype: Literal["float32", "float64"] = "float32"

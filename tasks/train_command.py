@@ -40,6 +40,7 @@ from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
 from vecenv.learn.runs import Runnable, run
+from vecenv.market.load import generator_of
 from vecenv.preset_files import as_values, preset_path, read_values, with_values
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     model: str | None = None
     """grpo: language model that learns instead of a policy, a folder or a name on the Hugging Face hub."""
     num_envs: int = 2048
-    """Sub-environments that run at once; of grpo num-groups times group-size."""
+    """ppo: sub-environments that run at once."""
     num_groups: int = 128
     """grpo: groups whose sub-environments share path and start."""
     group_size: int = 16
@@ -99,7 +100,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         """Return the number of sub-environments.
 
         Raises:
-            ValueError: it is not that of the groups, cannot be split as GRPO needs it, or no language model can play.
+            ValueError: it cannot be split as GRPO needs it, or no language model can play.
             ImportError: what language models need is not installed.
         """
         if self.algorithm == "ppo":
@@ -107,15 +108,27 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
                 raise ValueError("a language model learns by --algorithm grpo")
             return self.num_envs
         rows = self.num_groups * self.group_size
-        if self.num_envs not in (rows, TrainSettings.num_envs):
-            raise ValueError(
-                f"num_envs {self.num_envs} is not num_groups {self.num_groups} x group_size {self.group_size}; "
-                f"leave it out"
-            )
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
         if self.model is not None:
             check_language(self.task, self.model)
         return rows
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `tasks.applicable`."""
+        names = super().inapplicable()
+        if self.algorithm == "ppo":
+            names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
+        else:
+            names |= dict.fromkeys(("num_envs", "ppo"), "--algorithm ppo")
+        if self.algorithm == "grpo" and self.model is not None:
+            names["grpo"] = "--algorithm grpo without --model"
+        else:
+            names["language"] = "--algorithm grpo with --model"
+        if generator_of(self.market) is None:
+            names["refresh_every"] = "a generated market"
+        if self.resume is not None:
+            names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
+        return names
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
@@ -125,17 +138,21 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
             ValueError: there is no such task, run or preset, or one does not fit the settings.
         """
         options = early_options(TrainOptions, args)
-        path = None
+        path, task_preset = None, options.task_preset
         if options.resume is not None:
             path = options.resume / SETTINGS
             if not path.is_file():
                 raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}")
+            task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)
         values = {} if path is None else read_values(path)
-        task = options.task or str(values.get("task", cls.task))
+        known = str(values.get("task", cls.task))
+        task = options.task or known
+        if options.resume is not None and task != known:
+            raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
         settings = with_values(cls(task=task, env=rules_of(task)), values | {"task": task}, str(path), _NOT_IN_FILES)
-        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+        return replace(settings, env=with_preset(settings.env, "task", task_preset))
 
 
 COMPILING = "compiling, which takes a minute the first time …"

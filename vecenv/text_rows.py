@@ -36,6 +36,10 @@ class TextRules:
         if self.turns < 1:
             raise ValueError(f"turns must be at least 1, got {self.turns}")
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
+
 
 class Account(NamedTuple):
     """What an account is worth, in the currency of the prices."""

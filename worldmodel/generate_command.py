@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
     first = max(0, len(before.dates) - settings.keep)
     for path, bars in enumerate(drawn):
         past = before.ohlcv[path if settings.history is None else 0]
-        table = _long_table(before.symbols, dates[first:], torch.cat([past, bars])[first:])
+        table = _long_table(before, dates[first:], torch.cat([past, bars])[first:])
         table.to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
     origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     Console().print(
@@ -112,10 +111,12 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
     return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
 
 
-def _long_table(symbols: Sequence[str], dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:
-    """Return a path as a long table. Shape: (T, K, 5)."""
+def _long_table(before: Bars, dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:
+    """Return a path as a long table, of the symbols and in the currency of the days before. Shape: (T, K, 5)."""
     columns = ("open", "high", "low", "close", "volume")
     table = pd.DataFrame(ohlcv.reshape(-1, 5).numpy(), columns=list(columns))
-    table.insert(0, "symbol", np.tile(symbols, len(dates)))
-    table.insert(0, "date", np.repeat(dates, len(symbols)))
+    table.insert(0, "symbol", np.tile(before.symbols, len(dates)))
+    table.insert(0, "date", np.repeat(dates, len(before.symbols)))
+    if before.currency is not None:
+        table["currency"] = before.currency
     return table.dropna().sort_values(["symbol", "date"], ignore_index=True)

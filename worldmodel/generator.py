@@ -24,6 +24,9 @@ WEIGHTS = Path(__file__).parent / "weights" / "neural_market.safetensors"
 
 DEFAULT_MARKET = "us"
 
+SHIPPED_CURRENCIES = {"india": "INR", "us": "USD"}
+"""Of the prices that the shipped weights were trained on, which did not tell it themselves."""
+
 EPISODE = 252
 """Days after the warm-up by default: a year."""
 
@@ -108,11 +111,18 @@ def model_bars(
         typical = REGIMES[regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
         ohlcv = ohlcv[torch.arange(num_paths, device=drawn.device) * candidates + typical.argmax(1)]
     source = f"neural market of {name} stocks, seed {seed}"
-    return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP)
+    currency = past.currency or _currency(saved, model, name)
+    return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP, currency=currency)
 
 
 neural_bars = partial(model_bars, WEIGHTS)
 """`model_bars` of the weights that are shipped."""
+
+
+def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
+    """Return the currency of the prices that a market was learned from, if it is known."""
+    told = saved.record.get("sources", {}).get(market, {}).get("currency")
+    return SHIPPED_CURRENCIES.get(market) if told is None and model == WEIGHTS else told
 
 
 def _market_and_symbols(
@@ -181,5 +191,6 @@ def _history(
         picks = np.random.default_rng([seed, RANDOM_PASTS]).integers(len(ends), size=RANDOM_PASTS)
         ends = ends[torch.from_numpy(picks)]
     rows = torch.stack([whole[: day + 1].nonzero().squeeze(-1)[-WARM_UP:] for day in ends.tolist()])
-    past = Bars(tuple(symbols), business_days(WARM_UP), bars.ohlcv[0][rows], source=bars.source)
+    dates = business_days(WARM_UP)
+    past = Bars(tuple(symbols), dates, bars.ohlcv[0][rows], source=bars.source, currency=bars.currency)
     return past, market.starts(past)

@@ -173,6 +173,8 @@ def _read_markets(
             "validation_end": validation_end,
             "sha256": bars_digest(known),
         }
+        if bars.currency is not None:
+            sources[name]["currency"] = bars.currency
     return markets, sources
 
 

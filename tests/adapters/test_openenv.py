@@ -378,6 +378,7 @@ def test_what_is_drawn_of_an_episode():
     html = session.render_web(last.model_dump())
     assert html.count("<svg") == 1 and "<script" not in html and "&lt;script&gt;" in html and "…" in html
     assert "task 3, day 2" in html and html.count("<tr>") == 3 and 'class="invalid"' in html
+    assert session.state.currency == "INR" and f"<td>Rs{last.portfolio_value:,.2f}</td>" in html
     assert shown.text not in html and last.text.splitlines()[0] in html
     assert session.web_actions(last.model_dump()) == [("HOLD", {"text": "HOLD"}), ("BUY", {"text": "BUY"})]
 

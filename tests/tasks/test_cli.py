@@ -173,7 +173,7 @@ def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--group-size", "5"), "num_envs 64 is not num_groups 16 x group_size 5; leave it out"),
+        (("--num-envs", "64"), "--num-envs belongs to --algorithm ppo"),
         (("--num-groups", "64", "--group-size", "1"), "group_size must be at least 2"),
         (("--grpo.minibatches", "3"), "64 episodes cannot be split into 3 equal minibatches"),
         (("--grpo.reward.grade", "0"), "there is nothing to learn"),
@@ -305,7 +305,8 @@ def test_data_fetch(tmp_path, monkeypatch, capsys):
         (("S0", "S1"), "2020-01-01", "2020-01-07", ""),
         (fetch.UNIVERSES["nifty25"].symbols, "2020-01-01", "2020-01-07", ".NS"),
     ]
-    assert len(pd.read_parquet(tmp_path / "bars.parquet")) == 10
+    table = pd.read_parquet(tmp_path / "bars.parquet")
+    assert len(table) == 10 and set(table["currency"]) == {"INR"}
     assert cli.main(["data", "fetch", *span]) == 2
     assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2
     assert len(asked) == 2

@@ -169,7 +169,7 @@ def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, 
     prices = dict.fromkeys(("open", "high", "low", "close"), 10.0)
     pd.DataFrame({"date": days, "symbol": "TCS", **prices, "volume": 1e6}).to_csv("market.csv", index=False)
     command, *options = args
-    assert cli.main([command, *MARKET, *options]) == 2
+    assert cli.main([command, *(() if "--market" in options else MARKET), *options]) == 2
     captured = capsys.readouterr()
     told = " ".join(captured.err.replace("│", " ").split())
     assert all(word in told for word in words), told

@@ -75,7 +75,7 @@ def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
     for more, word in (
         (["--task", "stock_trading"], "full_autonomous"),
         (["--record", str(tmp_path / "nowhere" / "a.jsonl")], "nowhere"),
-        (["--market", str(tmp_path / "none.csv")], "none.csv"),
+        (["--market", str(tmp_path / "none.csv")], "--num-paths, --num-days belong to a generated market"),
         (["--symbols", "RELIANCE", "--env.days", "400"], "fewer"),
     ):
         code, out, err = play(["HOLD"], *more)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from vecenv.market.state_indicators import LABELS, labels_of
-from vecenv.text.styles import amounts, money
+from vecenv.text.money import amounts, money
 from vecenv.text.tables import LabelTable, NumberTable, label_places
 
 TIES = np.arange(-4_000, 4_000) / 16

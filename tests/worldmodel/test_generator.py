@@ -188,6 +188,28 @@ def test_a_chosen_date_of_real_history(model, history):
     assert float(jump.abs().max()) < 0.7 and len(jump.unique()) == 9
 
 
+def test_the_currency_is_that_of_the_history_or_of_what_was_learned(model, history, tmp_path, monkeypatch):
+    file, _ = history
+    assert model_bars(model, 1, WARM_UP + 1).currency is None
+    pd.read_parquet(file).assign(currency="EUR").to_parquet(tmp_path / "euros.parquet")
+    assert model_bars(model, 1, WARM_UP + 1, history=tmp_path / "euros.parquet").currency == "EUR"
+    saved = load_network(model)
+    told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
+    monkeypatch.setattr(generator, "load_network", lambda *_: told)
+    assert model_bars(model, 1, WARM_UP + 1).currency == "JPY"
+    assert model_bars(model, 1, WARM_UP + 1, history=tmp_path / "euros.parquet").currency == "EUR"
+    assert model_bars(model, 1, WARM_UP + 1, ["DD"]).currency is None
+
+
+def test_the_shipped_weights_know_their_currencies():
+    saved = load_network(generator.WEIGHTS)
+    markets = saved.network.settings.markets
+    assert {name: generator._currency(saved, generator.WEIGHTS, name) for name in markets} == {
+        "india": "INR",
+        "us": "USD",
+    }
+
+
 def test_random_dates_of_real_history(model, history):
     """Every past is a stretch of whole real days, skipping the one with a hole; several are chosen."""
     file, real = history

@@ -29,6 +29,7 @@ def write_market(path, seed=0, days=320):
     table = pd.DataFrame(bars.ohlcv[0].reshape(-1, 5).numpy(), columns=["open", "high", "low", "close", "volume"])
     table.insert(0, "symbol", np.tile(bars.symbols, days))
     table.insert(0, "date", np.repeat(bars.dates, 4))
+    table["currency"] = "EUR"
     table.sort_values(["symbol", "date"]).to_parquet(path, index=False)
     return path
 
@@ -57,6 +58,7 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
     source = result["sources"]["prices"]
     bars = read_bars(market)
     assert source["file"] == "prices.parquet" and source["symbols"] == list(bars.symbols)
+    assert source["currency"] == "EUR"
     assert source["train_end"] == str(bars.dates[223]) and source["validation_end"] == str(bars.dates[255])
 
 
@@ -149,7 +151,7 @@ def test_generated_paths_are_markets_that_go_on_from_the_history(model, market, 
     assert sorted(file.name for file in out.iterdir()) == ["path_0000.parquet", "path_0001.parquet"]
     history = read_bars(market, end="2010-12-31")
     first, second = (read_bars(file) for file in sorted(out.iterdir()))
-    assert len(first.dates) == 45 and first.dates[29] == history.dates[-1]
+    assert first.currency == "EUR" and len(first.dates) == 45 and first.dates[29] == history.dates[-1]
     assert bool((first.ohlcv[0, :30] == history.ohlcv[0, -30:]).all())
     assert bool((first.ohlcv[0, 30:] != second.ohlcv[0, 30:]).any())
     moved = (first.ohlcv[0, 30, :, 3] / history.ohlcv[0, -1, :, 3]).log().abs()

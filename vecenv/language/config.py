@@ -46,6 +46,10 @@ class AnswerConfig:
                 f"answer_tokens {self.answer_tokens} must be fewer than context_tokens {self.context_tokens}"
             )
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
+
 
 @dataclass(frozen=True)
 class LanguageConfig(AnswerConfig, GroupConfig):
@@ -78,3 +82,8 @@ class LanguageConfig(AnswerConfig, GroupConfig):
         if self.groups is not None:
             self._check_least(1, "groups")
         self._check_positive("temperature")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        names = AnswerConfig.inapplicable(self) | GroupConfig.inapplicable(self)
+        return names | ({"others": "a number of groups that the model plays"} if self.groups is None else {})

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging
 
 from vecenv.language.chat import ChatFormat
+from vecenv.language.hub import found_model
 
 
 def load_model(
@@ -29,15 +30,16 @@ def load_model(
         lora_rank: rank of adapters that are trained in its place; 0 for none.
 
     Raises:
-        ValueError: there is no such model, or it is no causal language model.
+        ValueError: there is no such model, it is no causal language model, or it is on a hub that cannot be reached.
         ImportError: adapters need ``peft``.
     """
     device = torch.device(device)
-    half = device.type == "cuda" and lora_rank > 0
+    precision = torch.bfloat16 if device.type == "cuda" and lora_rank > 0 else torch.float32
+    found = found_model(place)
     try:
         with _no_bars():
-            tokenizer = AutoTokenizer.from_pretrained(place)
-            model = AutoModelForCausalLM.from_pretrained(place, dtype=torch.bfloat16 if half else torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(found)
+            model = AutoModelForCausalLM.from_pretrained(found, dtype=precision)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{place}: no causal language model with a tokenizer could be loaded: {reason}") from error

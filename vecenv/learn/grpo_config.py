@@ -103,6 +103,15 @@ class GroupConfig(RunConfig):
             if getattr(self, name) is not None:
                 self._check_positive(name)
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        own = {
+            "dapo": ("refills",),
+            "gigpo": ("step_weight", "step_gamma", "position_buckets"),
+            "capo": ("positive_share",),
+        }
+        return {name: f"variant {kind}" for kind, names in own.items() if kind != self.variant for name in names}
+
     @property
     def rules(self) -> VariantRules:
         """The variant, with the bounds that are set."""

@@ -205,7 +205,7 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     colours = ["#DDDDDD", *(colour for colour in _COLOURS if colour != "#000000")]
     axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
     axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
-    axis.set_ylabel("Value, thousands of the currency")
+    axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")
     figure.suptitle(f"Holdings of {agent} in one episode\n{_task_title(evaluation)}, {dates[0]} to {dates[-1]}")
     handles, labels = axis.get_legend_handles_labels()
     axis.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
@@ -214,6 +214,12 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     return figure
+
+
+def _of_currency(evaluation: Evaluation) -> str:
+    """Return which currency amounts are in, nothing where the market does not tell."""
+    currency = evaluation.metadata["market"].get("currency")
+    return "" if currency is None else f" of {currency}"
 
 
 def _holding_layers(record: AgentRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:

@@ -25,6 +25,7 @@ class Bars:
         context: numeric series of the whole market (``vix``, ``turbulence``). Shape of each: (P, T).
         source: where the bars came from, for messages.
         warm_up: first days on which no symbol is tradable yet; they are there for the indicators of later ones.
+        currency: code of that of all prices, such as USD; None where the source does not tell.
     """
 
     symbols: tuple[str, ...]
@@ -34,6 +35,7 @@ class Bars:
     context: dict[str, Tensor] = field(default_factory=dict)
     source: str = "bars"
     warm_up: int = 0
+    currency: str | None = None
 
     @property
     def listed(self) -> Tensor:

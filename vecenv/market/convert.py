@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vecenv.market.long_table import MarketSource, load_table, source_name
+from vecenv.market.long_table import CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.sources import adjust_prices
 from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_ranges, warn_of_splits
 
@@ -17,8 +17,8 @@ def convert(source: MarketSource, target_path: str | Path) -> int:
     Parquet holds ``date, symbol, open, high, low, close, volume``, the further columns and the context,
     sorted by symbol and date. CSV is FinRL's long format, sorted by date and symbol: an unnamed column
     with the number of the day, ``date, tic, open, high, low, close, volume, day`` (the day of the week,
-    Monday 0), the further columns, ``vix`` and ``turbulence``. Values are those of the source, before
-    any adjustment, so that a round trip gives them back.
+    Monday 0), the further columns, ``vix`` and ``turbulence``. Both end with the currency, where it is known. Values
+    are those of the source, before any adjustment, so that a round trip gives them back.
 
     Args:
         source: any source of ``vecenv.market.sources.read_bars``.
@@ -42,6 +42,8 @@ def convert(source: MarketSource, target_path: str | Path) -> int:
     warn_of_splits(adjusted, name)
     others = [column for column in table.columns if column not in ("date", "symbol", *OHLCV, *CONTEXT)]
     order = ["date", "symbol", *OHLCV, *others, *[column for column in CONTEXT if column in table]]
+    if (currency := table.attrs[CURRENCY]) is not None:
+        table, order = table.assign(**{CURRENCY: currency}), [*order, CURRENCY]
     if suffix == ".parquet":
         table[order].to_parquet(target, index=False)
     else:

@@ -34,18 +34,20 @@ class Universe:
     Attributes:
         symbols: the exchange's own symbols, which a fetched file carries.
         suffix: what Yahoo appends to them for the exchange.
+        currency: code of that of their prices, if known.
     """
 
     symbols: tuple[str, ...]
     suffix: str = ""
+    currency: str | None = None
 
 
 # dow30: the index since 2024-11-08; nifty25: the symbols of the trading tiers, in their order; nifty50:
 # the index since 2025-09-30, the tiers' symbols first.
 UNIVERSES: dict[str, Universe] = {
-    "dow30": Universe(tuple(_DOW30.split())),
-    "nifty25": Universe(tuple(_NIFTY25.split()), suffix=".NS"),
-    "nifty50": Universe(tuple((_NIFTY25 + _NIFTY50_ONLY).split()), suffix=".NS"),
+    "dow30": Universe(tuple(_DOW30.split()), currency="USD"),
+    "nifty25": Universe(tuple(_NIFTY25.split()), suffix=".NS", currency="INR"),
+    "nifty50": Universe(tuple((_NIFTY25 + _NIFTY50_ONLY).split()), suffix=".NS", currency="INR"),
 }
 
 _SOURCE = "Yahoo Finance"

@@ -7,6 +7,7 @@ read, such as ``.safetensors``, of a function that returns `Bars`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from inspect import signature
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from vecenv.market.bars import Bars
+from vecenv.market.currency import checked_currency
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
@@ -64,6 +66,7 @@ def load_market(
     generator: Mapping[str, Any] | None = None,
     tick_size: float | None = None,
     headroom: float = 1.0,
+    currency: str | None = None,
     device: torch.device | str = "cpu",
 ) -> MarketTape:
     """Make a tape of any market.
@@ -84,14 +87,16 @@ def load_market(
         generator: further arguments of a generator, such as its regime.
         tick_size: currency units per tick, chosen from the prices by default.
         headroom: factor by which later prices may be higher, for which a tick that is chosen leaves room.
+        currency: code of the currency of the prices, such as USD, by default what the data or the generator tell.
         device: where the tensors live.
 
     Raises:
         MarketDataError: the data have a fault, or lack what was asked for.
-        ValueError: a generator was given what it does not take.
+        ValueError: a generator was given what it does not take, or the currency is none.
     """
+    currency = None if currency is None else checked_currency(currency)
     if isinstance(market, MarketTape):
-        return market.to(device)
+        return replace(market.to(device), currency=currency or market.currency)
     generate = generator_of(market)
     if generate is not None:
         fixed: dict[str, object] = {"start": start, "end": end, "context_market": context_market}
@@ -115,4 +120,5 @@ def load_market(
         bars = read_bars(market, symbols, start, end)
         if context_market is not None:
             bars = with_context(bars, context_market, context)
+    bars = replace(bars, currency=currency or bars.currency)
     return MarketTape.from_bars(bars, features, context, tick_size, headroom).to(device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -13,7 +13,9 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from vecenv.market.currency import checked_currency
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
@@ -32,8 +34,10 @@ MarketSource: TypeAlias = str | Path | pd.DataFrame
 SUFFIXES = (".parquet", ".csv", ".npz")
 # Marks a table whose closes alone are adjusted, as FinRL's are; pandas keeps it in Parquet files.
 CLOSE_ONLY_ADJUSTED = "close_only_adjusted"
+CURRENCY = "currency"
+"""Column of text, attribute of a DataFrame or key of a Parquet file's metadata that holds the code of the currency."""
 
-_TIME_ZONE = "time_zone"
+_TIME_ZONE, _CURRENCIES = "time_zone", "currencies"
 _ALIASES = {
     "tic": "symbol",
     "adj close": "adj_close",
@@ -67,7 +71,7 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     Returns:
         Table sorted by symbol and date with the columns ``date`` (datetime64), ``symbol`` (categories
         in the order asked for), ``open, high, low, close, volume`` and all further numeric columns,
-        as float64. ``attrs[CLOSE_ONLY_ADJUSTED]`` tells FinRL's format.
+        as float64. ``attrs[CLOSE_ONLY_ADJUSTED]`` tells FinRL's format, ``attrs[CURRENCY]`` the currency, if known.
 
     Raises:
         MarketDataError: for anything that cannot be read or fails a check.
@@ -87,6 +91,8 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     table = table.iloc[order].reset_index(drop=True)
     check_order(table, name)
     check_values(table, name)
+    currencies = table.attrs.pop(_CURRENCIES, {})
+    table.attrs[CURRENCY] = _only_currency({symbol: currencies.get(symbol) for symbol in chosen}, name)
     return table
 
 
@@ -120,7 +126,12 @@ def _readable(path: Path) -> Iterator[None]:
 def _read_frame(path: Path) -> pd.DataFrame:
     """Read a Parquet or CSV file."""
     with _readable(path):
-        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        if path.suffix.lower() != ".parquet":
+            return _read_csv(path)
+        frame, metadata = pd.read_parquet(path), pq.read_schema(path).metadata or {}
+        if CURRENCY.encode() in metadata:
+            frame.attrs[CURRENCY] = metadata[CURRENCY.encode()].decode()
+        return frame
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
@@ -164,9 +175,15 @@ def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
                 f"{paths[symbol]}: symbol {symbol}, column date: mixed time zones, {zone} and "
                 f"{zones[first]} in {paths[first].name}"
             )
+    currencies: dict[str, str] = {}
+    for table in tables.values():
+        # pandas keeps attributes of joined tables where all are the same.
+        currencies |= table.attrs.pop(_CURRENCIES)
     codes = np.repeat(np.arange(len(tables)), [len(table) for table in tables.values()])
     joined = pd.concat([table.drop(columns="symbol") for table in tables.values()], ignore_index=True)
-    return joined.assign(symbol=pd.Categorical.from_codes(codes, categories=list(tables)))
+    joined = joined.assign(symbol=pd.Categorical.from_codes(codes, categories=list(tables)))
+    joined.attrs[_CURRENCIES] = currencies
+    return joined
 
 
 def _load_npz(path: Path) -> pd.DataFrame:
@@ -223,6 +240,8 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
         raise MarketDataError(
             f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says {symbol}"
         )
+    currencies = _currencies(raw, frame.attrs.get(CURRENCY), source)
+    raw = raw.drop(columns=CURRENCY) if _marked(raw) else raw
     dates, zone = local_dates(raw, source) if len(raw) else (raw["date"].to_numpy("datetime64[D]"), None)
     others = [name for name in raw.columns if name not in ("date", "symbol", *OHLCV, *CONTEXT)]
     contexts = [name for name in CONTEXT if name in raw]
@@ -234,8 +253,43 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
     keys = {"date": dates.astype("datetime64[s]"), "symbol": raw["symbol"].array}
     table = pd.DataFrame({**keys, **numbers})
     adjusted = finrl or bool(frame.attrs.get(CLOSE_ONLY_ADJUSTED))
-    table.attrs = {_TIME_ZONE: zone, CLOSE_ONLY_ADJUSTED: adjusted}
+    table.attrs = {_TIME_ZONE: zone, CLOSE_ONLY_ADJUSTED: adjusted, _CURRENCIES: currencies}
     return table
+
+
+def _marked(raw: pd.DataFrame) -> bool:
+    """Whether a table has a column of currencies, and not of numbers that are called so."""
+    return CURRENCY in raw and not pd.api.types.is_numeric_dtype(raw[CURRENCY])
+
+
+def _currencies(raw: pd.DataFrame, whole: object, source: str) -> dict[str, str]:
+    """Return the code of each symbol's currency, where the table or its rows tell it."""
+    symbols = raw["symbol"]
+    if not _marked(raw):
+        named = {} if whole is None else dict.fromkeys(symbols.cat.categories, str(whole))
+    else:
+        codes = raw[CURRENCY].astype("string").str.strip()
+        pairs = pd.DataFrame({"symbol": symbols, "code": codes})[codes.notna() & (codes != "")].drop_duplicates()
+        twice = pairs["symbol"][pairs["symbol"].duplicated()].tolist()
+        if twice:
+            told = ", ".join(pairs.loc[pairs["symbol"] == twice[0], "code"])
+            raise MarketDataError(f"{source}: symbol {twice[0]}, column {CURRENCY}: its prices are in {told}")
+        named = dict(zip(pairs["symbol"].tolist(), pairs["code"].tolist(), strict=True))
+    for code in named.values():
+        try:
+            checked_currency(code)
+        except ValueError as error:
+            raise MarketDataError(f"{source}: {error}") from error
+    return named
+
+
+def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | None:
+    """Return the currency that the symbols have together, in which an account can be kept."""
+    examples = {code: symbol for symbol, code in currencies.items() if code is not None}
+    if len(examples) > 1:
+        told = ", ".join(f"{symbol} in {code}" for code, symbol in examples.items())
+        raise MarketDataError(f"{source}: prices are in several currencies, {told}: choose symbols of one")
+    return next(iter(examples), None)
 
 
 def _symbols(column: pd.Series, source: str) -> pd.Categorical:

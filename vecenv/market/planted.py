@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from vecenv.market.synthetic import bridge_extremes, business_days, path_blocks, symbol_names
+from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
 from vecenv.random import Block, box_muller, episode_key, open_uniform, random_bits
 
 START_PRICE = 50.0
@@ -104,6 +104,7 @@ def planted_bars(
         columns={"signal": signal},
         context={"signal": signal.mean(-1)},
         source=f"planted signal, seed {seed}",
+        currency=CURRENCY,
     )
 
 
@@ -183,7 +184,7 @@ def random_walk_bars(
     for paths in path_blocks(num_paths, num_days * len(names), device):
         words = _words(_Stream.BAR, seed, paths, num_days, len(names))
         prices.append(_ohlcv(volatility * _noise(words) - volatility**2 / 2, volatility, words))
-    return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}")
+    return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}", currency=CURRENCY)
 
 
 def _check_probability(flip: float) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
-from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, MarketSource, load_table, source_name
+from vecenv.market.long_table import CLOSE_ONLY_ADJUSTED, CURRENCY, MarketSource, load_table, source_name
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
@@ -49,7 +49,9 @@ def read_bars(
       and low equal the close, and the volume is 0.
 
     Symbols are aligned by the union of their dates, with NaN where a symbol has no bar. ``vix`` and
-    ``turbulence`` become the context of the market, every other numeric column one of ``Bars.columns``.
+    ``turbulence`` become the context of the market, every other numeric column one of ``Bars.columns``. A column
+    ``currency`` of codes such as USD, or a DataFrame's attribute or a Parquet file's metadata of that name, tells the
+    currency of the prices, which is one for all symbols.
 
     Prices are adjusted in two cases. With a column ``Adj Close`` all four prices of a row are scaled by
     ``Adj Close / Close``. In FinRL's format (a column ``tic``) the close alone may be adjusted for
@@ -70,7 +72,8 @@ def read_bars(
     """
     name = source_name(source)
     first, last = _day(start, "start", name), _day(end, "end", name)
-    table = adjust_prices(load_table(source, symbols), name)
+    loaded = load_table(source, symbols)
+    table = adjust_prices(loaded, name)
     check_ranges(table, name)
     warn_of_splits(table, name)
     days = table["date"].to_numpy().astype("datetime64[D]")
@@ -84,7 +87,7 @@ def read_bars(
             f"{name}: no bar from {first or 'the start'} to {last or 'the end'}; "
             f"the data runs from {days.min()} to {days.max()}"
         )
-    return _align(table[inside], name)
+    return replace(_align(table[inside], name), currency=loaded.attrs[CURRENCY])
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:

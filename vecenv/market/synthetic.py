@@ -28,6 +28,9 @@ from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, ran
 TRADING_DAYS = 252
 FIRST_DAY = "2010-01-04"
 
+CURRENCY = "INR"
+"""Of the invented markets: they stand in for the NSE, whose symbols the trading tiers name."""
+
 START_PRICES = (20.0, 200.0)
 ANNUAL_VOLATILITIES = (0.22, 0.42)
 MEAN_VOLUMES = (2e5, 2e7)
@@ -117,7 +120,7 @@ def synthetic_bars(
         raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
     blocks = path_blocks(num_paths, num_days * len(names), device)
     ohlcv = torch.cat([_simulate(seed, paths, num_days, len(names), regime) for paths in blocks])
-    return Bars(names, dates, ohlcv, source=f"synthetic market, seed {seed}")
+    return Bars(names, dates, ohlcv, source=f"synthetic market, seed {seed}", currency=CURRENCY)
 
 
 def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:

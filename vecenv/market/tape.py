@@ -42,6 +42,7 @@ class MarketTape:
         path_span: first of the source's paths that are here, and the one after the last; None for all.
         price_bits: bits of a trade price, slippage and commission included, here and on tapes that may take this one's
             place; 0 derives them from the prices here.
+        currency: code of that of all prices, such as USD; None where the source does not tell.
     """
 
     symbols: tuple[str, ...]
@@ -57,6 +58,7 @@ class MarketTape:
     source: str = "tape"
     path_span: tuple[int, int] | None = None
     price_bits: int = 0
+    currency: str | None = None
 
     def __post_init__(self) -> None:
         if not self.price_bits:
@@ -119,6 +121,7 @@ class MarketTape:
             tick_size=tick,
             source=bars.source,
             price_bits=price_bits(float(prices.where(known, 0.0).max()) * headroom),
+            currency=bars.currency,
         )
 
     @property
@@ -254,6 +257,7 @@ class MarketTape:
             "first_day": str(self.dates[self.first_day]),
             "last_day": str(self.dates[-1]),
             "tick_size": self.tick_size,
+            "currency": self.currency,
         }
 
     def fingerprint(self) -> str:

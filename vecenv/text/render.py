@@ -37,7 +37,8 @@ import numpy as np
 
 from vecenv.kernels.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
 from vecenv.text.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Quote
-from vecenv.text.styles import DECIMALS, PERCENTS, STYLES, amounts, money
+from vecenv.text.money import amounts, money
+from vecenv.text.styles import DECIMALS, PERCENTS, STYLES
 from vecenv.text.tables import label_places
 
 ROWS_AT_ONCE = 256
@@ -52,7 +53,7 @@ class TextRenderer:
 
     Args:
         context_names: names of the series of the whole market that the vector holds, in its order. C of them.
-        currency: put before amounts of money.
+        currency: sign put before amounts of money, such as that of `vecenv.text.money.sign_of`.
         style: ``"full"``, or ``"compact"`` with one line per symbol.
 
     Raises:

@@ -21,12 +21,6 @@ DECIMALS = NumberTable("{:z.1f}", 0, 100, parts=10)
 PERCENTS = NumberTable("{:+z.1f}%", -100, 100, scale=100, parts=10)
 """Texts of changes and returns."""
 
-WHOLE_FROM = 999.995
-"""Amounts from here up, those that hundredths would show as 1,000, are shown whole."""
-
-_WHOLES = NumberTable("{:,.0f}", 0, 9_999)
-_HUNDREDTHS = np.array([*(f".{hundredth:02}" for hundredth in range(100)), ""], object)
-
 
 class Style(NamedTuple):
     """How symbols are written: what follows each of their values.
@@ -52,31 +46,6 @@ class Style(NamedTuple):
     position: Callable[[int, str, str, str, int], str]
     no_position: str
     legend: list[str]
-
-
-def money(currency: str, amount: float) -> str:
-    """Write an amount, whole from 1,000 up."""
-    return f"{currency}{amount:,.0f}" if amount >= WHOLE_FROM else f"{currency}{amount:z.2f}"
-
-
-def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
-    """Write amounts as `money` does, without a currency.
-
-    Args:
-        numbers: not negative. Shape: (L,), float64.
-
-    Returns:
-        What stands before the decimal point, and from it on.
-    """
-    whole = numbers >= WHOLE_FROM
-    hundredths = numbers * 100
-    nearest = np.rint(hundredths)
-    before = _WHOLES(np.where(whole, numbers, nearest // 100))
-    after = _HUNDREDTHS[np.where(whole, 100, nearest % 100).astype(np.intp)].tolist()
-    for place in np.flatnonzero((np.abs(hundredths - nearest) == 0.5) & ~whole).tolist():
-        # See `NumberTable`.
-        before[place], after[place] = money("", numbers[place]), ""
-    return before, after
 
 
 def _words(form: str) -> LabelTable:

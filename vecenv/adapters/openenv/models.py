@@ -43,6 +43,7 @@ class MarketState(State):
     done: bool = Field(default=False, description="Whether the episode is over")
     cash: float | None = Field(default=None, description="In the currency of the prices")
     portfolio_value: float | None = Field(default=None, description="In the currency of the prices")
+    currency: str | None = Field(default=None, description="Code of that currency, null where the market does not tell")
     total_return: float | None = Field(default=None, description="Value over the one at the start, less 1")
     total_reward: float = Field(default=0.0, description="Sum of the rewards of the episode so far")
     grade: float | None = Field(default=None, description="Outcome in [0, 1], once the episode is over")

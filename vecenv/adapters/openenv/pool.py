@@ -58,6 +58,11 @@ class RowPool:
         """Number of rows that nobody has."""
         return len(self._free)
 
+    @property
+    def currency(self) -> str | None:
+        """Code of the currency of the prices, None where the market does not tell."""
+        return self._rows.env.market.currency
+
     def lend(self) -> int:
         """Return a row for the caller alone.
 

@@ -76,6 +76,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self._state = MarketState(
             task=self.service.task,
             episode_id=episode_id or str(uuid4()),
+            currency=pool.currency,
             **asdict(name),
             **opened.account._asdict(),
         )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from vecenv.adapters.openenv.models import MarketState
 from vecenv.page_figures import page_figure, svg
+from vecenv.text.money import exact_money, sign_of
 
 _STYLE = (
     "<style>.market pre { white-space: pre-wrap; } .market td, .market th { text-align: right; padding: 2px 8px; }"
@@ -43,7 +44,7 @@ def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], obse
         parts.append(_curve(days))
     parts.append(f"<pre>{escape(str(observation.get('text', '')))}</pre>")
     if len(days) > 1:
-        parts.append(_table(days))
+        parts.append(_table(days, sign_of(state.currency)))
     return f'<div class="market">{"".join(parts)}</div>'
 
 
@@ -67,14 +68,14 @@ def _curve(days: Sequence[EpisodeDay]) -> str:
     return svg(figure)
 
 
-def _table(days: Sequence[EpisodeDay]) -> str:
+def _table(days: Sequence[EpisodeDay], sign: str) -> str:
     rows = []
     for number, day in enumerate(days[1:], 1):
         short = day.said if len(day.said) <= LONGEST_SAID else f"{day.said[:LONGEST_SAID]}…"
         kind = "" if day.valid else ' class="invalid"'
         rows.append(
-            f"<tr><td>{number}</td><td{kind}>{escape(short)}</td><td>{day.portfolio_value:,.2f}</td>"
-            f"<td>{day.reward:+.3f}</td></tr>"
+            f"<tr><td>{number}</td><td{kind}>{escape(short)}</td>"
+            f"<td>{escape(exact_money(sign, day.portfolio_value))}</td><td>{day.reward:+.3f}</td></tr>"
         )
     head = "<tr><th>day</th><th>answer</th><th>portfolio</th><th>reward</th></tr>"
     return f"<table>{head}{''.join(rows)}</table>"

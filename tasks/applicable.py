@@ -1,0 +1,139 @@
+"""Settings that do something only beside others: refused where they are given for nothing, and not listed by the help.
+
+Settings that have them say so by a method ``inapplicable()``, which returns what each field belongs to that does
+nothing beside the others, by the field's name; nested settings speak for themselves. Such fields have defaults. What a
+file brings for another mode has no effect: one preset serves several modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from tyro import conf
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
+
+Settings = TypeVar("Settings")
+
+
+def inapplicable(settings: object) -> dict[str, str]:
+    """Return what each field of settings belongs to that does nothing beside the others; nested ones are ``a.b``."""
+    own: dict[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
+    found = dict(own)
+    for name, value in _nested(settings).items():
+        if name not in own:
+            found |= {f"{name}.{inner}": owner for inner, owner in inapplicable(value).items()}
+    return found
+
+
+def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
+    """Refuse a command line that names settings which do nothing.
+
+    Args:
+        settings: what the command line makes.
+        args: its words.
+
+    Raises:
+        ValueError: naming those of one owner, and it.
+    """
+    owners = {
+        leaf: owner for name, owner in inapplicable(settings).items() for leaf in _leaves(settings, name.split("."))
+    }
+    given = named_settings(owners, args)
+    if given:
+        owner = owners[given[0]]
+        together = [_option(name) for name in given if owners[name] == owner]
+        belong = "belongs" if len(together) == 1 else "belong"
+        raise ValueError(f"{', '.join(together)} {belong} to {owner} and would do nothing here")
+
+
+def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str]:
+    """Return which of some settings a command line names, whatever it says of them, in the order of the names."""
+    if not names:
+        return []
+    # Whatever follows an option is taken, for a value of the wrong kind is not what matters here.
+    asked = [
+        (
+            f"setting_{number}",
+            Annotated[tuple[str, ...] | None, conf.arg(name=name, aliases=(_option(name, "no_"),))],
+            None,
+        )
+        for number, name in enumerate(names)
+    ]
+    own = [word for word in args if word not in ("-h", "--help")]
+    kind: Any = make_dataclass("Named", asked)
+    found, _ = tyro.cli(kind, args=own, return_unknown_args=True)
+    return [name for (place, *_), name in zip(asked, names, strict=True) if getattr(found, place) is not None]
+
+
+def in_effect(settings: Settings) -> Settings:
+    """Return settings whose own inapplicable fields are back at their defaults, but for nested settings."""
+    assert is_dataclass(settings) and not isinstance(settings, type)
+    names = inapplicable(settings).keys() - _nested(settings).keys()
+    changed = {item.name: _default(item) for item in fields(settings) if item.name in names}
+    return replace(settings, **changed) if changed else settings
+
+
+def only_applicable() -> ConstructorRegistry:
+    """Return tyro's rules without the inapplicable fields of settings, told by their values so far."""
+    registry, resting = ConstructorRegistry(), False
+
+    @registry.struct_rule
+    def without(info: StructTypeInfo) -> StructConstructorSpec | None:
+        nonlocal resting
+        if resting or not hasattr(info.default, "inapplicable"):
+            return None
+        resting = True
+        try:
+            whole = ConstructorRegistry.get_struct_spec(info)
+        finally:
+            resting = False
+        assert isinstance(whole, StructConstructorSpec)
+        suppressed: Any = conf.Suppress
+        hidden = info.default.inapplicable()
+        shown = [replace(item, type=suppressed[item.type]) if item.name in hidden else item for item in whole.fields]
+        return replace(whole, fields=tuple(shown))
+
+    return registry
+
+
+def told_inapplicable(settings: object) -> str:
+    """Return what the help says of the settings that it does not list, nothing where it lists all."""
+    by_owner: dict[str, list[str]] = {}
+    for name, owner in inapplicable(settings).items():
+        nested = len(list(_leaves(settings, name.split(".")))) > 1
+        by_owner.setdefault(owner, []).append(_option(name) + ".*" * nested)
+    if not by_owner:
+        return ""
+    lines = [f"  of {owner}: {', '.join(names)}" for owner, names in by_owner.items()]
+    return "\n".join(["Not listed, because they would do nothing here; choose beside --help what to see:", *lines])
+
+
+def _nested(settings: object) -> dict[str, object]:
+    """Return the fields that are settings themselves."""
+    if not is_dataclass(settings):
+        return {}
+    values = {item.name: getattr(settings, item.name, None) for item in fields(settings)}
+    return {name: value for name, value in values.items() if is_dataclass(value)}
+
+
+def _leaves(settings: object, place: Sequence[str]) -> list[str]:
+    """Return the names of the settings at a place, or below it where it holds settings itself."""
+    value: Any = settings
+    for name in place:
+        value = getattr(value, name)
+    if not is_dataclass(value):
+        return [".".join(place)]
+    return [leaf for item in fields(value) for leaf in _leaves(settings, (*place, item.name))]
+
+
+def _option(name: str, before: str = "") -> str:
+    """Return a field's option, ``before`` put before the last part of its name."""
+    *outer, own = name.split(".")
+    return "--" + ".".join((*outer, before + own)).replace("_", "-")
+
+
+def _default(item: Field[Any]) -> Any:  # noqa: ANN401
+    return item.default if item.default_factory is MISSING else item.default_factory()

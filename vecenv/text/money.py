@@ -1,0 +1,64 @@
+"""How money is written: the sign of its currency, and the amount."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vecenv.text.tables import NumberTable
+
+SIGNS = {
+    "INR": "Rs",
+    "USD": "$",
+    "EUR": "€",
+    "GBP": "£",
+    "JPY": "JP¥",
+    "CNY": "CN¥",
+    "HKD": "HK$",
+    "AUD": "A$",
+    "CAD": "C$",
+    "KRW": "₩",
+}
+"""What is written before an amount, by the currency's code in ISO 4217."""
+
+WHOLE_FROM = 999.995
+"""Amounts from here up, those that hundredths would show as 1,000, are shown whole."""
+
+_WHOLES = NumberTable("{:,.0f}", 0, 9_999)
+_HUNDREDTHS = np.array([*(f".{hundredth:02}" for hundredth in range(100)), ""], object)
+
+
+def sign_of(code: str | None) -> str:
+    """Return what is written before amounts of a currency: its sign, its code, or nothing where it is not known."""
+    if code is None:
+        return ""
+    return SIGNS.get(code, f"{code} ")
+
+
+def money(sign: str, amount: float) -> str:
+    """Write an amount, whole from 1,000 up."""
+    return f"{sign}{amount:,.0f}" if amount >= WHOLE_FROM else f"{sign}{amount:z.2f}"
+
+
+def exact_money(sign: str, amount: float) -> str:
+    """Write an amount to the hundredth."""
+    return f"{sign}{amount:z,.2f}"
+
+
+def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
+    """Write amounts as `money` does, without a sign.
+
+    Args:
+        numbers: not negative. Shape: (L,), float64.
+
+    Returns:
+        What stands before the decimal point, and from it on.
+    """
+    whole = numbers >= WHOLE_FROM
+    hundredths = numbers * 100
+    nearest = np.rint(hundredths)
+    before = _WHOLES(np.where(whole, numbers, nearest // 100))
+    after = _HUNDREDTHS[np.where(whole, 100, nearest % 100).astype(np.intp)].tolist()
+    for place in np.flatnonzero((np.abs(hundredths - nearest) == 0.5) & ~whole).tolist():
+        # See `NumberTable`.
+        before[place], after[place] = money("", numbers[place]), ""
+    return before, after
