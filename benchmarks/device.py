@@ -7,6 +7,7 @@ import platform
 import re
 import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,24 @@ def device_name(device: torch.device) -> str:
         found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
         model = found.group(1) if found else model
     return f"{model}, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
+
+
+def nvidia_smi(device: torch.device, *fields: str) -> list[str | None]:
+    """Return what the driver's tool tells of a GPU, None of each field where it tells nothing."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return [None] * len(fields)
+    return [word.strip() for word in told[device.index or 0].split(",")]
+
+
+def clocks(device: torch.device) -> dict[str, str | None]:
+    """Return the clocks and the temperature of a GPU as they are now; nothing of a CPU."""
+    if device.type != "cuda":
+        return {}
+    fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+    return dict(zip(fields, nvidia_smi(device, *fields), strict=True))
 
 
 def file_stem(name: str) -> str:

@@ -38,10 +38,16 @@ def _bandwidth(device: torch.device) -> dict[str, Any]:
         **facts,
         "copy_bandwidth_bytes_per_second": copies,
         "write_bandwidth_bytes_per_second": writes,
+        "clocks": machine.clocks(device),
     }
 
 
 def _products(device: torch.device, dtype: torch.dtype, small: bool) -> dict[str, Any]:
     size = 256 if small else 8192 if device.type == "cuda" else 1024
     rate = machine.product_rate(size, size, size, dtype, device)
-    return {"headline": f"{rate / 1e12:,.2f} TFLOP/s", "size": size, "operations_per_second": rate}
+    return {
+        "headline": f"{rate / 1e9:,.0f} GFLOP/s",
+        "size": size,
+        "operations_per_second": rate,
+        "clocks": machine.clocks(device),
+    }

@@ -1,4 +1,4 @@
-"""The project's tests marked ``gpu``, file by file, with what became of each."""
+"""The project's tests marked ``gpu``, one by one, with what became of each."""
 
 from __future__ import annotations
 
@@ -15,30 +15,65 @@ from benchmarks.session_point import Place, Point
 
 TESTS = Path(__file__).parents[1] / "tests"
 
+# Without the options of the project: workers that share a device disturb each other.
+OPTIONS = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "-ra"]
 
-def files_with_gpu_tests(folder: Path = TESTS) -> list[Path]:
-    """Return the files that mark a test ``gpu``.
+
+def points(place: Place) -> Sequence[Point]:
+    """Return these tests as points of a session."""
+    del place
+    return [Point(name, partial(run_gpu_tests, test)) for name, test in gpu_tests().items()]
+
+
+def gpu_tests(folder: Path = TESTS) -> dict[str, str]:
+    """Return the tests that are marked ``gpu``: each by its name within a folder, and as pytest is to be given it.
+
+    A file that cannot be read, or is skipped as a whole, stands for its tests.
 
     Raises:
         FileNotFoundError: there are none, as where the packages are installed without the project.
     """
-    files = [path for path in sorted(folder.rglob("test_*.py")) if re.search(r"\bmark\.gpu\b", path.read_text())]
+    files = [
+        path for path in sorted(folder.rglob("test_*.py")) if re.search(r"\bpytest\.mark\.gpu\b", path.read_text())
+    ]
     if not files:
         raise FileNotFoundError(f"{folder}: no tests marked gpu")
-    return files
+    tests = [test for file in files for test in _tests_of(str(file))]
+    return {test.removeprefix(f"{folder}/"): test for test in tests}
 
 
-def points(place: Place) -> Sequence[Point]:
-    """Return these files as points of a session."""
-    del place
-    return [Point(str(file.relative_to(TESTS)), partial(run_gpu_tests, file)) for file in files_with_gpu_tests()]
+def run_gpu_tests(test: str) -> dict[str, Any]:
+    """Run a test, or a file's that are marked ``gpu``; pytest's own report goes to the standard output."""
+    outcomes = _Outcomes()
+    code = pytest.main([test, *OPTIONS], plugins=[outcomes])
+    counts = {name: outcomes.counts[name] for name in ("passed", "failed", "skipped")}
+    if not outcomes.faults and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        outcomes.faults.append(f"pytest ended with code {int(code)}")
+    told = ", ".join(f"{count} {name}" if sum(counts.values()) > 1 else name for name, count in counts.items() if count)
+    return {"headline": told or "no tests", **counts, "faults": outcomes.faults}
+
+
+def _tests_of(file: str) -> list[str]:
+    collected = _Collected()
+    pytest.main([file, "--collect-only", "-q", *OPTIONS], plugins=[collected])
+    return [f"{file}::{test}" for test in collected.tests] or [file]
+
+
+class _Collected:
+    """Tests of a file as pytest finds them."""
+
+    def __init__(self) -> None:
+        self.tests: list[str] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Take the tests that were not deselected."""
+        self.tests = [item.nodeid.partition("::")[2] for item in session.items]
 
 
 class _Outcomes:
-    """What became of the tests of a file, as pytest tells it."""
+    """What became of tests, as pytest tells it."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self) -> None:
         self.counts = Counter[str]()
         self.faults: list[str] = []
 
@@ -50,36 +85,12 @@ class _Outcomes:
             self._fault(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note a file that cannot be read."""
+        """Count a file that is skipped, or cannot be read."""
+        if report.outcome != "passed":
+            self.counts[report.outcome] += 1
         if report.failed:
-            self.counts["failed"] += 1
             self._fault(report)
 
     def _fault(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         lines = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
-        test = "::".join(report.nodeid.split("::")[1:])
-        name = f"{self.file}::{test}" if test else self.file
-        self.faults.append(f"{name}: {lines[0][1:].strip() if lines else 'failed'}")
-
-
-def run_gpu_tests(file: Path) -> dict[str, Any]:
-    """Run the tests of a file that are marked ``gpu``; pytest's own report goes to the standard output."""
-    outcomes = _Outcomes(file.name)
-    # Without the options of the project: workers that share a device disturb each other.
-    options = [
-        "-c",
-        str(TESTS.parent / "pyproject.toml"),
-        "-o",
-        "addopts=",
-        "-m",
-        "gpu",
-        "-p",
-        "no:cacheprovider",
-        "-ra",
-    ]
-    code = pytest.main([str(file), *options], plugins=[outcomes])
-    counts = {name: outcomes.counts[name] for name in ("passed", "failed", "skipped")}
-    if not outcomes.faults and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        outcomes.faults.append(f"pytest ended with code {int(code)}")
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return {"headline": told or "no tests", **counts, "faults": outcomes.faults}
+        self.faults.append(lines[0][1:].strip() if lines else "failed")

@@ -44,7 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         if not line:
             return 0
         order = json.loads(line)
-        threading.Thread(target=_end_with_the_session, daemon=True).start()
+        # pytest puts another file in the place of the standard input.
+        threading.Thread(target=_end_with_the_session, args=(os.dup(sys.stdin.fileno()),), daemon=True).start()
         place = Place(order["device"], order["small"], order["copy"], time.monotonic() + order["seconds"])
         points: Sequence[Point] = points_of(place)
     except Exception as error:
@@ -62,9 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _end_with_the_session() -> None:
-    """Kill this process and those it started when the session has gone, however it went."""
-    while sys.stdin.buffer.read(1):
+def _end_with_the_session(pipe: int) -> None:
+    """Kill this process and those it started when the session, which holds the other end, has gone in whatever way."""
+    while os.read(pipe, 1):
         pass
     os.killpg(0, signal.SIGKILL)
 

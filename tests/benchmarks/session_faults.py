@@ -10,6 +10,9 @@ from pathlib import Path
 
 from benchmarks import device_session
 from benchmarks.session_point import Part, Place, Point
+from benchmarks.session_process import StopSignal
+from benchmarks.session_record import SessionRecord
+from benchmarks.session_schedule import Schedule
 
 PIDS = "SESSION_FAULTS_PIDS"
 """Environment variable of a file to which hanging points write the numbers of their processes."""
@@ -74,6 +77,11 @@ def dies(place: Place) -> list[Point]:
 
 
 if __name__ == "__main__":
-    device_session.PARTS = (part("first", "good"), part("second", "hangs", 100), part("third", "good"))
-    config = device_session.DeviceSessionConfig(out=Path(sys.argv[1]), minutes=4, device="cpu")
-    sys.exit(device_session.main(config))
+    folder, parts = Path(sys.argv[1]), (part("first", "good"), part("second", "hangs", 100), part("third", "good"))
+    if sys.argv[2:] == ["bare"]:
+        with StopSignal() as stop:
+            record = SessionRecord(folder, {}, parts, 4.0, resume=False)
+            Schedule(record, "cpu", True, time.monotonic() + 240.0, stop, print).run(parts)
+    else:
+        device_session.PARTS = parts
+        sys.exit(device_session.main(device_session.DeviceSessionConfig(out=folder, minutes=4, device="cpu")))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 
@@ -18,8 +18,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from benchmarks import device as machine
 from benchmarks import session_schedule, worldmodel_training
-from benchmarks.device_session import PARTS, DeviceSessionConfig, machine_facts, main, summary_table
+from benchmarks.device_session import PARTS, DeviceSessionConfig, command, machine_facts, main, summary_table
+from benchmarks.gpu_tests import gpu_tests
 from benchmarks.result_files import write_json
 from benchmarks.session_child import out_of_memory
 from benchmarks.session_point import Place
@@ -66,11 +68,11 @@ def wait_for(condition):
 
 
 @contextmanager
-def hanging_session(folder, monkeypatch):
+def hanging_session(folder, monkeypatch, *words):
     """Yield a session in another process whose second part hangs, and the processes of that part."""
     pids = folder / "pids"
     monkeypatch.setenv(PIDS, str(pids))
-    command = [sys.executable, "-m", "tests.benchmarks.session_faults", str(folder / "out")]
+    command = [sys.executable, "-m", "tests.benchmarks.session_faults", str(folder / "out"), *words]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: pids.exists() and len(pids.read_text().split()) == 2)
@@ -188,7 +190,7 @@ def test_a_session_that_is_stopped_has_lost_nothing_and_is_resumed(tmp_path, mon
 
 
 def test_a_session_that_is_killed_has_written_all_it_knew_and_leaves_nothing_running(tmp_path, monkeypatch):
-    with hanging_session(tmp_path, monkeypatch) as (process, pids):
+    with hanging_session(tmp_path, monkeypatch, "bare") as (process, pids):
         assert all(map(lives, pids))
         process.kill()
         process.wait()
@@ -247,6 +249,27 @@ def test_on_a_gpu_the_next_process_is_started_before_its_turn(tmp_path, monkeypa
     assert all(process._process.returncode is not None for process in made)
 
 
+def test_a_gpu_is_timed_between_events(monkeypatch):
+    """In seconds, each event after the device has been waited for, or before."""
+    done = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            done.append("event")
+
+        def elapsed_time(self, other):
+            return 250.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: done.append("wait"))
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    assert machine.seconds_of(lambda: done.append("call"), torch.device("cuda"), 2) == [0.25, 0.25]
+    assert done == ["wait", "event", "call", "event", "wait"] * 2
+
+
 def test_a_lack_of_memory_is_known_behind_other_failures():
     assert out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
     assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
@@ -289,14 +312,14 @@ def test_settings_that_do_not_fit_are_refused_before_a_folder_is_made(settings, 
     assert not (tmp_path / "out").exists()
 
 
-def test_a_fault_at_the_command_line_is_one_sentence(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.device_session", "--out", str(tmp_path), "--device", "tpu"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WAIT)
-    assert result.returncode == 2 and result.stdout == ""
-    assert result.stderr.startswith("device_session: error: unknown device 'tpu'") and result.stderr.count("\n") == 1
+def test_a_fault_at_the_command_line_is_one_sentence(tmp_path, capsys):
+    assert command(["--out", str(tmp_path), "--device", "tpu"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("\n") == 1
+    assert told.err.startswith("device_session: error: unknown device 'tpu'")
 
 
-@pytest.mark.parametrize("one", PARTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [one for one in PARTS if one.name != "tests"], ids=lambda one: one.name)
 @pytest.mark.parametrize("small", [True, False])
 def test_the_points_of_every_part_have_names(one, small):
     """In both sizes; nothing is measured yet."""
@@ -308,16 +331,19 @@ def test_the_points_of_every_part_have_names(one, small):
     assert 0 < one.least <= 30 and one.longest_point >= one.least
 
 
-GPU_TESTS = """
+MARK = "pytest.mark.gpu"
+"""In two pieces, so that this file is not taken for one with such tests."""
+GPU_TESTS = f"""
 import pytest
 
-@pytest.mark.gpu
+@{MARK}
 def test_good(): pass
 
-@pytest.mark.gpu
-def test_bad(): assert 1 == 2
+@{MARK}
+@pytest.mark.parametrize("number", [1, 2], ids=["one", "x/y z"])
+def test_bad(number): assert number == 2
 
-@pytest.mark.gpu
+@{MARK}
 @pytest.mark.skipif(True, reason="no device")
 def test_skipped(): pass
 
@@ -328,22 +354,27 @@ def test_for_any_device(): assert False
 def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
     (tmp_path / "test_one.py").write_text(GPU_TESTS)
     (tmp_path / "test_two.py").write_text("def test_for_any_device(): pass\n")
-    (tmp_path / "test_three.py").write_text("import no_such_module  # mark.gpu\n")
+    (tmp_path / "test_three.py").write_text(f"import no_such_module  # {MARK}\n")
+    (tmp_path / "test_four.py").write_text(f"import pytest\npytest.importorskip('no_such_module')  # {MARK}\n")
     program = (
         "import json, sys; from pathlib import Path; from benchmarks.gpu_tests import *; "
-        "found = files_with_gpu_tests(Path(sys.argv[1])); "
-        "print('\\n' + json.dumps({file.name: run_gpu_tests(file) for file in found}))"
+        "found = gpu_tests(Path(sys.argv[1])); "
+        "print('\\n' + json.dumps({name: run_gpu_tests(test) for name, test in found.items()}))"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     plain = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=plain).stdout
     told = json.loads(printed.splitlines()[-1])
-    assert sorted(told) == ["test_one.py", "test_three.py"]
-    one, three = told["test_one.py"], told["test_three.py"]
-    assert (one["passed"], one["failed"], one["skipped"]) == (1, 1, 1)
-    assert one["headline"] == "1 passed, 1 failed, 1 skipped"
-    assert len(one["faults"]) == 1 and one["faults"][0].endswith("test_one.py::test_bad: assert 1 == 2")
-    assert three["failed"] == 1 and "No module named 'no_such_module'" in three["faults"][0]
+    assert {name: (one["headline"], one["faults"]) for name, one in told.items()} == {
+        "test_one.py::test_good": ("passed", []),
+        "test_one.py::test_bad[one]": ("failed", ["assert 1 == 2"]),
+        "test_one.py::test_bad[x/y z]": ("passed", []),
+        "test_one.py::test_skipped": ("skipped", []),
+        "test_four.py": ("skipped", []),
+        "test_three.py": ("failed", ["ModuleNotFoundError: No module named 'no_such_module'"]),
+    }
+    with pytest.raises(FileNotFoundError, match="no tests marked gpu"):
+        gpu_tests(tmp_path / "none")
 
 
 def test_training_is_measured_by_what_the_network_reads(monkeypatch):
