@@ -30,7 +30,9 @@ from benchmarks.session_record import SessionRecord
 from benchmarks.session_schedule import Schedule, allowance
 from benchmarks.worldmodel_training import TrainingBenchConfig, measure_training
 from tests.benchmarks.session_faults import PIDS, part
+from worldmodel import training
 from worldmodel.training import TrainingSettings
+from worldmodel.training_market import TrainingMarket
 from worldmodel.transformer import TransformerSettings
 
 ROOT = Path(__file__).parents[2]
@@ -331,7 +333,7 @@ def test_the_points_of_every_part_have_names(one, small):
     assert 0 < one.least <= 30 and one.longest_point >= one.least
 
 
-MARK = "pytest.mark.gpu"
+MARK = f"pytest.mark.{'gpu'}"
 """In two pieces, so that this file is not taken for one with such tests."""
 GPU_TESTS = f"""
 import pytest
@@ -379,17 +381,32 @@ def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
 
 def test_training_is_measured_by_what_the_network_reads(monkeypatch):
     """Days of a chunk and days before it; the first update and those that follow a validation do not count."""
-    clock = iter(range(10_000))
-    monkeypatch.setattr(worldmodel_training.time, "perf_counter", lambda: float(next(clock)))
+    # The clock ticks once an update, and a validation takes long.
+    clock, validate = [0.0], training.validate_network
+
+    def passing(seconds):
+        clock[0] += seconds
+        return clock[0]
+
+    monkeypatch.setattr(worldmodel_training.time, "perf_counter", lambda: passing(1.0))
+    monkeypatch.setattr(training, "validate_network", lambda *given: passing(100.0) and validate(*given))
+    read, known = [], TrainingMarket.known
+
+    def reading(market, network, first, stop, context, *others):
+        if network.training:
+            read.append(min(first, context) + stop - first - 1)
+        return known(market, network, first, stop, context, *others)
+
+    monkeypatch.setattr(TrainingMarket, "known", reading)
     network = TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=8)
     settings = TrainingSettings(steps=50, days=16, evaluate_every=4)
-    config = TrainingBenchConfig(seconds=9.5, days=80, symbols=2, network=network, training=settings)
+    config = TrainingBenchConfig(seconds=150, days=80, symbols=2, network=network, training=settings)
     monkeypatch.setattr(worldmodel_training.machine, "product_rate", lambda *size: 1e6)
     figures = measure_training(config, torch.device("cpu"), copy=1e6)
-    # The clock ticks once an update.
-    assert figures["updates"] == 10 and figures["updates_per_second"] == 1.0
-    # A chunk of 16 days reads at most 20 days before it and not its last one, of two symbols.
-    assert 2 * 16 <= figures["stock_days_per_second"] <= 2 * (16 + 20 - 1 + 1)
+    assert figures["updates"] == 9 and figures["updates_per_second"] == 1.0
+    # Steps 4 and 8 are followed by a validation; two symbols.
+    counted = [days for step, days in enumerate(read) if step not in (0, 4, 8)]
+    assert figures["stock_days_per_second"] == pytest.approx(2 * sum(counted) / len(counted))
     assert figures["bandwidth_share"] == pytest.approx(13 * 4 * figures["parameters"] / 1e6)
     share = figures["operations_per_stock_day"] * figures["stock_days_per_second"] / 1e6
     assert figures["product_share"] == pytest.approx(share)
