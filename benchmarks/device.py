@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import resource
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,12 @@ from pathlib import Path
 import torch
 
 COPY_BYTES = 2**28
+GPU_COPY_BYTES = 2**32
+"""A GPU copies the smaller amount in the time that it takes to start a copy and to wait for it."""
+WARM_UP_SECONDS = 0.3
+"""Before a GPU is measured: its clocks rest while it does."""
+PRODUCT_OPERATIONS = {"cpu": 2e9, "cuda": 2e12}
+"""In products that are timed together, by device type."""
 
 
 def device_name(device: torch.device) -> str:
@@ -27,6 +35,24 @@ def device_name(device: torch.device) -> str:
     return f"{model}, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
 
 
+def nvidia_smi(device: torch.device, *fields: str) -> list[str | None]:
+    """Return what the driver's tool tells of a GPU, None of each field where it tells nothing."""
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):
+        return [None] * len(fields)
+    return [word.strip() for word in told[device.index or 0].split(",")]
+
+
+def clocks(device: torch.device) -> dict[str, str | None]:
+    """Return the clocks and the temperature of a GPU as they are now; nothing of a CPU."""
+    if device.type != "cuda":
+        return {}
+    fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
+    return dict(zip(fields, nvidia_smi(device, *fields), strict=True))
+
+
 def file_stem(name: str) -> str:
     """Return a device's name as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower().replace("(r)", "")).strip("-")
@@ -39,30 +65,76 @@ def synchronise(device: torch.device) -> None:
 
 
 def seconds_of(function: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
-    """Return the wall time of each call."""
+    """Return the time of each call: of the wall, or between two events on a GPU, both with all that it waits for."""
+    if device.type == "cuda":
+        return _seconds_between_events(function, device, repeats)
     times = []
     for _ in range(repeats):
-        synchronise(device)
         started = time.perf_counter()
         function()
-        synchronise(device)
         times.append(time.perf_counter() - started)
+    return times
+
+
+def _seconds_between_events(function: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
+    times = []
+    with torch.cuda.device(device):
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(repeats):
+            torch.cuda.synchronize()
+            before.record()
+            function()
+            after.record()
+            torch.cuda.synchronize()
+            times.append(before.elapsed_time(after) / 1e3)
     return times
 
 
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes per second read plus written by one large copy, the median of nine."""
-    source = torch.ones(COPY_BYTES // 4, device=device)
+    # Numbers that differ: some GPUs move equal ones faster.
+    source = torch.rand(_copied_bytes(device) // 4, device=device)
     target = torch.empty_like(source)
-    target.copy_(source)
-    return 2 * COPY_BYTES / statistics.median(seconds_of(lambda: target.copy_(source), device, 9))
+    _warm_up(lambda: target.copy_(source), device)
+    return 2 * _copied_bytes(device) / statistics.median(seconds_of(lambda: target.copy_(source), device, 9))
 
 
 def write_bandwidth(device: torch.device) -> float:
     """Bytes per second of filling a large tensor, the median of nine: the ceiling of a step that mostly writes."""
-    target = torch.empty(COPY_BYTES // 4, device=device)
-    target.fill_(0.0)
-    return COPY_BYTES / statistics.median(seconds_of(lambda: target.fill_(1.0), device, 9))
+    target = torch.empty(_copied_bytes(device) // 4, device=device)
+    _warm_up(lambda: target.fill_(0.0), device)
+    return _copied_bytes(device) / statistics.median(seconds_of(lambda: target.fill_(1.0), device, 9))
+
+
+def _copied_bytes(device: torch.device) -> int:
+    """Return how much is copied at once: many times the caches, and little of the memory."""
+    if device.type != "cuda":
+        return COPY_BYTES
+    return max(COPY_BYTES, min(GPU_COPY_BYTES, torch.cuda.mem_get_info(device)[0] // 8))
+
+
+def _warm_up(function: Callable[[], object], device: torch.device) -> None:
+    """Call a function until a GPU's clocks have risen; once on a CPU."""
+    function()
+    ends = time.perf_counter() + WARM_UP_SECONDS
+    while device.type == "cuda" and time.perf_counter() < ends:
+        function()
+        synchronise(device)
+
+
+def product_rate(rows: int, inner: int, columns: int, dtype: torch.dtype, device: torch.device) -> float:
+    """Operations per second, multiplications and additions, of products of random matrices of a size."""
+    left = torch.randn(rows, inner, device=device, dtype=dtype)
+    right = torch.randn(inner, columns, device=device, dtype=dtype)
+    operations = 2 * rows * inner * columns
+    calls = math.ceil(PRODUCT_OPERATIONS[device.type] / operations)
+
+    def products() -> None:
+        for _ in range(calls):
+            torch.mm(left, right)
+
+    _warm_up(products, device)
+    return calls * operations / statistics.median(seconds_of(products, device, 9))
 
 
 def reset_peak_memory(device: torch.device) -> None:

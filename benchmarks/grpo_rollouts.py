@@ -115,7 +115,7 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
         raise ValueError(f"task {config.task!r} has no text")
     rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
     tape = task_market(rules, config.market, config.num_days, None, None, device)
-    play = _episode if config.model is None else _update
+    play = canned_turns if config.model is None else model_turns
     figures = [play(config, rules, tape, groups, size) for groups in config.groups for size in config.group_sizes]
     result: dict[str, Any] = {
         "device": machine.device_name(device),
@@ -129,7 +129,7 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
     return result
 
 
-def _episode(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+def canned_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
     """Play one episode of all agents with canned answers."""
     agents, ids = groups * size, range(groups * size)
     env, before = _environment(config, rules, tape, agents)
@@ -166,7 +166,7 @@ def _episode(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: i
     )
 
 
-def _update(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+def model_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
     """Play one episode of all agents with a model and let it learn from it."""
     from benchmarks.language_turns import learner_of, timed_update
 

@@ -20,5 +20,12 @@ def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> N
         return
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    write_json(path, result)
     print(f"wrote {path}")
+
+
+def write_json(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a file that is the old or the new one at every moment: beside it first, then in its place."""
+    beside = path.with_name(f"{path.name}.part")
+    beside.write_text(json.dumps(result, indent=1) + "\n")
+    beside.replace(path)

@@ -21,6 +21,7 @@ DAYS_BEFORE = 5
 """Days of random orders before anything is rendered, so that accounts hold positions."""
 
 Style = Literal["full", "compact"]
+STYLES: tuple[Style, ...] = get_args(Style)
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,25 @@ def measure_text(
     if max(row_counts) > num_envs:
         raise ValueError(f"cannot render {max(row_counts)} of {num_envs} sub-environments")
     figures = []
-    for style in get_args(Style):
-        env = _started(task, tape, num_envs, style)
-        for rows in row_counts:
-            ids = torch.randperm(num_envs, device=env.device)[:rows]
-            length = _mean_length(env.render_text(ids))
-            seconds = _median_seconds(env.render_text, ids, env, repeats)
-            figures.append(TextFigure("render", style, rows, num_envs, rows / seconds, 1e3 * seconds, length))
-    rows = max(row_counts)
+    for style in STYLES:
+        env = started_env(task, tape, num_envs, style)
+        figures += [measure_rendering(env, style, rows, repeats) for rows in row_counts]
+    return [*figures, measure_parsing(env, max(row_counts), repeats)]
+
+
+def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> TextFigure:
+    """Measure calls that render so many random sub-environments of an environment of a style."""
+    ids = torch.randperm(env.num_envs, device=env.device)[:rows]
+    length = _mean_length(env.render_text(ids))
+    seconds = _median_seconds(env.render_text, ids, env, repeats)
+    return TextFigure("render", style, rows, env.num_envs, rows / seconds, 1e3 * seconds, length)
+
+
+def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
+    """Measure calls that parse a typical text of each of so many sub-environments."""
     texts = typical_texts(env.market.symbols, rows)
     seconds = _median_seconds(lambda ids: env.parse_text(texts, ids), torch.arange(rows), env, repeats)
-    figures.append(TextFigure("parse", None, rows, num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts)))
-    return figures
+    return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
 
 
 def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
@@ -108,8 +116,8 @@ def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
     return [form(next(names), next(names)) for form in itertools.islice(itertools.cycle(forms), count)]
 
 
-def _started(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
-    """Return an environment some days into its episodes."""
+def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
+    """Return an environment some days into its episodes, whose observations have a style."""
     rules = replace(task_rules(task, given=True), text_style=style)
     env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=rules)
     collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)

@@ -143,7 +143,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
     figures = []
     for column, mode, num_envs in _plan(config, device):
         try:
-            figure = _measure(config, tape, column, mode, num_envs, copy)
+            figure = measure(config, tape, column, mode, num_envs, copy)
         except torch.cuda.OutOfMemoryError:
             print(f"{column:>22} {mode:>10} N={num_envs:<7} does not fit the device's memory")
             continue
@@ -177,7 +177,8 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     return plan
 
 
-def _measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
+def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
+    """Measure one figure on a device that copies so many bytes per second, read and written."""
     gc.collect()
     machine.reset_peak_memory(tape.device)
     rules = task_rules(config.task, given=column in GIVEN)

@@ -7,7 +7,6 @@ its own, and the cache that it reads at the rate at which the machine reads memo
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from rich.table import Table
 from benchmarks import device as machine
 from benchmarks.result_files import plain, write_result
 from vecenv.device import device_named
+from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel.blocks import blocks_of
 from worldmodel.checkpoint import load_network
@@ -86,16 +86,18 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     network = load_network(config.model, device).network
     model = NeuralMarket(network, network.settings.markets[0])
     rows = blocks_of(device, config.symbols, max(config.batches) // config.symbols)[-1].chunk * config.symbols
-    limit = _limit(network, rows, device)
+    limit = rollout_limit(network, rows, device)
     history = synthetic_bars(1, config.context, config.symbols, device=device)
-    figures = [_measured(model, history, batch, config, limit["stock_days_per_second"]) for batch in config.batches]
+    figures = [
+        measure_rollouts(model, history, batch, config, limit["stock_days_per_second"]) for batch in config.batches
+    ]
     name = machine.device_name(device)
     result: dict[str, Any] = {
         "device": name,
         "torch": torch.__version__,
         "config": plain(config),
         "limit": limit,
-        "trunk": _trunk_rates(network, rows, config, device),
+        "trunk": trunk_rates(network, rows, config, device),
         "figures": [asdict(figure) for figure in figures],
     }
     _show(result)
@@ -128,20 +130,11 @@ def bytes_per_stock_day(network: MarketNetwork) -> int:
     return 2 * trunk.layers * trunk.window * (trunk.width // trunk.heads) * size
 
 
-def _limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str, float]:
+def rollout_limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str, float]:
     """Measure the machine and return what it allows."""
     trunk = _transformer(network).settings
     dtype = next(network.parameters()).dtype
-    left = torch.randn(rows, trunk.width, device=device, dtype=dtype)
-    right = torch.randn(trunk.width, trunk.hidden, device=device, dtype=dtype)
-    calls = math.ceil(2e9 / (2 * left.numel() * trunk.hidden))
-
-    def products() -> None:
-        for _ in range(calls):
-            torch.mm(left, right)
-
-    products()
-    rate = calls * 2 * left.numel() * trunk.hidden / statistics.median(machine.seconds_of(products, device, 9))
+    rate = machine.product_rate(rows, trunk.width, trunk.hidden, dtype, device)
     # A copy reads half of the bytes that it moves.
     bandwidth = machine.copy_bandwidth(device) / 2
     arithmetic, memory = operations_per_stock_day(network) / rate, bytes_per_stock_day(network) / bandwidth
@@ -154,8 +147,8 @@ def _limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str,
     }
 
 
-def _measured(model: NeuralMarket, history: Any, batch: int, config: RolloutsConfig, limit: float) -> Rollouts:  # noqa: ANN401
-    """Roll out a batch."""
+def measure_rollouts(model: NeuralMarket, history: Bars, batch: int, config: RolloutsConfig, limit: float) -> Rollouts:
+    """Roll out a batch. The limit is in stock-days per second."""
     device = model.device
     paths = batch // config.symbols
     machine.reset_peak_memory(device)
@@ -177,7 +170,7 @@ def _measured(model: NeuralMarket, history: Any, batch: int, config: RolloutsCon
 
 
 @torch.no_grad()
-def _trunk_rates(network: MarketNetwork, rows: int, config: RolloutsConfig, device: torch.device) -> dict[str, float]:
+def trunk_rates(network: MarketNetwork, rows: int, config: RolloutsConfig, device: torch.device) -> dict[str, float]:
     """Return stock-days per second of the trunk alone, with its cache and reading the context anew every day."""
     size = _transformer(network).embed.in_features
     context = torch.randn(rows, config.context, size, device=device)
