@@ -74,7 +74,7 @@ WRONG = [
     ({"type": "step", "data": {"text": 5}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": None}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": "HOLD", "more": 1}}, "VALIDATION_ERROR"),
-    ({"type": "step", "data": {"text": "x" * 20_000}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"text": "x" * 50_000}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": "HOLD"}, "more": 1}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": 3}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": {"seed": -1}}, "EXECUTION_ERROR"),

@@ -113,6 +113,19 @@ def test_whole_episodes_through_the_generic_client(market: Served):
     waited_for(lambda: market.free() == before)
 
 
+def test_thoughts_before_an_answer_are_no_part_of_it(market: Served):
+    with market.connected() as connection, market.connected() as plain:
+        for opened in (connection, plain):
+            reset(opened, index=9)
+        for thought, answer in (
+            ("<think>SELL?</think>", "BUY 0.5"),
+            ("x" * 40_000 + "</think>\n", "SELL"),
+            ("<think>", ""),
+        ):
+            told, expected = step(connection, thought + answer), step(plain, answer)
+            assert told == expected and told["data"]["observation"]["valid"] == bool(answer)
+
+
 def test_the_typed_client(market: Served):
     with MarketClient(base_url=market.url).sync() as env:
         first = env.reset(seed=5, episode_id="mine")
