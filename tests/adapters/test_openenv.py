@@ -376,6 +376,8 @@ def test_the_web_interface_draws_the_episode():
     with served(web=True) as market:
         page = requests.get(f"{market.url}/web/", timeout=30)
         assert page.status_code == 200 and "gradio" in page.text.lower()
+        shown = requests.get(f"{market.url}/web/config", timeout=30).text
+        assert f'MarketClient(base_url=\\"{market.url}\\")' in shown and ":8000" not in shown
         told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
         assert told["observation"]["text"].startswith("Day 1 of")
         told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
@@ -415,4 +417,4 @@ def test_a_service_without_splits_or_tasks_is_refused():
     for pools, tasks in (({}, 5), (service_of({"train": TAPE}).pools, 0)):
         with pytest.raises(ValueError, match="at least one split and one task"):
             MarketService(TASK, pools, tasks)
-    assert callable(build_app(service_of({"train": TAPE}), Limits()))
+    assert callable(build_app(service_of({"train": TAPE}), Limits(), "http://127.0.0.1:8000"))
