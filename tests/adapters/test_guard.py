@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import requests
@@ -264,13 +264,12 @@ def test_no_more_sessions_than_there_may_be():
                 for _ in range(100):
                     with market.connected() as another:
                         assert code(reset(another)) == "CAPACITY_REACHED"
-                for _ in range(5):
-                    opened = [market.connected() for _ in range(8)]
-                    for another in opened:
+                with ExitStack() as stack:
+                    others = [stack.enter_context(market.connected()) for _ in range(20)]
+                    for another in others:
                         another.send(json.dumps({"type": "reset", "data": {}}))
-                    for another in opened:
+                    for another in others:
                         assert code(json.loads(another.recv(timeout=10))) == "CAPACITY_REACHED"
-                        another.close()
                 with (
                     pytest.raises(RuntimeError, match="CAPACITY_REACHED"),
                     GenericEnvClient(base_url=market.url).sync() as client,

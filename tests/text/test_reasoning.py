@@ -107,6 +107,7 @@ def test_what_is_thought_changes_nothing(text):
         ("json", f"<think><tool_call>{CALL}</tool_call>", None),
         ("json", f"<think>{CALL}</think>", None),
         ("json", f"<think>{CALL} <answer>HOLD</answer>", None),
+        ("json", f"</thin\u212a>{CALL}", None),
         ("react", 'what?</think>\nAction: position\nAction Input: {"symbol": "INFY"}', CALLED),
         ("react", '<think>\nAction: moon\n</think>\nAction: position\nAction Input: {"symbol": "INFY"}', CALLED),
         ("react", "<think>\nAction: moon\n</think>\nFinal Answer: HOLD", None),
