@@ -125,22 +125,24 @@ def main(settings: ServeSettings) -> dict[str, Any]:
     if not task_class(settings.task).has_text():
         raise ValueError(f"task {settings.task!r} has no text")
     try:
-        from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve
+        from vecenv.adapters.openenv.interrupts import interruptible
+        from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService
     except ImportError as error:
         raise ImportError(NEEDED) from error
     token = os.environ.get(TOKEN)
     check_exposure(settings.host, token, settings.web)
     console, limits = wide_console(), settings.limits
+    with interruptible(), bound_socket(settings.host, settings.port) as bound:
+        url = served_url(bound)
 
-    def started(url: str) -> None:
-        told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
-        console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
+        def started() -> None:
+            told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
+            console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
 
-    with bound_socket(settings.host, settings.port) as bound:
         pools = row_pools(settings, console)
         service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, settings.clicks())
-        serve(build_app(service, limits, token, settings.web), limits, settings.host, bound, started)
+        serve(build_app(service, limits, url, token, settings.web), limits, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 
 

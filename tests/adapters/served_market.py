@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,9 +13,9 @@ import torch
 from websockets.sync.client import ClientConnection, connect
 
 import vecenv
-from vecenv.adapters.guard import Limits
+from vecenv.adapters.guard import App, Limits
 from vecenv.adapters.openenv.pool import RowPool
-from vecenv.adapters.openenv.server import build_app, uvicorn_server
+from vecenv.adapters.openenv.server import bound_socket, build_app, served_url, uvicorn_server
 from vecenv.adapters.openenv.service import MarketService
 from vecenv.env import VecEnv
 from vecenv.market.tape import MarketTape
@@ -89,15 +88,22 @@ def served(
     tapes = {name: tape_of(seed) for seed, name in enumerate(("train", "validation", "test"))}
     limits = limits or Limits(sessions=rows)
     service = service_of(tapes, rows, **options)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server = uvicorn_server(build_app(service, limits, token, web), limits, "127.0.0.1")
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    with running(lambda url: build_app(service, limits, url, token, web), limits) as url:
+        yield Served(url, service, tapes)
+
+
+@contextmanager
+def running(app_at: Callable[[str], App], limits: Limits, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serve the application that there is for a URL, and yield that, until the context ends."""
+    with bound_socket(host, 0) as bound:
+        bound.listen()
+        url = served_url(bound)
+        server = uvicorn_server(app_at(url), limits)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
             waited_for(lambda: server.started)
-            yield Served(url, service, tapes)
+            yield url
         finally:
             server.should_exit = True
             thread.join(timeout=20)

@@ -104,6 +104,17 @@ def test_tools_take_turns_of_a_day():
     assert env.step("BUY 0.5")[0].startswith("Day 3 of 4")
 
 
+def test_thoughts_come_before_calls_and_answers():
+    env = made(tools=["all"], turns=3)
+    env.reset(seed=5)
+    call = '{"name": "position"}'
+    assert env.step(f"<think>what do I hold?</think>{call}")[0] == "RELIANCE: no shares"
+    *_, told = env.step(f"<think>{call}? No: SELL</think><answer>BUY 0.5</answer>")
+    assert told["metrics"]["action_is_valid"] and told["metrics"]["action_is_effective"]
+    text, *_, told = env.step(f"<think><tool_call>{call}</tool_call> SELL")
+    assert text.startswith("Day 3 of 4") and not told["metrics"]["action_is_valid"]
+
+
 def test_random_actions_can_be_read():
     for task in ("single_stock_costs", "multi_stock_3"):
         env = made(task, days=12)

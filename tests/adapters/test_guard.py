@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import requests
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]")
 
+from openenv.core.generic_client import GenericEnvClient
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -74,7 +75,7 @@ WRONG = [
     ({"type": "step", "data": {"text": 5}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": None}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": "HOLD", "more": 1}}, "VALIDATION_ERROR"),
-    ({"type": "step", "data": {"text": "x" * 20_000}}, "VALIDATION_ERROR"),
+    ({"type": "step", "data": {"text": "x" * 50_000}}, "VALIDATION_ERROR"),
     ({"type": "step", "data": {"text": "HOLD"}, "more": 1}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": 3}, "VALIDATION_ERROR"),
     ({"type": "reset", "data": {"seed": -1}}, "EXECUTION_ERROR"),
@@ -256,9 +257,24 @@ def test_no_more_sessions_than_there_may_be():
             reset(first)
             with market.connected() as second, market.connected() as third:
                 reset(second)
+                # Who listens is told at once, and who speaks first just as well.
                 assert code(json.loads(third.recv(timeout=10))) == "CAPACITY_REACHED"
                 with pytest.raises(ConnectionClosed):
-                    third.recv(timeout=10)
+                    reset(third)
+                for _ in range(100):
+                    with market.connected() as another:
+                        assert code(reset(another)) == "CAPACITY_REACHED"
+                with ExitStack() as stack:
+                    others = [stack.enter_context(market.connected()) for _ in range(20)]
+                    for another in others:
+                        another.send(json.dumps({"type": "reset", "data": {}}))
+                    for another in others:
+                        assert code(json.loads(another.recv(timeout=10))) == "CAPACITY_REACHED"
+                with (
+                    pytest.raises(RuntimeError, match="CAPACITY_REACHED"),
+                    GenericEnvClient(base_url=market.url).sync() as client,
+                ):
+                    client.reset()
             waited_for(one_more)
 
 
@@ -324,13 +340,20 @@ def test_pages_of_other_servers_may_not_connect(market: Served):
     with connect(market.socket_url, origin=f"http://{own}") as connection:
         assert reset(connection)["type"] == "observation"
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}):
-        assert requests.post(f"{market.url}/reset", json={}, headers=headers, timeout=10).status_code == 403
+        told = requests.post(f"{market.url}/reset", json={}, headers=headers, timeout=10)
+        assert told.status_code == 403 and f"this is {market.url}" in told.text
     # Somebody's name that points to this machine.
     told = requests.get(f"{market.url}/metadata", headers={"Host": "evil.example"}, timeout=10)
     assert told.status_code == 400 and "single_stock" not in told.text
+    # They may know where they are.
+    assert code(told.json()) == "UNKNOWN_HOST" and f"this is {market.url}" in told.text
+    for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:80"):
+        assert requests.get(f"{market.url}/health", headers={"Host": host}, timeout=10).status_code == 200
+    for host in ("", "[", "::1", "127.0.0.1.evil.example", "evil.example:80", "user@evil.example"):
+        assert requests.get(f"{market.url}/health", headers={"Host": host}, timeout=10).status_code == 400
 
 
 def test_limits_are_positive():
-    for name in ("sessions", "message_bytes", "idle_seconds", "lifetime_seconds", "session_steps"):
+    for name in ("sessions", "message_bytes", "request_seconds", "idle_seconds", "lifetime_seconds", "session_steps"):
         with pytest.raises(ValueError, match=f"{name} must be positive"):
             Limits(**{name: 0})

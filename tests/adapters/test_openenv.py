@@ -113,6 +113,19 @@ def test_whole_episodes_through_the_generic_client(market: Served):
     waited_for(lambda: market.free() == before)
 
 
+def test_thoughts_before_an_answer_are_no_part_of_it(market: Served):
+    with market.connected() as connection, market.connected() as plain:
+        for opened in (connection, plain):
+            reset(opened, index=9)
+        for thought, answer in (
+            ("<think>SELL?</think>", "BUY 0.5"),
+            ("x" * 40_000 + "</think>\n", "SELL"),
+            ("<think>", ""),
+        ):
+            told, expected = step(connection, thought + answer), step(plain, answer)
+            assert told == expected and told["data"]["observation"]["valid"] == bool(answer)
+
+
 def test_the_typed_client(market: Served):
     with MarketClient(base_url=market.url).sync() as env:
         first = env.reset(seed=5, episode_id="mine")
@@ -363,6 +376,8 @@ def test_the_web_interface_draws_the_episode():
     with served(web=True) as market:
         page = requests.get(f"{market.url}/web/", timeout=30)
         assert page.status_code == 200 and "gradio" in page.text.lower()
+        shown = requests.get(f"{market.url}/web/config", timeout=30).text
+        assert f'MarketClient(base_url=\\"{market.url}\\")' in shown and ":8000" not in shown
         told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
         assert told["observation"]["text"].startswith("Day 1 of")
         told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
@@ -403,4 +418,4 @@ def test_a_service_without_splits_or_tasks_is_refused():
     for pools, tasks in (({}, 5), (service_of({"train": TAPE}).pools, 0)):
         with pytest.raises(ValueError, match="at least one split and one task"):
             MarketService(TASK, pools, tasks)
-    assert callable(build_app(service_of({"train": TAPE}), Limits()))
+    assert callable(build_app(service_of({"train": TAPE}), Limits(), "http://127.0.0.1:8000"))

@@ -114,6 +114,16 @@ def test_calls_of_the_other_form(scripted):
     assert "RELIANCE: no shares" in text and "Action Input: " in text and "price_history" not in text
 
 
+def test_thoughts_call_nothing(scripted):
+    """A call in thoughts is none, one after them is one, and an answer is what follows them."""
+    script = calls_then("<think>BUY?</think>SELL", f"<think>{PLAN}</think>{PRICES}")
+    scripted(lambda row, context: script(context) if row == 0 else f"<think>{PLAN}</think>BUY 0.5")
+    env = signal_env(2)
+    agent = LanguageAgent(None, CHAT, replace(LONG, answer_tokens=200))
+    assert torch.equal(agent.act(env), env.parse_text(["SELL", "BUY 0.5"], range(2))[0])
+    assert agent.calls == {"days": 2, "calls": 1, "faults": 0}
+
+
 @pytest.mark.parametrize("history", [None, 0, 1])
 @pytest.mark.parametrize("context_tokens", [1060, 1200, 1500])
 def test_budgets_hold_with_tools(scripted, history, context_tokens):

@@ -12,6 +12,7 @@ from tests.oracles.tiers import BUY, SELL
 
 KINDS = {"BUY": BUY, "SELL": SELL}
 OPENING, CLOSING = "<ANSWER>", "</ANSWER>"
+THINKING, THOUGHT = "<THINK>", "</THINK>"
 CAPITALS = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 DIGITS = frozenset("0123456789")
 SYMBOL_MARKS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789&-._^=/:")
@@ -32,7 +33,7 @@ def read_action(text: object, names: Sequence[str]) -> list[ActionOrder] | None:
         return None
     slots = {upper(name): slot for slot, name in enumerate(names)}
     found, orders = 0, []
-    for line in _lines(_without_commas(_content(upper(text)))):
+    for line in _lines(_without_commas(_content(_said(upper(text))))):
         words = _words(line)
         if not words:
             continue
@@ -43,7 +44,7 @@ def read_action(text: object, names: Sequence[str]) -> list[ActionOrder] | None:
         if order is None:
             return None
         orders.append(order)
-    return orders if found and len(orders) <= MOST_ORDERS else None  # rules 4 and 8
+    return orders if found and len(orders) <= MOST_ORDERS else None  # rules 5 and 9
 
 
 def upper(text: str) -> str:
@@ -51,9 +52,51 @@ def upper(text: str) -> str:
     return text.translate(CAPITALS)
 
 
+def _said(text: str) -> str:
+    """Return the text with its reasoning left out, or the answer that ends open reasoning (rule 2)."""
+    pieces = _cut(text, THINKING, THOUGHT)
+    closes = [number for number, piece in enumerate(pieces) if piece == THOUGHT]
+    opens = [number for number, piece in enumerate(pieces) if piece == THINKING]
+    if opens and not any(number > opens[-1] for number in closes):
+        after = "".join(pieces[opens[-1] + 1 :])
+        block = _block(after)
+        if block is not None and all(mark in " \t\n\r" for mark in after[block[1] + len(CLOSING) :]):
+            return OPENING + after[block[0] : block[1]] + CLOSING
+    said: list[str] = []
+    thinking = False
+    for piece in pieces:
+        if piece == THOUGHT:
+            if not thinking:
+                said = []
+            said.append(" ")
+            thinking = False
+        elif piece == THINKING:
+            thinking = True
+        elif not thinking:
+            said.append(piece)
+    return "".join(said)
+
+
+def _cut(text: str, *tags: str) -> list[str]:
+    """Return the tags in a text and what stands between them, in their order."""
+    pieces, start = [], 0
+    for place, character in enumerate(text):
+        for tag in tags if character == "<" else ():
+            if text[place : place + len(tag)] == tag:
+                pieces += [text[start:place], tag]
+                start = place + len(tag)
+    return [*pieces, text[start:]]
+
+
 def _content(text: str) -> str:
-    """Return what stands in the last block, the whole text where there is none (rule 2)."""
-    start, block = None, (0, len(text))
+    """Return what stands in the last block, the whole text where there is none (rule 3)."""
+    start, end = _block(text) or (0, len(text))
+    return text[start:end]
+
+
+def _block(text: str) -> tuple[int, int] | None:
+    """Return where the content of the last block begins and ends, if there is one."""
+    start, block = None, None
     for place, character in enumerate(text):
         if character != "<":
             continue
@@ -61,11 +104,11 @@ def _content(text: str) -> str:
             start = place + len(OPENING)
         elif text[place : place + len(CLOSING)] == CLOSING and start is not None:
             block = start, place
-    return text[block[0] : block[1]]
+    return block
 
 
 def _without_commas(text: str) -> str:
-    """Drop the thousands separators and make blanks of the other commas (rule 3)."""
+    """Drop the thousands separators and make blanks of the other commas (rule 4)."""
     kept, start = [], 0
     for place, character in enumerate(text):
         if character != ",":
@@ -105,7 +148,7 @@ def _pieces(text: str, separators: str) -> list[str]:
 
 
 def _order(words: list[str], slots: dict[str, int]) -> ActionOrder | None:
-    """Return the order that ``(BUY|SELL) [SYMBOL] [NUMBER [%]]`` spells, None for anything else (rule 5)."""
+    """Return the order that ``(BUY|SELL) [SYMBOL] [NUMBER [%]]`` spells, None for anything else (rule 6)."""
     kind = KINDS.get(words[0])
     rest = words[1:]
     percent = rest[-1:] == ["%"]
@@ -120,7 +163,7 @@ def _order(words: list[str], slots: dict[str, int]) -> ActionOrder | None:
     if kind is None or fraction is None or len(rest) > 1:
         return None
     if not rest:
-        return (kind, 0, fraction) if len(slots) == 1 else None  # rule 7
+        return (kind, 0, fraction) if len(slots) == 1 else None  # rule 8
     symbol = rest[0]
     if is_number(symbol) or not all(mark in SYMBOL_MARKS for mark in symbol) or symbol not in slots:
         return None
@@ -128,7 +171,7 @@ def _order(words: list[str], slots: dict[str, int]) -> ActionOrder | None:
 
 
 def is_number(word: str) -> bool:
-    """Whether a word in large letters is a NUMBER, of any length and size (rule 6)."""
+    """Whether a word in large letters is a NUMBER, of any length and size (rule 7)."""
     place = _after_sign(word, 0)
     whole = _after_digits(word, place)
     digits, place = whole - place, whole
@@ -156,7 +199,7 @@ def _after_digits(word: str, place: int) -> int:
 
 
 def _fraction(number: str, percent: bool) -> float | None:
-    """Return the share that a NUMBER stands for, None for one that is too long or infinite (rule 6)."""
+    """Return the share that a NUMBER stands for, None for one that is too long or infinite (rule 7)."""
     if len(number) > LONGEST_NUMBER:
         return None
     value = float(number)

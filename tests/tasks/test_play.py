@@ -27,13 +27,13 @@ def play(monkeypatch, capsys):
 
 def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
     record, result = tmp_path / "played.jsonl", tmp_path / "played.json"
-    lines = ["BUY 0.5", "?", "buy everything", "hold", "sell"]
+    lines = ["BUY 0.5", "?", "buy everything", "<think>sell", "hold", "<think>all of it?</think> sell"]
     code, out, _ = play(lines, "--task", "single_stock_costs", "--record", str(record), "--json", str(result))
     assert code == 0
     assert "Day 1 of 3" in out and "Day 3 of 3" in out and "Left after" not in out
-    assert out.count("BUY RELIANCE 0.5") == 2 and out.count("These are no valid orders.") == 1
+    assert out.count("BUY RELIANCE 0.5") == 3 and out.count("These are no valid orders.") == 2
     (episode,) = read_jsonl(record)
-    assert [day.action for day in episode.days] == ["BUY 0.5", "hold", "sell"]
+    assert [day.action for day in episode.days] == ["BUY 0.5", "hold", "<think>all of it?</think> sell"]
     shares = episode.days[0].orders[0]["shares"]
     assert f"Bought {shares:,} RELIANCE" in out and f"Sold {shares:,} RELIANCE" in out
     assert f"reward {episode.days[1].reward:+.3f}: " in out and "within limits +0.020" in out

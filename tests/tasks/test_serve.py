@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import IO
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -85,6 +88,24 @@ def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
         assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
 
 
+def test_two_interrupts_end_the_server_at_once():
+    """Whoever is connected, and however often and fast it is told."""
+    with serving("--splits", "train", "--host", "localhost") as (process, url, log):
+        # The address is the one that is bound, not the name that was given.
+        assert url.startswith("http://127.0.0.1:")
+        address = urlsplit(url)
+        with connect(f"{url.replace('http', 'ws')}/ws") as session, socket.socket() as unfinished:
+            reset(session)
+            unfinished.connect((address.hostname, address.port))
+            unfinished.sendall(b"POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+            while process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                time.sleep(0.05)
+            assert process.wait() == 130
+        log.seek(0)
+        assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
+
+
 def test_splits_of_a_generated_market_share_no_path():
     given = settings("--task", "single_stock_costs")
     tape = given.tape(given.env)
@@ -150,8 +171,6 @@ def test_bad_input_is_refused(args, message, capsys, monkeypatch):
 
 
 def test_a_port_that_is_taken_is_told(capsys, monkeypatch):
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,6 +26,9 @@ DEEPEST = 32
 
 POLICY_VIOLATION = 1008
 """Code with which a WebSocket is closed that has used up what it may."""
+
+REFUSED = {"UNAUTHORIZED": 401, "FORBIDDEN": 403, "UNKNOWN_HOST": 400}
+"""HTTP status of each reason for which a connection is refused."""
 
 OPEN_PATHS = ("/health",)
 """Paths that need no token, for whoever watches whether the server lives."""
@@ -38,6 +42,9 @@ class Limits:
     """Sessions at a time."""
     message_bytes: int = 65_536
     """Largest message; a larger one is answered by an error."""
+    request_seconds: float = 30.0
+    """Time that an HTTP request has to arrive whole, headers and body, and that a client who finds no place has to say
+    what it came for; then the connection is closed."""
     idle_seconds: float = 600.0
     """A connection that says nothing for so long is closed."""
     lifetime_seconds: float = 86_400.0
@@ -70,10 +77,14 @@ class Guard:
         app: to guard.
         limits: of each connection.
         token: that clients must send as ``Authorization: Bearer TOKEN``, if any.
+        url: of the server, for who is refused.
+        names: hosts by which clients may call it, by default any.
     """
 
-    def __init__(self, app: App, limits: Limits, token: str | None = None) -> None:
-        self.app, self.limits = app, limits
+    def __init__(
+        self, app: App, limits: Limits, token: str | None = None, url: str = "", names: Collection[str] | None = None
+    ) -> None:
+        self.app, self.limits, self.url, self.names = app, limits, url, names
         self._expected = None if token is None else f"Bearer {token}".encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -91,16 +102,19 @@ class Guard:
                 return
             await GuardedSocket(self, receive, send).run(scope)
         elif refusal is not None:
-            await _answer(send, 401 if refusal.code == "UNAUTHORIZED" else 403, refusal)
+            await _answer(send, REFUSED[refusal.code], refusal)
         else:
             await self._request(scope, headers, receive, send)
 
     def _refusal(self, path: str, headers: MutableMapping[bytes, bytes]) -> MessageFault | None:
         """Return why a connection is refused, if it is."""
-        origin = headers.get(b"origin")
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.names is not None and _split_url(f"//{host}").hostname not in self.names:
+            return MessageFault("UNKNOWN_HOST", f"there is no server of that name here; this is {self.url}")
         # A browser says which page sends it; one of another server has no business here.
-        if origin is not None and urlsplit(origin.decode("latin-1")).netloc.encode("latin-1") != headers.get(b"host"):
-            return MessageFault("FORBIDDEN", "pages of other servers may not connect")
+        origin = headers.get(b"origin")
+        if origin is not None and _split_url(origin.decode("latin-1")).netloc != host:
+            return MessageFault("FORBIDDEN", f"pages of other servers may not connect; this is {self.url}")
         if self._expected is None or path in OPEN_PATHS:
             return None
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
@@ -154,10 +168,24 @@ class GuardedSocket:
         self._deadline = asyncio.get_running_loop().time() + self._limits.lifetime_seconds
         self._steps = 0
         self._ended = False
+        self._heard = True
 
     async def run(self, scope: Message) -> None:
         """Serve the connection to its end."""
-        await self._guard.app(scope, self._next, self._forward)
+        await self._guard.app(scope, self._next, self._told)
+
+    async def _told(self, message: Message) -> None:
+        """Send what the routes say; a client that they turn away may say first what it came for.
+
+        Who speaks first, as OpenEnv's clients do, would find a closed connection and never read why.
+        """
+        if message["type"] == "websocket.accept":
+            self._heard = False
+        elif message["type"] == "websocket.close" and not self._heard:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.request_seconds):
+                    await self._receive()
+        await self._forward(message)
 
     async def _forward(self, message: Message) -> None:
         """Send a message to a client that may have gone: the routes hear of that from what they receive next."""
@@ -182,6 +210,9 @@ class GuardedSocket:
                 else:
                     await self._end("LIMIT_IDLE", f"a connection may be silent for {self._limits.idle_seconds:g} s")
                 break
+            if message["type"] == "websocket.connect":
+                return message
+            self._heard = True
             if message["type"] != "websocket.receive":
                 return message
             try:
@@ -225,6 +256,14 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
     if text.count("{") + text.count("[") > DEEPEST and _depth(value) > DEEPEST:
         raise MessageFault("VALIDATION_ERROR", f"a message may be {DEEPEST} levels deep")
     return value
+
+
+def _split_url(url: str) -> SplitResult:
+    """Return the parts of an address, none where it is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -4,23 +4,29 @@ The language, exactly:
 
 1.  **Input.** Anything may come in and nothing raises; what is not a ``str`` is invalid. Case does not matter, for the
     26 ASCII letters alone. A character outside ASCII is part of no order. The time is linear in the text's length.
-2.  **Block.** ``<answer>`` and ``</answer>`` are tags, without blanks or attributes inside. The content ends at the
+2.  **Reasoning.** ``<think>`` and ``</think>`` are tags, without blanks or attributes inside. What stands between a
+    ``<think>`` and the next ``</think>`` is reasoning, and so is all that stands before a ``</think>`` that no
+    ``<think>`` opens: a template may have written that one. Each is read as one blank. Where no ``</think>`` follows
+    the last ``<think>``, all from the first open one on is reasoning, unless an answer ends the text: if an
+    ``<answer>`` and then a ``</answer>`` follow the last ``<think>``, and nothing but blanks, ``\n`` and ``\r`` follows
+    the last ``</answer>``, then the text is what stands from the last ``<answer>`` before that on.
+3.  **Block.** ``<answer>`` and ``</answer>`` are tags, without blanks or attributes inside. The content ends at the
     last ``</answer>`` and begins after the last ``<answer>`` before it. Where there is no such pair, the whole text is
     the content.
-3.  **Commas.** A comma after a digit and before exactly three digits (the fourth character is no digit) is a thousands
+4.  **Commas.** A comma after a digit and before exactly three digits (the fourth character is no digit) is a thousands
     separator and is dropped. Every other comma becomes a blank.
-4.  **Orders.** The content is split at ``\n``, ``\r`` and ``;``. Blanks are the space and the tab; they are stripped
+5.  **Orders.** The content is split at ``\n``, ``\r`` and ``;``. Blanks are the space and the tab; they are stripped
     from both ends of each order, and empty orders are skipped. Content without any order is invalid.
-5.  **Grammar.** Every order must be ``HOLD`` or ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid.
+6.  **Grammar.** Every order must be ``HOLD`` or ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid.
     One or more blanks stand between the parts, none or more before the percent sign.
-6.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
-    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (rule 3 applied) or a float64
+7.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
+    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (rule 4 applied) or a float64
     value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to [0, 1]. No
     number means 1.
-7.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
+8.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
     the text invalid. A part that matches NUMBER is a number, so no symbol may be called like one. Without a symbol the
     order is for the only one; where there are several, the text is invalid.
-8.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
+9.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_list import MAX_ORDERS, Kind
+from vecenv.text.reasoning import without_reasoning
 
 MAX_NUMBER_LENGTH = 32
 
@@ -101,7 +108,8 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
     if not str.isascii(text):
         # A question mark, which no order has, stands for each foreign character, so that upper case is ASCII's own.
         text = str.encode(text, "ascii", "replace").decode("ascii")
-    content = _answer(str.upper(text))
+    text = str.upper(text)
+    content = _answer(without_reasoning(text) if "THINK>" in text else text)
     if "," in content:
         content = _THOUSANDS.sub("", content).replace(",", " ")
     orders: list[Order] = []

@@ -8,7 +8,8 @@ Two forms are understood, whichever a run has chosen:
 ``react``  a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
            (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
 
-Any other text is an answer. A call that cannot be read is a call too, of no tool, with the fault in the place of it.
+Any other text is an answer. What is reasoning by rule 2 of ``vecenv/text/parse.py`` is passed over: a call that stands
+in it is none. A call that cannot be read is a call too, of no tool, with the fault in the place of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from torch import Tensor
+
+from vecenv.text.reasoning import without_reasoning
 
 Form = Literal["json", "react"]
 
@@ -73,6 +76,7 @@ class Tools(Protocol):
 
 def read_call(text: str, form: Form) -> ToolCall | None:
     """Return the call that a text makes, or None where it is an answer."""
+    text = without_reasoning(text)
     if form == "react":
         step = _STEP.search(text)
         if step is None or step[1] == "Final Answer":
@@ -95,11 +99,12 @@ def read_call(text: str, form: Form) -> ToolCall | None:
 
 
 def read_answer(text: str, form: Form) -> str:
-    """Return the part of a text without a call that is the answer."""
+    """Return the part of a text without a call that is the answer; reasoning may stand in it."""
     if form == "react":
-        step = _STEP.search(text)
+        said = without_reasoning(text)
+        step = _STEP.search(said)
         if step is not None and step[1] == "Final Answer":
-            return text[step.end() :]
+            return said[step.end() :]
     return text
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
-LONGEST_TEXT = 16_384
-"""Characters of an answer."""
+LONGEST_TEXT = 49_152
+"""Characters of an answer, the thoughts before it included."""
 
 
 class MarketAction(Action):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from openenv.core.env_server.http_server import create_app
 from openenv.core.env_server.types import ConcurrencyConfig
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from vecenv.adapters.guard import App, Guard, Limits
+from vecenv.adapters.openenv.deadline import DeadlineProtocol
+from vecenv.adapters.openenv.interrupts import end_at_interrupt, end_process
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
@@ -30,7 +35,18 @@ REAPER_SECONDS = 60.0
 SHUTDOWN_SECONDS = 5
 """Time that connections have to end when the server is told to."""
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+CONNECTING = """\
+```python
+from vecenv.adapters.openenv import MarketAction, MarketClient
+
+with MarketClient(base_url="{url}").sync() as env:
+    result = env.reset()
+    result = env.step(MarketAction(text="HOLD"))
+    print(result.observation.text, result.reward)
+```"""
+"""What the web page says of clients in Python."""
 
 
 def is_local(host: str) -> bool:
@@ -55,12 +71,16 @@ def check_exposure(host: str, token: str | None, web: bool) -> None:
         raise ValueError("the web interface cannot send a token: serve it on 127.0.0.1 without one")
 
 
-def build_app(service: MarketService, limits: Limits, token: str | None = None, web: bool = False) -> App:
+def build_app(service: MarketService, limits: Limits, url: str, token: str | None = None, web: bool = False) -> App:
     """Return the server's ASGI application.
+
+    On an address of this machine it answers to this machine's names alone: a page of another site, whose name somebody
+    made point here, is none of its clients.
 
     Args:
         service: what all sessions share.
         limits: of the clients.
+        url: at which it is served, see `served_url`.
         token: bearer token that they need, if any.
         web: offer OpenEnv's web interface at ``/web``.
     """
@@ -74,32 +94,73 @@ def build_app(service: MarketService, limits: Limits, token: str | None = None, 
         concurrency_config=ConcurrencyConfig(
             max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds + REAPER_SECONDS
         ),
+        # OpenEnv's page alone, but for the address that it names.
+        gradio_builder=partial(_page, url) if web else None,
+        show_default_tab=False,
         state_cls=MarketState,
     )
     app.add_exception_handler(SessionError, _session_error)
-    return Guard(app, limits, token)
+    host = urlsplit(url).hostname or ""
+    return Guard(app, limits, token, url, {*LOCAL_NAMES, host} if is_local(host) else None)
+
+
+def _page(
+    url: str, manager: object, fields: list[dict[str, Any]], metadata: object, is_chat: bool, title: str, _: str
+) -> Any:  # noqa: ANN401
+    """Return OpenEnv's page, with the client's calls for the address that is served."""
+    from openenv.core.env_server.gradio_ui import build_gradio_app
+
+    return build_gradio_app(manager, fields, metadata, is_chat, title, CONNECTING.format(url=url))
 
 
 async def _session_error(_: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"type": "error", "data": {"message": str(error), "code": "EXECUTION_ERROR"}}, 400)
 
 
-def uvicorn_server(app: App, limits: Limits, host: str) -> uvicorn.Server:
-    """Return the HTTP server of an application.
+class Server(uvicorn.Server):
+    """Uvicorn's server, ended by SIGTERM or SIGINT without a word in the log.
 
-    On an address of this machine it answers to this machine's names alone: a page of another site, whose name somebody
-    made point here, is none of its clients.
+    Attributes:
+        interrupted: whether it was SIGINT.
     """
+
+    interrupted = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; at a second SIGINT end the process. Uvicorn's own raises the signals again when it is done."""
+        if sig == signal.SIGINT:
+            if self.should_exit:
+                end_process()
+            self.interrupted = True
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close every connection; whoever has not gone in time is cut off."""
+        cut_off = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            cut_off.cancel()
+
+    def _cut_off(self) -> None:
+        # What waits for such a client hears that it has gone; uvicorn would cancel it, with a traceback in the log.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def uvicorn_server(app: App, limits: Limits) -> Server:
+    """Return the HTTP server of an application."""
     config = uvicorn.Config(
-        TrustedHostMiddleware(app, LOCAL_NAMES) if is_local(host) else app,
+        app,
+        http=partial(DeadlineProtocol, limits.request_seconds),  # type: ignore[arg-type]
         log_level="warning",
         access_log=False,
         ws_max_size=LARGEST_FRAME * limits.message_bytes,
         # Texts of a kilobyte: compressing one costs more time than sending it.
         ws_per_message_deflate=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=2 * SHUTDOWN_SECONDS,
     )
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
@@ -122,23 +183,32 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def serve(app: App, limits: Limits, host: str, bound: socket.socket, started: Callable[[str], None]) -> None:
+def served_url(bound: socket.socket) -> str:
+    """Return the address that a socket is bound to, as a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def serve(app: App, limits: Limits, bound: socket.socket, started: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; then every connection is closed and every session ended.
+
+    A second SIGINT ends the process at once, with exit code 130.
 
     Args:
         app: of `build_app`.
         limits: of the clients.
-        host: address or name.
-        bound: to it.
-        started: is told the server's URL when clients may connect.
+        bound: to the address.
+        started: is called when clients may connect.
 
     Raises:
         KeyboardInterrupt: it was SIGINT.
     """
     bound.listen()
-    # Uvicorn raises the signal again when it is done. After SIGTERM the server has ended as it was asked to; SIGINT is
-    # told, also where whoever started the server ignores it, as a shell does for what runs in the background.
+    # After SIGTERM the server has ended as it was asked to.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    started(f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}")
-    uvicorn_server(app, limits, host).run(sockets=[bound])
+    end_at_interrupt()
+    server = uvicorn_server(app, limits)
+    started()
+    server.run(sockets=[bound])
+    if server.interrupted:
+        raise KeyboardInterrupt
