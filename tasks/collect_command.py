@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -26,6 +27,7 @@ from tasks.options import TextTaskOptions, early_options, with_preset
 from tasks.progress import working
 from tasks.records import RecordedEpisode
 from vecenv.registry import task_class
+from vecenv.write_lock import WriteLock
 
 Rules = TypeVar("Rules")
 
@@ -63,8 +65,14 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 def main(settings: CollectSettings) -> dict[str, Any]:
     """Write what baselines see and say as conversations for supervised training."""
-    _check(settings)
     names = chosen_agents(settings.task, settings.agents)
+    with WriteLock.beside(settings.out) if settings.out.absolute().parent.is_dir() else nullcontext():
+        _check(settings)
+        return _run(settings, names)
+
+
+def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Let the agents play, and write their conversations."""
     rules = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):

@@ -16,6 +16,7 @@ from vecenv.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
+from vecenv.write_lock import WriteLock
 
 TINY = "tiny"
 """Stands for a model that is built here."""
@@ -47,7 +48,17 @@ class SftSettings:
 
 def main(settings: SftSettings) -> dict[str, Any]:
     """Train a language model on conversations, such as those of vecenv collect: the start of GRPO."""
-    folder = _folder(settings)
+    folder = settings.folder or Path("runs") / f"sft-{datetime.now():%Y%m%d-%H%M%S}"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} exists already and is no folder")
+    with WriteLock(folder) as lock:
+        if any(path != lock.file for path in folder.iterdir()):
+            raise ValueError(f"{folder} exists already and is not empty")
+        return _run(settings, folder)
+
+
+def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
+    """Train, and write into a folder that is empty and nobody else's."""
     device = device_named(settings.device)
     conversations = read_conversations(settings.data)
     try:
@@ -120,14 +131,3 @@ def read_conversations(files: Sequence[Path]) -> list[Messages]:
         raise ValueError(f"{', '.join(map(str, files)) or 'no file'}: there is no conversation")
     return found
 
-
-def _folder(settings: SftSettings) -> Path:
-    """Return the folder for the model.
-
-    Raises:
-        ValueError: it holds something.
-    """
-    folder = settings.folder or Path("runs") / f"sft-{datetime.now():%Y%m%d-%H%M%S}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already and is not empty")
-    return folder

@@ -19,6 +19,7 @@ from rich.table import Table
 from vecenv.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
+from vecenv.write_lock import WriteLock
 from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.cnn_gru import CnnGruSettings
@@ -73,9 +74,15 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         ValueError: the settings do not fit the files, or each other.
         FileNotFoundError: there is no run to go on with.
     """
-    console = Console()
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)
+    with WriteLock.beside(settings.out):
+        return _run(settings, names)
+
+
+def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
+    """Train into a file that nobody else writes."""
+    console = Console()
     device = device_named(settings.device)
     training = settings.training.on(device)
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
