@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -65,9 +64,11 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 def main(settings: CollectSettings) -> dict[str, Any]:
     """Write what baselines see and say as conversations for supervised training."""
+    _check(settings)
     names = chosen_agents(settings.task, settings.agents)
-    with WriteLock.beside(settings.out) if settings.out.absolute().parent.is_dir() else nullcontext():
-        _check(settings)
+    with WriteLock.beside(settings.out):
+        if settings.out.exists():
+            raise ValueError(f"{settings.out} exists already")
         return _run(settings, names)
 
 
@@ -139,8 +140,6 @@ def _check(settings: CollectSettings) -> None:
         raise ValueError(f"task {settings.task!r} has no text")
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
-    if settings.out.exists():
-        raise ValueError(f"{settings.out} exists already")
 
 
 def _table(counts: dict[str, Counter[str]]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -101,7 +102,11 @@ def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
     console.print(f"Model     {settings.model}, {size:,} parameters, {len(tokenizer):,} tokens", soft_wrap=True)
     with StepBar(console, "loss") as bar:
         losses = fine_tune(model, segments, chat.pad, training, settings.seed, bar.show)
-    save_model(model, tokenizer, folder)
+    try:
+        save_model(model, tokenizer, folder)
+    except OSError as error:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else f"it cannot be written ({error})"
+        raise OSError(f"{folder}: {reason}; no model has been written") from error
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
     console.print(
         f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['held_out_loss']:.3f} on "
@@ -130,4 +135,3 @@ def read_conversations(files: Sequence[Path]) -> list[Messages]:
     if not found:
         raise ValueError(f"{', '.join(map(str, files)) or 'no file'}: there is no conversation")
     return found
-

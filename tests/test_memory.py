@@ -94,7 +94,9 @@ def test_rows_that_differ_in_their_rules_are_counted_too() -> None:
 
 def test_too_many_sub_environments_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda device: 10**9)
-    with pytest.raises(ValueError, match=r"^100,000,000 sub-environments need [\d,.]+ GB of memory or more, and cpu has 1"):
+    with pytest.raises(
+        ValueError, match=r"^100,000,000 sub-environments need [\d,.]+ GB of memory or more, and cpu has 1"
+    ):
         make_env(HUGE)
     env = make_env(8)
     with pytest.raises(ValueError, match=r"^100,000,000 steps of 8 sub-environments need"):

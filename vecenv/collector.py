@@ -98,8 +98,8 @@ class FusedCollector:
         """Lay out the buffers, time-major, and the arguments of every step."""
         env, steps = self.env, self.num_steps
         num_envs, device = env.num_envs, env.device
-        shown = num_envs * sum(env.block_widths) * 4 if store_observations else 0
-        needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + shown)
+        seen = num_envs * sum(env.block_widths) * 4 if store_observations else 0
+        needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + seen)
         check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
 
         def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:

@@ -18,7 +18,6 @@ from vecenv.memory import check_memory
 from vecenv.scenario import Scenario
 from vecenv.text.tool_calls import ToolCall, Tools
 
-
 _ROWS_AT_ONCE = 3
 """Copies of what a row holds that the eager step of `VecEnv._make_specs` takes: 3.2 to 5.8 were measured."""
 
