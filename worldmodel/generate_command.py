@@ -14,6 +14,7 @@ from rich.console import Console
 
 from vecenv.device import device_named
 from vecenv.market.bars import Bars
+from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import read_bars
 from vecenv.write_lock import WriteLock
 from worldmodel.checkpoint import load_network
@@ -79,7 +80,7 @@ def _run(settings: GenerateSettings) -> dict[str, Any]:
     for path, bars in enumerate(drawn):
         past = before.ohlcv[path if settings.history is None else 0]
         table = _long_table(before.symbols, dates[first:], torch.cat([past, bars])[first:])
-        table.to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
+        write_parquet(table, settings.out / f"path_{path:04d}.parquet")
     origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     Console().print(
         f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}",

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
@@ -22,6 +23,7 @@ from vecenv.market.validation import (
     check_columns,
     check_order,
     check_values,
+    has_control_characters,
     known_symbols,
     local_dates,
     numeric_values,
@@ -120,7 +122,7 @@ def _readable(path: Path) -> Iterator[None]:
 def _read_frame(path: Path) -> pd.DataFrame:
     """Read a Parquet or CSV file."""
     with _readable(path):
-        return pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        return read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
@@ -241,7 +243,12 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
 def _symbols(column: pd.Series, source: str) -> pd.Categorical:
     """Symbols as sorted categories of stripped text."""
     codes, unique = pd.factorize(column)
-    names = unique.astype(str).str.strip()
+    raw = unique.astype(str)
+    hidden = np.array([has_control_characters(name.strip(" \t\r\n")) for name in raw], dtype=bool)
+    if hidden.any():
+        row = int(np.argmax((codes >= 0) & hidden[codes]))
+        raise MarketDataError(f"{source}: column symbol: control characters in {raw[codes[row]]!r}, row {row + 1}")
+    names = raw.str.strip()
     if (codes < 0).any() or (names == "").any():
         row = int(np.argmax((codes < 0) | (names == "")[codes]))
         raise MarketDataError(f"{source}: column symbol: the symbol is missing, row {row + 1}")

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
+from vecenv.market.validation import has_control_characters
 from vecenv.memory import check_memory
 from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 
@@ -134,6 +135,9 @@ def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
     names = tuple(f"SYN{k:02d}" for k in range(symbols)) if isinstance(symbols, int) else tuple(symbols)
     if not names:
         raise ValueError("at least one symbol is needed")
+    hidden = [name for name in names if has_control_characters(name)]
+    if hidden:
+        raise ValueError(f"control characters in symbols: {', '.join(map(repr, hidden))}")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"repeated symbols: {', '.join(repeated)}")
