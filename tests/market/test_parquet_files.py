@@ -48,6 +48,17 @@ def test_a_file_of_ours_with_a_bit_flipped_is_the_same_or_refused(long_frame: pd
     assert refused > len(cases) / 2
 
 
+def test_values_other_than_those_that_were_written_are_refused(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """What the footer says of columns has no checksum: a change there may give other values of a whole page."""
+    path = tmp_path / "bars.parquet"
+    write_parquet(long_frame, path)
+    table = pq.read_table(path)
+    for other in (long_frame.assign(volume=long_frame["volume"] + 1), long_frame.assign(symbol="AAA")):
+        pq.write_table(pa.Table.from_pandas(other, preserve_index=False, schema=table.schema), path)
+        with pytest.raises(MarketDataError, match=r"bars\.parquet: .*damaged, its values are not those"):
+            read_bars(path)
+
+
 def test_a_file_of_others_with_a_bit_flipped_is_refused_in_a_sentence_or_holds_to_the_rules(
     long_frame: pd.DataFrame, tmp_path: Path
 ) -> None:

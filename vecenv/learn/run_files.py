@@ -71,7 +71,6 @@ class RunFiles:
         self.path, self.learner = folder / CHECKPOINT, learner
         self._update = learner.update_number
         self._saved = learner.update_number if resumed else None
-        self._failed = False
         with self._told():
             self.log = MetricsLog(folder, learner.update_number, learner.config.tensorboard)
         # A copy after every update, because an interruption may come in the middle of the next.
@@ -91,16 +90,11 @@ class RunFiles:
             self._save()
 
     def close(self) -> None:
-        """Write the checkpoint of the last update, unless writing has failed, and close the log.
+        """Write the checkpoint of the last update, if it is not there, and close the log.
 
         Raises:
             RunStoppedError: the folder cannot be written.
         """
-        if self._failed:
-            # What is still in its buffer has nowhere to go.
-            with contextlib.suppress(OSError):
-                self.log.close()
-            return
         try:
             if self._saved != self._update:
                 self._save()
@@ -116,11 +110,7 @@ class RunFiles:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Say what is kept where something cannot be written, and write nothing more."""
+        """Say what is kept where something cannot be written."""
         kept = None if self._saved is None else f"update {self._saved}"
-        try:
-            with telling_what_is_kept(self.path, kept):
-                yield
-        except RunStoppedError:
-            self._failed = True
-            raise
+        with telling_what_is_kept(self.path, kept):
+            yield
