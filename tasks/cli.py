@@ -12,6 +12,7 @@ import ast
 import inspect
 import json
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -66,8 +67,8 @@ def main(args: Sequence[str] | None = None) -> int:
         args: words after ``vecenv``, those of the process by default.
 
     Returns:
-        Exit code: 0, 2 after bad input (a `ValueError`, `OSError` or `ImportError`, told in one line), 130 after an
-        interruption.
+        Exit code: 0, 2 after bad input or what stopped the work (a `ValueError`, `OSError`, `ImportError` or
+        `FloatingPointError`, or too little memory, told in one line), 130 after an interruption.
     """
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
@@ -84,14 +85,29 @@ def main(args: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             # Whoever read the output has seen enough.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except (ValueError, OSError, ImportError) as error:
+        except (ValueError, OSError, ImportError, FloatingPointError) as error:
             print(f"vecenv {name}: error: {error}", file=sys.stderr)
             return BAD_INPUT
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            reason = str(error).strip().partition("\n")[0]
+            print(f"vecenv {name}: error: there is not enough memory: {reason}", file=sys.stderr)
+            return BAD_INPUT
         except KeyboardInterrupt:
+            if args is None:
+                # While the process ends, a second Ctrl+C is to end it at once, and not some cleaning up with a trace.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
             return INTERRUPTED
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether an error is of memory that there is not; PyTorch's on a CPU is known by its words alone."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in str(error)
 
 
 def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from tasks.options import TextTaskOptions, early_options, with_preset
 from tasks.progress import working
 from tasks.records import RecordedEpisode
 from vecenv.registry import task_class
+from vecenv.write_lock import WriteLock
 
 Rules = TypeVar("Rules")
 
@@ -65,6 +66,14 @@ def main(settings: CollectSettings) -> dict[str, Any]:
     """Write what baselines see and say as conversations for supervised training."""
     _check(settings)
     names = chosen_agents(settings.task, settings.agents)
+    with WriteLock.beside(settings.out):
+        if settings.out.exists():
+            raise ValueError(f"{settings.out} exists already")
+        return _run(settings, names)
+
+
+def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Let the agents play, and write their conversations."""
     rules = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):
@@ -131,8 +140,6 @@ def _check(settings: CollectSettings) -> None:
         raise ValueError(f"task {settings.task!r} has no text")
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
-    if settings.out.exists():
-        raise ValueError(f"{settings.out} exists already")
 
 
 def _table(counts: dict[str, Counter[str]]) -> Table:

@@ -97,6 +97,7 @@ def _ragged(summary: dict[str, Any]) -> list[str]:
 
 def _fetch(settings: FetchSettings) -> dict[str, Any]:
     from vecenv.market.fetch import UNIVERSES, Universe, fetch_bars
+    from vecenv.market.parquet_files import write_parquet
 
     if bool(settings.universe) == bool(settings.symbols):
         raise ValueError("give either --universe or --symbols")
@@ -107,7 +108,7 @@ def _fetch(settings: FetchSettings) -> dict[str, Any]:
     table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat(), suffix=universe.suffix)
     if universe.currency is not None:
         table = table.assign(currency=universe.currency)
-    table.to_parquet(settings.out, index=False)
+    write_parquet(table, settings.out)
     first, last = (str(day.date()) for day in (table["date"].min(), table["date"].max()))
     Console().print(f"{settings.out}: {len(table):,} bars of {len(symbols)} symbols, {first} to {last}", soft_wrap=True)
     return {"file": str(settings.out), "rows": len(table), "symbols": list(symbols), "span": [first, last]}

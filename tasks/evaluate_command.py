@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -36,6 +37,7 @@ from vecenv.learn.baselines import Agent
 from vecenv.learn.report import write_run_folder
 from vecenv.preset_files import read_values, with_values
 from vecenv.registry import task_class
+from vecenv.write_lock import WriteLock
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
 """How records are written, by the file's suffix."""
@@ -127,6 +129,12 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
     if settings.model is not None:
         check_language(settings.task, settings.model)
     _refuse_bad_record(settings)
+    with nullcontext() if settings.folder is None else WriteLock(settings.folder):
+        return _run(settings, names)
+
+
+def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Let the agents play, and write what is asked for."""
     rules = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):

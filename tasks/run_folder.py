@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import pickle
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,13 @@ from typing import Any
 import torch
 import yaml
 
+from vecenv.atomic_files import replacing
+from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.metrics_log import METRICS, read_metrics
 from vecenv.learn.ppo import CHECKPOINT
 from vecenv.preset_files import as_values
 
 SETTINGS = "settings.yaml"
-PROGRESS = "metrics.csv"
 
 
 def checkpoint_path(place: Path) -> Path:
@@ -32,21 +33,32 @@ def read_checkpoint(place: Path) -> dict[str, Any]:
     path = checkpoint_path(place)
     if not path.is_file():
         raise ValueError(f"{path}: there is no checkpoint")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path}: not a checkpoint, or a damaged one") from error
-    if not isinstance(state, dict) or not {"config", "scenario"} <= set(state):
+    state = load_checkpoint(path, torch.device("cpu"))
+    if not {"config", "scenario"} <= set(state):
         raise ValueError(f"{path}: not a checkpoint of vecenv")
     return state
 
 
+def check_resumable_folder(folder: Path) -> None:
+    """Refuse the folder of a run that cannot go on, before any work.
+
+    Raises:
+        ValueError: there is no checkpoint, or it or the log of metrics is damaged.
+    """
+    read_checkpoint(folder)
+    if (folder / METRICS).exists():
+        with warnings.catch_warnings():
+            # The log itself tells of a last row that was cut off, when it goes on.
+            warnings.simplefilter("ignore")
+            read_metrics(folder / METRICS)
+
+
 def write_settings(folder: Path, settings: Any, without: Collection[str]) -> None:  # noqa: ANN401
     """Write settings in the form of a preset, all of them but those that only the command line may set."""
-    (folder / SETTINGS).write_text(yaml.safe_dump(as_values(settings, without), sort_keys=False))
+    with replacing(folder / SETTINGS) as partial:
+        partial.write_text(yaml.safe_dump(as_values(settings, without), sort_keys=False))
 
 
 def read_progress(folder: Path) -> list[dict[str, float]]:
     """Return the metrics of every update of a run, also of the calls before it was resumed."""
-    with (folder / PROGRESS).open(newline="") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    return read_metrics(folder / METRICS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from vecenv.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
+from vecenv.write_lock import WriteLock
 
 TINY = "tiny"
 """Stands for a model that is built here."""
@@ -65,7 +67,17 @@ class SftSettings(SftOptions):
 
 def main(settings: SftSettings) -> dict[str, Any]:
     """Train a language model on conversations, such as those of vecenv collect: the start of GRPO."""
-    folder = _folder(settings)
+    folder = settings.folder or Path("runs") / f"sft-{datetime.now():%Y%m%d-%H%M%S}"
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} exists already and is no folder")
+    with WriteLock(folder) as lock:
+        if any(path != lock.file for path in folder.iterdir()):
+            raise ValueError(f"{folder} exists already and is not empty")
+        return _run(settings, folder)
+
+
+def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
+    """Train, and write into a folder that is empty and nobody else's."""
     device = device_named(settings.device)
     conversations = read_conversations(settings.data)
     try:
@@ -108,7 +120,11 @@ def main(settings: SftSettings) -> dict[str, Any]:
     console.print(f"Model     {settings.model}, {size:,} parameters, {len(tokenizer):,} tokens", soft_wrap=True)
     with StepBar(console, "loss") as bar:
         losses = fine_tune(model, segments, chat.pad, training, settings.seed, bar.show)
-    save_model(model, tokenizer, folder)
+    try:
+        save_model(model, tokenizer, folder)
+    except OSError as error:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else f"it cannot be written ({error})"
+        raise OSError(f"{folder}: {reason}; no model has been written") from error
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
     console.print(
         f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['held_out_loss']:.3f} on "
@@ -137,15 +153,3 @@ def read_conversations(files: Sequence[Path]) -> list[Messages]:
     if not found:
         raise ValueError(f"{', '.join(map(str, files)) or 'no file'}: there is no conversation")
     return found
-
-
-def _folder(settings: SftSettings) -> Path:
-    """Return the folder for the model.
-
-    Raises:
-        ValueError: it holds something.
-    """
-    folder = settings.folder or Path("runs") / f"sft-{datetime.now():%Y%m%d-%H%M%S}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists already and is not empty")
-    return folder

@@ -32,16 +32,20 @@ from tasks.language_training import check_language, language_learner, trained_mo
 from tasks.market_settings import MarketSettings
 from tasks.options import PresetOption, early_options, with_preset
 from tasks.progress import TrainingBar, working
-from tasks.run_folder import SETTINGS, checkpoint_path, read_checkpoint, read_progress, write_settings
+from tasks.run_folder import SETTINGS, check_resumable_folder, checkpoint_path, read_progress, write_settings
+from vecenv.device import device_named
 from vecenv.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.baselines import Agent
 from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
+from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable, run
 from vecenv.market.load import generator_of
+from vecenv.memory import check_memory
 from vecenv.preset_files import as_values, preset_path, read_values, with_values
+from vecenv.write_lock import WriteLock
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
@@ -158,6 +162,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
 COMPILING = "compiling, which takes a minute the first time …"
 """Shown until the first update, whose rollout and gradients are compiled."""
 
+_LEAST_BYTES = 64
+"""What a step of a sub-environment is kept in at least: number, day, path, cash, reward, one holding."""
+
 # What only the command line may set.
 _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
@@ -165,7 +172,16 @@ _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 def main(settings: TrainSettings) -> dict[str, Any]:
     """Train an agent on a market and compare it with baselines on held-out days."""
     rows = settings.rows()
-    console, folder = wide_console(), _run_folder(settings)
+    _check_size(settings, rows)
+    folder = _run_folder(settings)
+    with WriteLock(folder) as lock:
+        _check_folder(settings, folder)
+        return _run(settings, rows, folder, lock)
+
+
+def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> dict[str, Any]:
+    """Train in a folder that nobody else writes, and compare."""
+    console = wide_console()
     rules = settings.with_symbols(settings.env)
     # A language model writes lists of orders.
     rules = rules if settings.model is None else test_rules(rules)
@@ -191,12 +207,13 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     console.print(f"Run       {folder}", soft_wrap=True)
     fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
     learner = _learner(settings, env)
-    seconds = _train(settings, learner, folder, console, fresh)
+    seconds = _train(settings, learner, folder, console, fresh, lock)
     trained: Agent
     if isinstance(learner, PPO | GRPO):
         trained = trained_agent(checkpoint_path(folder), test_env)
     else:
-        write_model(learner, folder)
+        with telling_what_is_kept(checkpoint_path(folder), "the last update"):
+            write_model(learner, folder)
         trained = trained_model(learner)
     agents = {TRAINED: trained} | baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
     with working(console, COMPARING.format(settings.episodes)):
@@ -209,9 +226,11 @@ def main(settings: TrainSettings) -> dict[str, Any]:
         "training_market": env.scenario.metadata()["market"],
         "settings": as_values(settings, _NOT_IN_FILES),
     }
-    document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
+    with telling_what_is_kept(checkpoint_path(folder), "the last update"):
+        document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
     console.print(evaluation.table())
-    console.print(f"Written to {folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)
+    written = sorted(path.name for path in folder.iterdir() if path != lock.file)
+    console.print(f"Written to {folder}: {', '.join(written)}", soft_wrap=True)
     return {"folder": str(folder), **document}
 
 
@@ -225,23 +244,45 @@ def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | LanguageGRPO:
     return PPO(env, replace(settings.ppo, seed=settings.ppo.seed + settings.seed))
 
 
-def _run_folder(settings: TrainSettings) -> Path:
-    """Return the folder of the run, which is made when training starts.
+def _check_size(settings: TrainSettings, rows: int) -> None:
+    """Refuse sizes that fit no market's rollout, before one is made; the environment's own are checked with it.
 
     Raises:
-        ValueError: it holds another run, or the run to resume has no checkpoint.
+        ValueError: they need more memory than there is.
+    """
+    steps = settings.ppo.num_steps if settings.algorithm == "ppo" else 1
+    what = f"{steps:,} steps of {rows:,} sub-environments"
+    device = device_named(settings.device)
+    check_memory(rows * steps * _LEAST_BYTES, device, what)
+    check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
+
+
+def _run_folder(settings: TrainSettings) -> Path:
+    """Return the folder of the run."""
+    if settings.resume is not None:
+        return settings.resume
+    return settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _check_folder(settings: TrainSettings, folder: Path) -> None:
+    """Refuse a folder that is another run's, or that holds nothing to go on with.
+
+    Raises:
+        ValueError: it holds another run, or the run to resume has no checkpoint, or its files are damaged.
     """
     if settings.resume is not None:
-        read_checkpoint(settings.resume)
-        return settings.resume
-    folder = settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
-    if checkpoint_path(folder).exists():
+        check_resumable_folder(folder)
+    elif checkpoint_path(folder).exists():
         raise ValueError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --folder")
-    return folder
 
 
 def _train(
-    settings: TrainSettings, learner: Runnable, folder: Path, console: Console, fresh: FreshPaths | None
+    settings: TrainSettings,
+    learner: Runnable,
+    folder: Path,
+    console: Console,
+    fresh: FreshPaths | None,
+    lock: WriteLock,
 ) -> float:
     """Run the learner behind a progress bar and return the seconds it took.
 
@@ -252,7 +293,9 @@ def _train(
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update, because the learner still refuses settings until then.
-        write_settings(folder, settings, _NOT_IN_FILES)
+        kept = "the updates before" if checkpoint_path(folder).exists() else None
+        with telling_what_is_kept(checkpoint_path(folder), kept):
+            write_settings(folder, settings, _NOT_IN_FILES)
         bar.show(metrics)
 
     def before_update(update: int) -> None:
@@ -263,7 +306,7 @@ def _train(
     started = time.perf_counter()
     try:
         with bar:
-            run(learner, folder, settings.resume is not None, on_update, before_update)
+            run(learner, folder, settings.resume is not None, on_update, before_update, lock)
     except KeyboardInterrupt:
         if checkpoint_path(folder).exists():
             write_settings(folder, settings, _NOT_IN_FILES)

@@ -13,6 +13,7 @@ from torch import Tensor
 from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
 from vecenv.engine import BoundEngine, Rows, leaves, random_action, with_leaves
 from vecenv.env import VecEnv
+from vecenv.memory import check_memory
 from vecenv.random import EpisodeKey, episode_key
 
 ALIGNMENT = 16
@@ -97,6 +98,9 @@ class FusedCollector:
         """Lay out the buffers, time-major, and the arguments of every step."""
         env, steps = self.env, self.num_steps
         num_envs, device = env.num_envs, env.device
+        seen = num_envs * sum(env.block_widths) * 4 if store_observations else 0
+        needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + seen)
+        check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
 
         def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
             return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)

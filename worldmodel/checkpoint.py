@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
+from vecenv.atomic_files import replacing
+from vecenv.learn.checkpoints import check_same_form
 from worldmodel.cnn_gru import CnnGruSettings
 from worldmodel.network import MarketNetwork, NetworkSettings
 from worldmodel.transformer import TransformerSettings
@@ -47,7 +48,11 @@ class Checkpoint(NamedTuple):
 
 
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
-    """Write a checkpoint in one stroke: an interruption leaves the one before."""
+    """Write a checkpoint in one stroke: an interruption, or a disk that is full, leaves the one before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     tensors = {WEIGHTS + name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     tensors |= {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}
     metadata = {
@@ -57,9 +62,10 @@ def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], 
         "record": json.dumps(record),
         "sha256": _digest(tensors),
     }
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial, metadata)
-    os.replace(partial, path)
+    # Not by safetensors' own writing, whose errors hide the system's.
+    whole = save(tensors, metadata)
+    with replacing(path) as partial:
+        partial.write_bytes(whole)
 
 
 def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
@@ -83,11 +89,15 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: train it anew")
     if metadata.get("sha256") != _digest(tensors):
         raise ValueError(f"{path}: its tensors are not those that were saved")
-    network = MarketNetwork(_settings(path, json.loads(metadata["settings"])))
+    network = MarketNetwork(_settings(path, _json(path, metadata, "settings")))
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
+    try:
+        check_same_form(weights, dict(network.state_dict()), "network")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     network.load_state_dict(weights)
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
-    return Checkpoint(network.to(device).eval(), json.loads(metadata["record"]), extra)
+    return Checkpoint(network.to(device).eval(), _json(path, metadata, "record"), extra)
 
 
 def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
@@ -95,14 +105,26 @@ def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
     return asdict(settings) | {"trunk": {"kind": kind, **asdict(settings.trunk)}}
 
 
+def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Return the object that an entry of the metadata tells of."""
+    try:
+        value = json.loads(metadata.get(name, ""))
+    except ValueError as error:
+        raise ValueError(f"{path}: its {name} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: its {name} cannot be read")
+    return value
+
+
 def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
-    trunk = dict(values["trunk"])
+    known = values.get("trunk")
+    trunk = dict(known) if isinstance(known, Mapping) else {}
     kind = trunk.pop("kind", None)
     if kind not in TRUNKS:
         raise ValueError(f"{path}: unknown trunk {kind!r}; there are {', '.join(TRUNKS)}")
     try:
         return NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
-    except (TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: its settings cannot be read ({error})") from error
 
 

@@ -13,7 +13,9 @@ from rich.console import Console
 
 from vecenv.device import device_named
 from vecenv.market.bars import Bars
+from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import read_bars
+from vecenv.write_lock import WriteLock
 from worldmodel.checkpoint import load_network
 from worldmodel.generator import WEIGHTS, model_bars
 from worldmodel.neural import NeuralMarket
@@ -62,17 +64,22 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
             raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
     if settings.keep < 0 or settings.temperature <= 0:
         raise ValueError("keep must not be negative, and temperature must be positive")
-    if settings.out.exists() and any(settings.out.iterdir()):
-        raise ValueError(f"{settings.out}: the folder is not empty")
+    with WriteLock(settings.out) as lock:
+        if any(path != lock.file for path in settings.out.iterdir()):
+            raise ValueError(f"{settings.out}: the folder is not empty")
+        return _run(settings)
+
+
+def _run(settings: GenerateSettings) -> dict[str, Any]:
+    """Draw into a folder that is empty and nobody else's."""
     before, drawn = _from_nothing(settings) if settings.history is None else _after_history(settings, settings.history)
-    settings.out.mkdir(parents=True, exist_ok=True)
     later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
     dates = np.concatenate([before.dates, later])
     first = max(0, len(before.dates) - settings.keep)
     for path, bars in enumerate(drawn):
         past = before.ohlcv[path if settings.history is None else 0]
         table = _long_table(before, dates[first:], torch.cat([past, bars])[first:])
-        table.to_parquet(settings.out / f"path_{path:04d}.parquet", index=False)
+        write_parquet(table, settings.out / f"path_{path:04d}.parquet")
     origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
     Console().print(
         f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}",

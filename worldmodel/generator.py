@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
-from vecenv.market.synthetic import business_days
+from vecenv.market.synthetic import business_days, check_paths
 from vecenv.random import episode_key
 from worldmodel.block_paths import Starts, chosen_starts
 from worldmodel.checkpoint import Checkpoint, load_network
@@ -97,11 +97,12 @@ def model_bars(
         raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
     saved = load_network(model, device)
     name, chosen = _market_and_symbols(saved, model, market, symbols)
+    candidates = 1 if regime is None else CANDIDATES
+    check_paths(num_paths, candidates * num_days * len(chosen), device)
     drawing = NeuralMarket(saved.network, name, temperature=temperature)
     past, starts = (
         _nothing(saved, drawing, chosen) if history is None else _history(drawing, history, history_end, chosen, seed)
     )
-    candidates = 1 if regime is None else CANDIDATES
     drawn = drawing.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
     own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))

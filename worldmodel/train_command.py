@@ -17,8 +17,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vecenv.device import device_named
+from vecenv.learn.checkpoints import check_optimiser, check_same_form
+from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
+from vecenv.write_lock import WriteLock
 from worldmodel.architectures import Architecture, network_settings
 from worldmodel.checkpoint import load_network, save_network
 from worldmodel.cnn_gru import CnnGruSettings
@@ -73,9 +76,15 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         ValueError: the settings do not fit the files, or each other.
         FileNotFoundError: there is no run to go on with.
     """
-    console = Console()
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)
+    with WriteLock.beside(settings.out):
+        return _run(settings, names)
+
+
+def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
+    """Train into a file that nobody else writes."""
+    console = Console()
     device = device_named(settings.device)
     training = settings.training.on(device)
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
@@ -88,7 +97,7 @@ def train(settings: TrainSettings) -> dict[str, Any]:
     parameters = sum(tensor.numel() for tensor in state.network.parameters())
     days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
     console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
-    began = time.monotonic()
+    began, kept = time.monotonic(), f"step {state.step}" if settings.resume else None
     with Progress(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
         TimeRemainingColumn(), console=console,
@@ -101,13 +110,17 @@ def train(settings: TrainSettings) -> dict[str, Any]:
         def on_validation(state: TrainingState, scores: dict[str, Validation]) -> None:
             told = "  ".join(f"{n}: {s.alone:.4f} alone, {s.joint:.4f} joint" for n, s in scores.items())
             bar.console.print(f"step {state.step}: {told}", soft_wrap=True)
-            save_network(running, state.network, record | _progress(state), _extra(state))
+            nonlocal kept
+            with telling_what_is_kept(running, kept):
+                save_network(running, state.network, record | _progress(state), _extra(state))
+            kept = f"step {state.step}"
 
         train_network(state, markets, training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
     console.print("Matching the size and drift of moves, and making the days that paths without a history start from …")
-    calibrate_and_save(settings.out, state.network, final, markets)
+    with telling_what_is_kept(running, kept):
+        calibrate_and_save(settings.out, state.network, final, markets)
     running.unlink(missing_ok=True)
     console.print(_table(state))
     console.print(f"Written to {settings.out}", soft_wrap=True)
@@ -201,11 +214,15 @@ def _progress(state: TrainingState) -> dict[str, Any]:
 
 def _extra(state: TrainingState) -> dict[str, torch.Tensor]:
     """Return the tensors of a run beside the network's own."""
-    tensors = {f"average.{name}": tensor for name, tensor in state.average.items()}
-    tensors |= {f"best.{name}": tensor for name, tensor in state.best.items()}
+    tensors = _averages(state)
     for index, moments in state.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
     return tensors
+
+
+def _averages(state: TrainingState) -> dict[str, torch.Tensor]:
+    tensors = {f"average.{name}": tensor for name, tensor in state.average.items()}
+    return tensors | {f"best.{name}": tensor for name, tensor in state.best.items()}
 
 
 def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> None:
@@ -222,17 +239,25 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
             raise ValueError(f"{running}: its {name} are not those of this command")
     if saved.network.settings != state.network.settings:
         raise ValueError(f"{running}: its network is another, or of other sizes: {saved.network.settings}")
+    weights = {name: tensor for name, tensor in saved.extra.items() if not name.startswith("optimizer.")}
+    moments: dict[int | str, dict[str, torch.Tensor]] = {}
+    for name in saved.extra.keys() - weights.keys():
+        index, _, moment = name.removeprefix("optimizer.").partition(".")
+        moments.setdefault(int(index) if index.isdecimal() else index, {})[moment] = saved.extra[name]
+    optimizer = {**state.optimizer.state_dict(), "state": moments}
+    try:
+        # The history is as long as the run was.
+        own = _progress(state) | {"history": saved.record.get("history") or []}
+        check_same_form({name: saved.record.get(name) for name in own}, own, "record")
+        check_same_form(weights, _averages(state), "state")
+        check_optimiser(optimizer, state.optimizer)
+    except ValueError as error:
+        raise ValueError(f"{running}: {error}") from error
     state.network.load_state_dict(saved.network.state_dict())
     for name in state.average:
         state.average[name].copy_(saved.extra[f"average.{name}"])
         state.best[name].copy_(saved.extra[f"best.{name}"])
-    optimizer = state.optimizer.state_dict()
-    moments: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in saved.extra.items():
-        if name.startswith("optimizer."):
-            _, index, moment = name.split(".")
-            moments.setdefault(int(index), {})[moment] = tensor
-    state.optimizer.load_state_dict({**optimizer, "state": moments})
+    state.optimizer.load_state_dict(optimizer)
     state.step, state.best_loss = saved.record["step"], saved.record["best_loss"]
     state.bad_validations, state.history = saved.record["bad_validations"], saved.record["history"]
 

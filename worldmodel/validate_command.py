@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from vecenv.device import device_named
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
+from vecenv.write_lock import WriteLock
 from worldmodel.baselines import GeometricBrownianMotion, StationaryBootstrap
 from worldmodel.garch import FilteredHistoricalSimulation, GarchT
 from worldmodel.judged import judged_model
@@ -116,8 +117,14 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
         FileNotFoundError: there is no such checkpoint or file.
         ImportError: discriminators are asked for and scikit-learn is not installed.
     """
-    console = Console()
     _check(settings)
+    with WriteLock(settings.out):
+        return _run_trial(settings)
+
+
+def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
+    """Measure, and write into a folder that nobody else writes."""
+    console = Console()
     learned, train_end, validation_end = _learned(settings)
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
     trial, left_out = choose_trial(
@@ -137,7 +144,6 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
         halves(trial.dense_origins, HORIZON, REAL_LEAST)
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
-    settings.out.mkdir(parents=True, exist_ok=True)
     fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
     figures: dict[str, Figures] = {}
     sketches: dict[str, Sketch] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -50,6 +51,19 @@ def test_supervised_training_tells_what_it_did(start):
     loaded, tokenizer = load_model(str(model))
     assert sum(parameter.numel() for parameter in loaded.parameters()) == told["parameters"]
     assert len(tokenizer) <= 500
+
+
+def test_a_full_disk_is_told_in_a_sentence_and_leaves_no_folder(start, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vecenv.language.models.save_model", full)
+    folder, tiny = tmp_path / "runs" / "one", ("--tiny.hidden", "16", "--tiny.layers", "1", "--tiny.heads", "2")
+    words = ("--tiny.vocabulary", "400", "--training.epochs", "1", "--training.batch-size", "200", "--device", "cpu")
+    assert main(["sft", "--data", str(start[0]), "--folder", str(folder), *tiny, *words, *ASKED]) == BAD_INPUT
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == f"vecenv sft: error: {folder}: the disk is full; no model has been written"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_trains_goes_on_and_is_evaluated(start, tmp_path, capsys):

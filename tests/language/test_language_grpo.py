@@ -157,6 +157,32 @@ def test_a_run_goes_on_bit_for_bit(tmp_path, config):
     assert torch.load(tmp_path / "parts" / CHECKPOINT, weights_only=True)["update"] == 3
 
 
+def test_a_state_of_other_forms_is_refused():
+    one = learner(replace(CONFIG, kl_coef=0.05))
+    one.update()
+    name = next(iter(one.state_dict()["model"]))
+    for fault, words in (
+        (
+            {"model": one.state_dict()["model"] | {name: torch.zeros(3)}},
+            rf"its state\.model\.{name} is float32 of shape",
+        ),
+        ({"model": {}}, "the checkpoint is of another model"),
+        ({"model": None}, "the checkpoint is of another model"),
+        ({"reference": {}}, r"its state\.reference lacks"),
+        ({"rollouts": None}, r"its state\.rollouts is nothing instead of a number"),
+        ({"optimiser": None}, "its optimiser is nothing instead of dict"),
+        ({"config": {}}, "the checkpoint was trained with other"),
+        ({"environment": one.env.state_dict() | {"seed": torch.zeros(2)}}, r"its state\.environment\.seed"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            one.load_state_dict(one.state_dict() | fault)
+    state = one.state_dict()
+    one.load_state_dict(state)
+    state["optimiser"]["state"][0]["exp_avg"] = torch.zeros(3)
+    with pytest.raises(ValueError, match=r"its optimiser\.state\.0\.exp_avg is float32 of shape \(3,\)"):
+        one.load_state_dict(state)
+
+
 def test_language_agents_among_rows_of_a_policy():
     """The first group is the model's; what the others do is theirs, and changes nothing for it."""
     few = replace(CONFIG, groups=1, minibatches=1)

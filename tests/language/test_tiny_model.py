@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import resource
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from tests.language.tiny import SMALL, small_model, words
 from vecenv.language.models import chat_format, frozen_copy, load_model, longest_context, save_model, with_adapters
@@ -35,6 +39,39 @@ def test_a_seed_names_the_weights():
     (one, _), (same, _), (other, _) = (tiny_model(words(), SMALL, seed) for seed in (0, 0, 1))
     assert all(map(torch.equal, one.parameters(), same.parameters()))
     assert not all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+def test_a_model_that_cannot_be_written_whole_leaves_the_one_before(tmp_path):
+    """The file system lets no file grow beyond a part of the weights."""
+    folder = tmp_path / "model"
+    save_model(MODEL, TOKENIZER, folder)
+    weights = (folder / "model.safetensors").read_bytes()
+    other = frozen_copy(MODEL)
+    next(other.parameters()).zero_()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(weights) // 2, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            save_model(other, TOKENIZER, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (folder / "model.safetensors").read_bytes() == weights and not (folder / ".partial").exists()
+    # What a killed process left.
+    (folder / ".partial").mkdir()
+    (folder / ".partial" / "half").write_text("")
+    save_model(other, TOKENIZER, folder)
+    assert (folder / "model.safetensors").read_bytes() != weights
+    assert not (folder / ".partial").exists() and not (folder / "half").exists()
+
+
+def test_a_full_disk_is_told_by_its_number(tmp_path, monkeypatch):
+    def full(self, folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(type(MODEL), "save_pretrained", full)
+    with pytest.raises(OSError, match="No space") as told:
+        save_model(MODEL, TOKENIZER, tmp_path)
+    assert told.value.errno == errno.ENOSPC
 
 
 def test_a_folder_gives_back_model_and_tokenizer(tmp_path):

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from tasks import cli, train_command
 from tasks.data_command import FetchSettings
 from tasks.run_folder import read_checkpoint
 from tasks.train_command import TrainSettings
+from vecenv.learn import run_files
 from vecenv.market import fetch
 from vecenv.preset_files import as_values
+from vecenv.write_lock import WriteLock
 
 DAYS = 160
 # Each rollout has 64 x 8 steps, so these are two updates.
@@ -205,6 +211,140 @@ def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_pa
     assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out
     assert read_checkpoint(folder)["update"] == 1
     assert cli.main(["train", "--resume", str(folder)]) == 0
+    assert {path.name for path in folder.iterdir()} == RUN_FILES
+
+
+def copy_of_the_run(place, tmp_path):
+    """A run of two updates that a test may damage."""
+    return Path(shutil.copytree(place / "run", tmp_path / "run"))
+
+
+def test_what_is_damaged_in_a_run_is_refused_before_the_market_is_made(place, tmp_path, capsys):
+    folder = copy_of_the_run(place, tmp_path)
+    log, checkpoint = folder / "metrics.csv", folder / "checkpoint.pt"
+    rows, whole = log.read_text(), checkpoint.read_bytes()
+    log.write_text(rows.replace("\n2,", "\n2,x", 1))
+    checkpoint_words = f"{checkpoint}: not a checkpoint, or a damaged one"
+    for damage, words in (
+        (None, f"{log}, line 3: 'x1024' is not a number"),
+        (whole[:-900], checkpoint_words),
+        (b"not a checkpoint", checkpoint_words),
+    ):
+        if damage is not None:
+            checkpoint.write_bytes(damage)
+        assert cli.main(["train", "--resume", str(folder)]) == cli.BAD_INPUT
+        captured = capsys.readouterr()
+        assert captured.err == f"vecenv train: error: {words}\n" and captured.out == ""
+    assert {path.name for path in folder.iterdir()} == RUN_FILES
+
+
+def test_a_run_whose_last_row_was_cut_off_goes_on_with_a_note(place, tmp_path, capsys):
+    folder = copy_of_the_run(place, tmp_path)
+    log = folder / "metrics.csv"
+    log.write_bytes(log.read_bytes()[:-9])
+    assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "1536", "--episodes", "3"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    assert notes == [f"warning: {log}, line 3: cut off in the middle of writing, and left out"]
+    assert pd.read_csv(log)["update"].tolist() == [1, 3]
+
+
+def test_a_checkpoint_with_other_tensors_is_told_in_a_sentence(place, tmp_path, capsys):
+    folder = copy_of_the_run(place, tmp_path)
+    state = read_checkpoint(folder)
+    state["actor"][0] = state["actor"][0].double()
+    torch.save(state, folder / "checkpoint.pt")
+    assert cli.main(["train", "--resume", str(folder)]) == cli.BAD_INPUT
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"vecenv train: error: {folder / 'checkpoint.pt'}: its state.actor.0 is float64 of shape")
+
+
+def test_a_second_command_into_a_folder_is_refused_at_once(place, tmp_path, capsys):
+    folder = tmp_path / "busy"
+    conversations = tmp_path / "conversations.jsonl"
+    conversations.write_text("{}")
+    market = ["--market", str(place / "market.parquet")]
+    with WriteLock(folder), WriteLock.beside(tmp_path / "model.safetensors"), WriteLock.beside(tmp_path / "out.jsonl"):
+        for words in (
+            train_args(place, "--folder", str(folder)),
+            ["train", "--resume", str(folder)],
+            train_args(place, "--folder", str(folder), *GROUPS),
+            ["evaluate", *market, "--agents", "hold", "--folder", str(folder)],
+            ["sft", "--data", str(conversations), "--folder", str(folder)],
+            ["collect", "--out", str(tmp_path / "out.jsonl")],
+            ["worldmodel", "train", *market, "--out", str(tmp_path / "model.safetensors")],
+            ["worldmodel", "generate", "--out", str(folder)],
+            ["worldmodel", "validate", "--history", market[1], "--discriminator-seeds", "0", "--out", str(folder)],
+        ):
+            if "--resume" in words:
+                shutil.copy(place / "run" / "settings.yaml", folder)
+            assert cli.main(words) == cli.BAD_INPUT, words
+            captured = capsys.readouterr()
+            assert f" is already being written, by process {os.getpid()} on " in captured.err, words
+            assert len(captured.err.splitlines()) == 1 and captured.out == ""
+            (folder / "settings.yaml").unlink(missing_ok=True)
+    assert not folder.exists()
+
+
+def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
+    """While Python cleans up, nobody would catch it."""
+
+    def interrupted(settings: TrainSettings) -> dict:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(globals(), "echo", interrupted)
+    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("echo", f"{__name__}:echo", cli.GROUP)])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert cli.main(["echo"]) == cli.INTERRUPTED
+        assert signal.getsignal(signal.SIGINT) is before
+        monkeypatch.setattr(sys, "argv", ["vecenv", "echo"])
+        assert cli.main() == cli.INTERRUPTED
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore"),
+            "Tried to allocate 2.00 GiB.",
+        ),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "can't allocate memory"),
+        (FloatingPointError("update 3: losses are not finite"), "error: update 3: losses are not finite"),
+    ],
+)
+def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words):
+    def stopped(settings: TrainSettings) -> dict:
+        raise error
+
+    monkeypatch.setitem(globals(), "echo", stopped)
+    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("echo", f"{__name__}:echo", cli.GROUP)])
+    assert cli.main(["echo"]) == cli.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vecenv echo: error: ") and words in line
+
+
+def test_a_full_disk_ends_the_command_in_a_sentence(place, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "run"
+    save = run_files.save_checkpoint
+
+    def full(state, path):
+        if state["update"] == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(state, path)
+
+    monkeypatch.setattr(run_files, "save_checkpoint", full)
+    words = ("--folder", str(folder), "--ppo.checkpoint-every", "1")
+    assert cli.main(train_args(place, *words)) == cli.BAD_INPUT
+    told = capsys.readouterr().err.splitlines()[-1]
+    kept = f"the checkpoint of update 1, {folder / 'checkpoint.pt'}, is kept"
+    assert told == f"vecenv train: error: {folder}: the disk is full; {kept}"
+    monkeypatch.undo()
+    assert cli.main(["train", "--resume", str(folder), "--episodes", "3"]) == 0
     assert {path.name for path in folder.iterdir()} == RUN_FILES
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -105,6 +107,44 @@ def test_other_versions_and_other_files_are_refused(saved, tmp_path):
         load_network(path)
     with pytest.raises(FileNotFoundError, match="absent"):
         load_network(tmp_path / "absent.safetensors")
+
+
+def test_metadata_of_no_network_and_tensors_of_another_are_refused(saved):
+    path, network = saved
+    for changes, told in (
+        ({"settings": "{"}, "its settings cannot be read"),
+        ({"settings": "[]"}, "its settings cannot be read"),
+        ({"settings": "{}"}, "unknown trunk None"),
+        ({"settings": json.dumps({"trunk": {"kind": "transformer"}})}, "its settings cannot be read .'markets'"),
+        ({"record": ""}, "its record cannot be read"),
+    ):
+        save_network(path, network, {}, {})
+        rewrite(path, **changes)
+        with pytest.raises(ValueError, match=rf"market\.safetensors: {told}") as error:
+            load_network(path)
+        assert "\n" not in str(error.value)
+    save_network(path, network, {}, {"network.more": torch.zeros(1)})
+    with pytest.raises(ValueError, match=r"market\.safetensors: its network also has more"):
+        load_network(path)
+    save_network(path, network, {}, {"network.drifts": torch.zeros(3)})
+    with pytest.raises(ValueError, match=r"its network\.drifts is float32 of shape \(3,\) instead of float32 of shape"):
+        load_network(path)
+
+
+@pytest.mark.parametrize("fault", ["full", "interrupted"])
+def test_a_network_that_cannot_be_written_leaves_the_one_before(saved, monkeypatch, fault):
+    path, network = saved
+    before = path.read_bytes()
+
+    def half(self, data):
+        with self.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device") if fault == "full" else KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises((OSError, KeyboardInterrupt)):
+        patch.setattr(Path, "write_bytes", half)
+        save_network(path, network, {}, {})
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
 
 
 def test_settings_are_readable_without_torch(saved):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import numpy as np
@@ -119,6 +120,40 @@ def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted,
     assert "its network is another" in capsys.readouterr().err
     assert train(market, interrupted.parent / "none.safetensors", "--resume") == BAD_INPUT
     assert "none.running.safetensors" in capsys.readouterr().err
+
+
+def test_a_run_with_tensors_or_a_record_of_others_is_refused(market, interrupted, capsys):
+    running = running_path(interrupted)
+    saved = load_network(running)
+    name = next(name for name in saved.extra if name.startswith("average."))
+    moment = next(name for name in saved.extra if name.endswith(".exp_avg"))
+    for record, extra, told in (
+        ({}, {name: torch.zeros(3)}, f"its state.{name} is float32 of shape (3,) instead of"),
+        ({}, {name: None}, f"its state lacks {name}"),
+        ({}, {moment: torch.zeros(3)}, "its optimiser.state.0.exp_avg is float32 of shape (3,) instead of"),
+        ({}, {"optimizer.x": torch.zeros(3)}, "its optimiser.state also has x"),
+        ({"step": "two"}, {}, "its record.step is str instead of a number"),
+        ({"history": None}, {}, "its record.history is nothing instead of list"),
+    ):
+        tensors = {name: tensor for name, tensor in (saved.extra | extra).items() if tensor is not None}
+        save_network(running, saved.network, saved.record | record, tensors)
+        assert train(market, interrupted, "--training.steps", "4", "--resume") == BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"vecenv worldmodel: error: {running}: {told}")
+
+
+def test_a_full_disk_ends_training_in_a_sentence_that_names_what_is_kept(market, tmp_path, monkeypatch, capsys):
+    def full(path, network, record, extra):
+        if record["step"] == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save_network(path, network, record, extra)
+
+    out = tmp_path / "m.safetensors"
+    monkeypatch.setattr(train_command, "save_network", full)
+    assert train(market, out, "--training.steps", "4") == BAD_INPUT
+    kept = f"the checkpoint of step 2, {running_path(out)}, is kept"
+    assert capsys.readouterr().err == f"vecenv worldmodel: error: {tmp_path}: the disk is full; {kept}\n"
+    assert list(tmp_path.iterdir()) == [running_path(out)]
 
 
 @pytest.mark.parametrize(

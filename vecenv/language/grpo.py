@@ -27,6 +27,7 @@ from vecenv.language.log_probs import flattened, packed, padded_tokens, segment_
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
 from vecenv.language.token_table import TokenTable, counted_tokens
 from vecenv.learn.baselines import Agent
+from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import outcomes
 from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, rollout_seed
@@ -133,9 +134,15 @@ class LanguageGRPO:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
         check_resumable(state, self.config, self.env)
         own = {name: tensor for name, tensor in self.model.named_parameters() if tensor.requires_grad}
-        shapes = {name: tensor.shape for name, tensor in own.items()}
-        if {name: tensor.shape for name, tensor in state["model"].items()} != shapes:
+        if not isinstance(state.get("model"), Mapping) or state["model"].keys() != own.keys():
             raise ValueError("the checkpoint is of another model")
+        needed: dict[str, Any] = {"update": 0, "model": own, "environment": self.env.state_dict(), "first_seed": 0}
+        needed |= {"rollouts": 0, "group_size": self.group_size}
+        if self.reference is not None:
+            needed["reference"] = dict(self.reference.named_parameters())
+        apart = ("config", "scenario", "optimiser")
+        check_same_form({name: state[name] for name in state if name not in apart}, needed, "state")
+        check_optimiser(state.get("optimiser"), self.optimiser)
         self.env.load_state_dict(state["environment"])
         self.update_number, self.first_seed, self.rollouts = (
             state[name] for name in ("update", "first_seed", "rollouts")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import errno
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -93,12 +96,29 @@ def without_adapters(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a model with its tokenizer, adapters merged into it, as `load_model` and any other library read it."""
+    """Write a model with its tokenizer, adapters merged into it, as `load_model` and any other library read it.
+
+    A model that was there stays until the new one is whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     if hasattr(model, "merge_and_unload"):
         model = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
-    with _no_bars():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    partial = folder / ".partial"
+    # Of a process that was killed.
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        with _no_bars():
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+        for path in partial.iterdir():
+            path.replace(folder / path.name)
+    except SafetensorError as error:
+        # It tells the system's error in words alone.
+        raise OSError(errno.ENOSPC if "No space" in str(error) else errno.EIO, str(error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

@@ -1,25 +1,55 @@
-"""Checkpoints that are whole or absent, and that load without running code."""
+"""Checkpoints that are whole or absent, that load without running code, and that fit what they are loaded into."""
 
 from __future__ import annotations
 
-import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
+from torch import Tensor
+
+from vecenv.atomic_files import replacing
+
+
+class _Target:
+    """A file for `torch.save`, which would hide what went wrong with it behind an error of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write, and remember a failure."""
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Do nothing: closing the file does."""
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint in one stroke: an interruption leaves the one before.
+    """Write a checkpoint in one stroke: an interruption, or a disk that is full, leaves the one before.
 
     Args:
         state: tensors, numbers and strings in dicts and lists.
         path: of the file.
+
+    Raises:
+        OSError: it cannot be written.
     """
-    partial = path.with_suffix(".partial")
-    torch.save(dict(state), partial)
-    os.replace(partial, path)
+    with replacing(path) as partial, partial.open("wb") as file:
+        target = _Target(file)
+        try:
+            torch.save(dict(state), target)  # type: ignore[arg-type]  # all that it asks of a file
+        except Exception:
+            if target.error is not None:
+                raise target.error from None
+            raise
 
 
 def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
@@ -27,7 +57,75 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
+        ValueError: the file is something else, or not as it was written.
     """
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"{path}: no checkpoint")
-    return torch.load(path, map_location=device, weights_only=True)
+    damaged = f"{path}: not a checkpoint, or a damaged one"
+    with path.open("rb") as file:
+        try:
+            # PyTorch does not compare the checksums that it writes.
+            with zipfile.ZipFile(file) as archive:
+                whole = archive.testzip() is None
+            state = torch.load(path, map_location=device, weights_only=True) if whole else None
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            # Whatever the bytes of some other file make of a reader.
+            raise ValueError(damaged) from error
+    if not isinstance(state, dict):
+        raise ValueError(damaged)
+    return state
+
+
+def check_same_form(saved: object, own: object, where: str) -> None:
+    """Refuse a saved state whose names, shapes or types are not those of the state that it would replace.
+
+    Args:
+        saved: tensors, numbers and strings in dicts and lists.
+        own: likewise.
+        where: what they are, for the message.
+
+    Raises:
+        ValueError: naming the first difference.
+    """
+    if isinstance(own, Mapping) and isinstance(saved, Mapping):
+        lacking, further = [sorted(map(str, {*one} - {*other})) for one, other in ((own, saved), (saved, own))]
+        if lacking or further:
+            told = [f"lacks {', '.join(lacking)}"] * bool(lacking) + [f"also has {', '.join(further)}"] * bool(further)
+            raise ValueError(f"its {where} {' and '.join(told)}")
+        for name, value in own.items():
+            check_same_form(saved[name], value, f"{where}.{name}")
+    elif isinstance(own, list | tuple) and isinstance(saved, list | tuple):
+        if len(saved) != len(own):
+            raise ValueError(f"its {where} has {len(saved)} entries instead of {len(own)}")
+        for index, value in enumerate(own):
+            check_same_form(saved[index], value, f"{where}.{index}")
+    elif _form(saved) != _form(own):
+        raise ValueError(f"its {where} is {_form(saved)} instead of {_form(own)}")
+
+
+def check_optimiser(saved: object, optimiser: torch.optim.Optimizer) -> None:
+    """Refuse a saved state of Adam, before or after its first step, that is not of the optimiser's parameters.
+
+    Raises:
+        ValueError: naming the first difference.
+    """
+    own = optimiser.state_dict()
+    parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    known = saved.get("state") if isinstance(saved, Mapping) else None
+    # Parameters that no gradient has reached yet have no moments.
+    numbers = [number for number in range(len(parameters)) if isinstance(known, Mapping) and number in known]
+    step = torch.zeros(())
+    moments = {
+        number: {"step": step, "exp_avg": parameters[number], "exp_avg_sq": parameters[number]} for number in numbers
+    }
+    check_same_form(saved, own | {"state": moments}, "optimiser")
+
+
+def _form(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    if isinstance(value, int | float):
+        return "a number"
+    return "nothing" if value is None else type(value).__name__

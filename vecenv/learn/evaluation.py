@@ -17,6 +17,7 @@ from vecenv.env import VecEnv
 from vecenv.learn.baselines import Agent
 from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
 from vecenv.market.bars import CLOSE
+from vecenv.memory import check_memory
 from vecenv.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 
 if TYPE_CHECKING:
@@ -234,10 +235,13 @@ def evaluate(
         bound: gives a cumulative return of each episode that no account can pass, from the starts. Shape: (N,).
 
     Raises:
-        ValueError: there is no agent, or an agent does not act for every row.
+        ValueError: there is no agent, or an agent does not act for every row, or the curves do not fit in memory.
     """
     if not agents:
         raise ValueError("there is no agent to evaluate")
+    # Equity and turnover of every day, in float64.
+    needed = 16 * env.num_envs * (env.scenario.longest or 1) * len(agents)
+    check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
     path, start_day = env.state.path.clone(), env.state.start_day.clone()
     highest = None if bound is None else bound(env)

@@ -20,6 +20,7 @@ from torch import Tensor
 from vecenv.collector import FusedCollector
 from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
 from vecenv.env import VecEnv
+from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
 from vecenv.learn.networks import ActorPolicy, make_network, normalised
@@ -108,9 +109,14 @@ class Learner(ABC, Generic[Config]):
 
         Raises:
             ValueError: it is of another task, market, number of sub-environments, or of other settings than
-                ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
+                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors are of other forms.
         """
         check_resumable(state, self.config, self.env)
+        # Before anything is loaded, and without what has been checked or may differ.
+        apart = ("config", "scenario", "optimiser")
+        saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
+        check_same_form(saved, own, "state")
+        check_optimiser(state.get("optimiser"), self.optimiser)
         self.env.load_state_dict(state["environment"])
         self.update_number = state["update"]
         for name in ("actor", "critic", "moments"):

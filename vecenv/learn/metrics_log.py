@@ -2,11 +2,61 @@
 
 from __future__ import annotations
 
-import csv
 import math
+import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from vecenv.atomic_files import replacing
+
+METRICS = "metrics.csv"
+
+
+def read_metrics(path: Path) -> list[dict[str, float]]:
+    """Return the metrics of every update that a file tells of, in their order.
+
+    A last row that was cut off, because the process was killed while it wrote, is left out with a warning.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: any other row is damaged; the message names its line.
+    """
+    lines, unfinished = _lines(path)
+    if unfinished:
+        warnings.warn(f"{path}, line {len(lines) + 1}: cut off in the middle of writing, and left out", stacklevel=2)
+    rows: list[dict[str, float]] = []
+    names: list[str] = []
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        fields = line.split(",")
+        if number == 1:
+            names = fields
+            if "update" not in names or len(set(names)) < len(names):
+                raise ValueError(f"{where}: these are not the names of metrics")
+            continue
+        if len(fields) != len(names):
+            raise ValueError(f"{where}: {len(fields)} values for {len(names)} metrics")
+        row = dict(zip(names, (_number(text, where) for text in fields), strict=True))
+        before = rows[-1]["update"] if rows else 0.0
+        if not (row["update"].is_integer() and row["update"] > before):
+            raise ValueError(f"{where}: update {row['update']:g} cannot follow update {before:g}")
+        rows.append(row)
+    return rows
+
+
+def _lines(path: Path) -> tuple[list[str], str]:
+    """Return the finished lines of a file, and what follows the last of them."""
+    *lines, unfinished = path.read_bytes().decode(errors="replace").split("\n")
+    return [line.removesuffix("\r") for line in lines], unfinished
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: {text!r} is not a number") from error
 
 
 class MetricsLog:
@@ -20,6 +70,8 @@ class MetricsLog:
 
     Raises:
         ImportError: TensorBoard is asked for and not installed.
+        ValueError: the file that is to go on is damaged, see `read_metrics`.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, folder: Path, after: int = 0, tensorboard: bool = False) -> None:
@@ -30,15 +82,22 @@ class MetricsLog:
             except ImportError as error:
                 raise ImportError("TensorBoard is not installed: pip install 'vecenv[tensorboard]'") from error
             self._events = SummaryWriter(str(folder), purge_step=after + 1)
-        path = folder / "metrics.csv"
-        kept: list[dict[str, str]] = []
+        path = folder / METRICS
+        self._names: list[str] | None = None
         if after and path.exists():
-            with path.open(newline="") as file:
-                kept = [row for row in csv.DictReader(file) if int(row["update"]) <= after]
-        self._file = path.open("w", newline="")
-        self._writer: csv.DictWriter[str] | None = None
-        for row in kept:
-            self._write(row)
+            self._go_on(path, after)
+        self._file = path.open("a" if self._names else "w", newline="", encoding="utf-8")
+
+    def _go_on(self, path: Path, after: int) -> None:
+        """Keep the rows up to an update."""
+        kept = sum(row["update"] <= after for row in read_metrics(path))
+        if not kept:
+            return
+        # The texts as they are: a number that is read and written again may be another.
+        lines = _lines(path)[0][: kept + 1]
+        with replacing(path) as partial:
+            partial.write_bytes("\n".join([*lines, ""]).encode())
+        self._names = lines[0].split(",")
 
     def close(self) -> None:
         """Close the files."""
@@ -46,17 +105,26 @@ class MetricsLog:
         if self._events is not None:
             self._events.close()
 
-    def _write(self, row: Mapping[str, Any]) -> None:
-        if self._writer is None:
-            self._writer = csv.DictWriter(self._file, list(row))
-            self._writer.writeheader()
-        self._writer.writerow(row)
-
     def write(self, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of one update; ``"update"`` is its number."""
-        self._write(metrics)
+        """Log the metrics of one update; ``"update"`` is its number.
+
+        Raises:
+            ValueError: the metrics have other names than those before.
+            OSError: they cannot be written.
+        """
+        if self._names is None:
+            self._names = list(metrics)
+            self._file.write(",".join(self._names) + "\n")
+        if metrics.keys() != set(self._names):
+            differing = ", ".join(sorted(metrics.keys() ^ set(self._names)))
+            raise ValueError(f"{self._file.name}: its metrics are not those of this run, they differ in {differing}")
+        self._file.write(",".join(str(metrics[name]) for name in self._names) + "\n")
         self._file.flush()
         if self._events is not None:
             for name, value in metrics.items():
                 if not math.isnan(value):
                     self._events.add_scalar(name, value, int(metrics["update"]))
+
+    def sync(self) -> None:
+        """Wait until all rows are on the disk, for a checkpoint that is of the last one."""
+        os.fsync(self._file.fileno())

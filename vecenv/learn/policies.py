@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from vecenv.env import VecEnv
-from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.networks import ActorPolicy, make_network
 
 
@@ -26,17 +27,27 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     state = load_checkpoint(Path(path), env.device)
     if "actor" not in state:
         raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
-    known = {name: state["scenario"][name] for name in ("task", "task_version")}
+    scenario, config = (state[name] if isinstance(state.get(name), Mapping) else {} for name in ("scenario", "config"))
+    known = {name: scenario.get(name) for name in ("task", "task_version")}
     own = {"task": env.scenario.name, "task_version": env.scenario.version}
     if known != own:
         raise ValueError(f"{path}: trained for {known}, not for {own}")
-    config = state["config"]
+    lacking = sorted({"bf16", "hidden", "initial_std"} - {*config})
+    if lacking:
+        raise ValueError(f"{path}: its config lacks {', '.join(lacking)}")
     network = make_network(env, config["hidden"], config["initial_std"], config["bf16"])
     expected, _ = network.initial_parameters(torch.Generator(), env.device)
-    shapes, needed = ([tuple(tensor.shape) for tensor in actor] for actor in (state["actor"], expected))
+    saved = state["actor"] if isinstance(state["actor"], list) else []
+    shapes, needed = ([tuple(getattr(tensor, "shape", ())) for tensor in actor] for actor in (saved, expected))
     if shapes != needed:
         raise ValueError(
             f"{path}: trained on observations and actions of other sizes: its layers have shapes {shapes}, "
             f"this environment needs {needed}"
         )
+    moments = [torch.zeros(network.observation_size)] * 2
+    try:
+        check_same_form(state["actor"], expected, "actor")
+        check_same_form(state.get("moments"), moments, "moments")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     return ActorPolicy(network, state["moments"], state["actor"], deterministic)

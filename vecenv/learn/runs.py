@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,11 +12,12 @@ from typing import Any, Protocol
 import torch
 
 from vecenv.env import VecEnv
-from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.interrupts import interrupts_held
+from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner_config import RunConfig
-from vecenv.learn.metrics_log import MetricsLog
+from vecenv.learn.run_files import CHECKPOINT, RunFiles
+from vecenv.write_lock import WriteLock
 
-CHECKPOINT = "checkpoint.pt"
 WEYL = 0x9E3779B9
 """2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
 
@@ -31,9 +33,11 @@ def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) ->
     """Refuse a state of another run.
 
     Raises:
-        ValueError: it is of another task or market, or of other settings than ``total_frames``, ``checkpoint_every``
-            and ``tensorboard``.
+        ValueError: it is of no run, of another task or market, or of other settings than ``total_frames``,
+            ``checkpoint_every`` and ``tensorboard``.
     """
+    if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
+        raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
     free = ("total_frames", "checkpoint_every", "tensorboard")
     differing = [
@@ -85,6 +89,7 @@ def run(
     resume: bool = False,
     on_update: Callable[[Metrics], None] | None = None,
     before_update: Callable[[int], None] | None = None,
+    lock: WriteLock | None = None,
 ) -> list[Metrics]:
     """Run a learner and return the metrics of every update. Equal seeds, machine and threads give equal parameters.
 
@@ -94,38 +99,62 @@ def run(
         resume: go on from the folder's checkpoint, as if never interrupted.
         on_update: called with the metrics of each update.
         before_update: called with the number of updates done; it may change the environment.
+        lock: of the folder, where the caller holds it; by default it is held while this runs.
 
     Raises:
-        ValueError: a setting is out of range, or the checkpoint does not fit.
+        ValueError: a setting is out of range, or the checkpoint or the log of metrics does not fit or is damaged.
         FileNotFoundError: there is no checkpoint to resume from.
+        BlockingIOError: another run writes into the folder.
         FloatingPointError: the losses are not finite; the checkpoint is of the update before.
+        RunStoppedError: the folder cannot be written, as when the disk is full; it names the checkpoint that is kept.
     """
-    path = None if folder is None else Path(folder) / CHECKPOINT
-    if resume:
-        if path is None:
+    place = None if folder is None else Path(folder)
+    if place is None:
+        if resume:
             raise ValueError("resume needs the folder of the run")
-        learner.load_state_dict(load_checkpoint(path, learner.env.device))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    log = MetricsLog(path.parent, learner.update_number, learner.config.tensorboard) if path else None
-    history: list[Metrics] = []
-    # A copy after every update, because an interruption may come in the middle of the next.
-    state = learner.state_dict() if path else {}
+        return _updates(learner, None, on_update, before_update)
+    with WriteLock(place) if lock is None else nullcontext():
+        if resume:
+            load_run(learner, place / CHECKPOINT)
+        place.mkdir(parents=True, exist_ok=True)
+        files = RunFiles(place, learner, resume)
+        try:
+            return _updates(learner, files, on_update, before_update)
+        finally:
+            # An interruption that is repeated would leave the state of an older update.
+            with interrupts_held(f"{place}: the last checkpoint is being written"):
+                files.close()
+
+
+def load_run(learner: Runnable, path: Path) -> None:
+    """Let a learner go on from a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is damaged, or of another run.
+    """
+    state = load_checkpoint(path, learner.env.device)
     try:
-        while learner.update_number < learner.num_updates:
-            if before_update:
-                before_update(learner.update_number)
-            metrics = learner.update()
-            history.append(metrics)
-            if path and log:
-                state = learner.state_dict()
-                log.write(metrics)
-                if learner.update_number % learner.config.checkpoint_every == 0:
-                    save_checkpoint(state, path)
-            if on_update:
-                on_update(metrics)
-    finally:
-        if path and log:
-            save_checkpoint(state, path)
-            log.close()
+        learner.load_state_dict(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _updates(
+    learner: Runnable,
+    files: RunFiles | None,
+    on_update: Callable[[Metrics], None] | None,
+    before_update: Callable[[int], None] | None,
+) -> list[Metrics]:
+    """Make the updates that are left."""
+    history: list[Metrics] = []
+    while learner.update_number < learner.num_updates:
+        if before_update:
+            before_update(learner.update_number)
+        metrics = learner.update()
+        history.append(metrics)
+        if files:
+            files.after_update(metrics)
+        if on_update:
+            on_update(metrics)
     return history

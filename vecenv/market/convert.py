@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from vecenv.market.long_table import CURRENCY, MarketSource, load_table, source_name
+from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import adjust_prices
 from vecenv.market.validation import CONTEXT, OHLCV, MarketDataError, check_ranges, warn_of_splits
 
@@ -45,7 +46,7 @@ def convert(source: MarketSource, target_path: str | Path) -> int:
     if (currency := table.attrs[CURRENCY]) is not None:
         table, order = table.assign(**{CURRENCY: currency}), [*order, CURRENCY]
     if suffix == ".parquet":
-        table[order].to_parquet(target, index=False)
+        write_parquet(table[order], target)
     else:
         _finrl_table(table[order]).to_csv(target)
     return len(table)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vecenv.market.currency import checked_currency
+from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import (
     CONTEXT,
     OHLCV,
@@ -24,6 +25,7 @@ from vecenv.market.validation import (
     check_columns,
     check_order,
     check_values,
+    has_control_characters,
     known_symbols,
     local_dates,
     numeric_values,
@@ -128,7 +130,7 @@ def _read_frame(path: Path) -> pd.DataFrame:
     with _readable(path):
         if path.suffix.lower() != ".parquet":
             return _read_csv(path)
-        frame, metadata = pd.read_parquet(path), pq.read_schema(path).metadata or {}
+        frame, metadata = read_parquet(path), pq.read_schema(path).metadata or {}
         if CURRENCY.encode() in metadata:
             frame.attrs[CURRENCY] = metadata[CURRENCY.encode()].decode()
         return frame
@@ -295,7 +297,12 @@ def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | N
 def _symbols(column: pd.Series, source: str) -> pd.Categorical:
     """Symbols as sorted categories of stripped text."""
     codes, unique = pd.factorize(column)
-    names = unique.astype(str).str.strip()
+    raw = unique.astype(str)
+    hidden = np.array([has_control_characters(name.strip(" \t\r\n")) for name in raw], dtype=bool)
+    if hidden.any():
+        row = int(np.argmax((codes >= 0) & hidden[codes]))
+        raise MarketDataError(f"{source}: column symbol: control characters in {raw[codes[row]]!r}, row {row + 1}")
+    names = raw.str.strip()
     if (codes < 0).any() or (names == "").any():
         row = int(np.argmax((codes < 0) | (names == "")[codes]))
         raise MarketDataError(f"{source}: column symbol: the symbol is missing, row {row + 1}")

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
+from vecenv.market.validation import has_control_characters
+from vecenv.memory import check_memory
 from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 
 TRADING_DAYS = 252
@@ -50,6 +52,8 @@ VOLUME_PERSISTENCE, VOLUME_NOISE, VOLUME_ELASTICITY = 0.8, 0.25, 0.8
 
 # Bars drawn at once, which bounds the temporaries to a few hundred MB.
 _BARS_PER_BLOCK = 1 << 21
+# Of what is drawn, put together and made into a tape, where 270 to 420 bytes were measured.
+_BYTES_PER_BAR = 160
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,9 @@ def symbol_names(symbols: int | Sequence[str]) -> tuple[str, ...]:
     names = tuple(f"SYN{k:02d}" for k in range(symbols)) if isinstance(symbols, int) else tuple(symbols)
     if not names:
         raise ValueError("at least one symbol is needed")
+    hidden = [name for name in names if has_control_characters(name)]
+    if hidden:
+        raise ValueError(f"control characters in symbols: {', '.join(map(repr, hidden))}")
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"repeated symbols: {', '.join(repeated)}")
@@ -155,11 +162,22 @@ def path_blocks(num_paths: int, bars_per_path: int, device: torch.device | str) 
     """Split the path numbers 0 ... P - 1 into blocks whose temporaries fit in memory.
 
     Raises:
-        ValueError: if `num_paths` is below one.
+        ValueError: if `num_paths` is below one, or so many paths do not fit in memory.
+    """
+    check_paths(num_paths, bars_per_path, device)
+    return torch.arange(num_paths, device=device).split(max(1, _BARS_PER_BLOCK // bars_per_path))
+
+
+def check_paths(num_paths: int, bars_per_path: int, device: torch.device | str) -> None:
+    """Refuse a number of paths before any is made.
+
+    Raises:
+        ValueError: it is below one, or so many do not fit in memory.
     """
     if num_paths < 1:
         raise ValueError(f"num_paths must be at least 1, got {num_paths}")
-    return torch.arange(num_paths, device=device).split(max(1, _BARS_PER_BLOCK // bars_per_path))
+    what = f"num_paths {num_paths:,} of {bars_per_path:,} bars each"
+    check_memory(num_paths * bars_per_path * _BYTES_PER_BAR, device, what)
 
 
 def bridge_extremes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -88,6 +89,11 @@ def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: s
             f"{source}: unknown symbols {', '.join(unknown)}{hint} there are {len(known)}: {_shown(known)}"
         )
     return chosen
+
+
+def has_control_characters(name: str) -> bool:
+    """Whether a name has characters that nobody sees: control characters, marks of direction, unknown ones."""
+    return not all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in name)
 
 
 def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:

@@ -1,0 +1,174 @@
+"""A Parquet file is read as it was written, or refused in a sentence; control characters in symbols are refused."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tasks import cli
+from vecenv.market.convert import convert
+from vecenv.market.parquet_files import read_parquet, write_parquet
+from vecenv.market.sources import read_bars
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.validation import MarketDataError
+
+
+def flipped(whole: bytes, seed: int) -> list[tuple[int, bytes]]:
+    """A file with one bit of each byte flipped, one at a time."""
+    bits = np.random.default_rng(seed).integers(8, size=len(whole))
+    found = []
+    for place, bit in enumerate(bits.tolist()):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << bit
+        found.append((place, bytes(damaged)))
+    return found
+
+
+def test_a_file_of_ours_with_a_bit_flipped_is_the_same_or_refused(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Whatever bit of whatever byte; the same where nothing that is read depends on it, as of the statistics."""
+    path = tmp_path / "bars.parquet"
+    write_parquet(long_frame, path)
+    refused = 0
+    cases = flipped(path.read_bytes(), 0)[::47]
+    for place, damaged in cases:
+        path.write_bytes(damaged)
+        try:
+            table = read_parquet(path)
+        except ValueError as error:
+            assert "damaged" in str(error) and "\n" not in str(error)
+            refused += 1
+        else:
+            pd.testing.assert_frame_equal(table, long_frame, check_exact=True, obj=f"byte {place}")
+    assert refused > len(cases) / 2
+
+
+def test_values_other_than_those_that_were_written_are_refused(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """What the footer says of columns has no checksum: a change there may give other values of a whole page."""
+    path = tmp_path / "bars.parquet"
+    write_parquet(long_frame, path)
+    table = pq.read_table(path)
+    for other in (long_frame.assign(volume=long_frame["volume"] + 1), long_frame.assign(symbol="AAA")):
+        pq.write_table(pa.Table.from_pandas(other, preserve_index=False, schema=table.schema), path)
+        with pytest.raises(MarketDataError, match=r"bars\.parquet: .*damaged, its values are not those"):
+            read_bars(path)
+
+
+def test_a_file_of_others_with_a_bit_flipped_is_refused_in_a_sentence_or_holds_to_the_rules(
+    long_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Without checksums some damage cannot be found; none of it is an error of another kind, or bars that are none."""
+    path = tmp_path / "bars.parquet"
+    long_frame.to_parquet(path, index=False)
+    for place, damaged in flipped(path.read_bytes(), 1)[::61]:
+        path.write_bytes(damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                bars = read_bars(path).ohlcv
+            except MarketDataError as error:
+                assert str(path) in str(error) and "\n" not in str(error), place
+            else:
+                prices = bars[~bars.isnan().any(-1)]
+                assert (prices[:, 1] >= prices[:, :4].max(1).values).all() and (prices > 0).any()
+
+
+def test_checksums_of_others_are_compared(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """A flip in the last byte of a page of values, which no rule of the data forbids."""
+    path = tmp_path / "bars.parquet"
+    table = pa.Table.from_pandas(long_frame.assign(rsi=50.0 + np.arange(len(long_frame))), preserve_index=False)
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
+    column = pq.read_metadata(path).row_group(0).column(7)
+    assert column.path_in_schema == "rsi"
+    damaged = bytearray(path.read_bytes())
+    # The lowest byte of the last number.
+    damaged[column.data_page_offset + column.total_compressed_size - 8] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(MarketDataError, match=r"bars\.parquet: cannot be read as \.parquet: damaged"):
+        read_bars(path)
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+    """Missing values of every kind are the same, whatever bits a processor gives them."""
+    path = tmp_path / "table.parquet"
+    odd = np.array([0x7FF8000000000001, 0xFFF8000000000000], dtype=np.uint64).view(np.float64)
+    table = pd.DataFrame(
+        {
+            "number": [1.5, np.nan, *odd],
+            "small": np.array([1.5, 2.5, np.nan, -0.0], dtype=np.float32),
+            "count": [1, 2, 3, 4],
+            "flag": [True, False, True, True],
+            "day": pd.to_datetime(["2020-01-01", None, "2020-01-03", "2020-01-04"]).astype("datetime64[ms]"),
+            "text": ["a", None, "ü", ""],
+            "kind": pd.Categorical(["x", "y", "x", None]),
+        },
+        index=[5, 6, 7, 8],
+    )
+    write_parquet(table, path)
+    pd.testing.assert_frame_equal(read_parquet(path), table.reset_index(drop=True))
+    assert [file.name for file in tmp_path.iterdir()] == ["table.parquet"]
+
+
+def test_a_table_of_ours_that_another_program_changed_is_its_own(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """What pandas reads and writes again is not held to what was written first."""
+    path = tmp_path / "bars.parquet"
+    write_parquet(long_frame, path)
+    pd.read_parquet(path).assign(volume=1.0).to_parquet(path, index=False)
+    assert (read_bars(path).ohlcv[0, 5:, :, 4] == 1.0).all()
+
+
+def test_what_the_commands_write_is_protected(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    path, source = tmp_path / "bars.parquet", tmp_path / "bars.csv"
+    long_frame.to_csv(source, index=False)
+    convert(source, path)
+    drawn = ("--paths", "1", "--days", "3", "--symbols", "AAPL", "--out", str(tmp_path / "paths"))
+    assert cli.main(["worldmodel", "generate", *drawn]) == 0
+    for file in (path, tmp_path / "paths" / "path_0000.parquet"):
+        metadata = pq.read_metadata(file)
+        assert len(metadata.metadata[b"vecenv.sha256"]) == 64
+        column, damaged = metadata.row_group(0).column(3), bytearray(file.read_bytes())
+        # Where the values of the column end.
+        damaged[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1] ^= 4
+        file.write_bytes(damaged)
+        with pytest.raises(MarketDataError, match="damaged"):
+            read_bars(file)
+
+
+@pytest.mark.parametrize("symbol", ["A\0A", "AAA\0", "\x1b[31mA", "A\nA", "AAA\x1c", "A\u202eA", "A\u200b", "A\x7f"])
+@pytest.mark.parametrize("form", ["parquet", "csv", "DataFrame"])
+def test_control_characters_in_a_symbol_are_refused(
+    long_frame: pd.DataFrame, tmp_path: Path, symbol: str, form: str
+) -> None:
+    frame = long_frame.assign(symbol=long_frame["symbol"].where(np.arange(len(long_frame)) != 12, symbol))
+    source: pd.DataFrame | Path = frame
+    if form != "DataFrame":
+        source = tmp_path / f"bars.{form}"
+        (frame.to_parquet if form == "parquet" else frame.to_csv)(source, index=False)
+    with pytest.raises(MarketDataError) as told:
+        read_bars(source)
+    assert f"column symbol: control characters in {symbol!r}, row 13" in str(told.value)
+    assert str(told.value).isprintable()
+
+
+def test_blanks_around_a_symbol_are_none_of_it(long_frame: pd.DataFrame) -> None:
+    frame = long_frame.assign(symbol=" " + long_frame["symbol"] + "\u00a0\t\n")
+    assert read_bars(frame).symbols == ("AAA", "BBB", "CCC")
+    assert read_bars(long_frame.assign(symbol="M & M\u3000" + long_frame["symbol"])).symbols[0] == "M & M\u3000AAA"
+
+
+def test_control_characters_are_no_symbols_of_a_generator() -> None:
+    with pytest.raises(ValueError, match=r"control characters in symbols: 'A\\x1b'"):
+        synthetic_bars(symbols=["B", "A\x1b"])
+
+
+def test_control_characters_in_the_name_of_a_file_of_a_folder_are_refused(
+    long_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    long_frame[long_frame["symbol"] == "AAA"].drop(columns="symbol").to_csv(tmp_path / "A\x07A.csv", index=False)
+    with pytest.raises(MarketDataError, match=r"control characters in 'A\\x07A', row 1"):
+        read_bars(tmp_path)

@@ -1,0 +1,64 @@
+"""Memory that there is, and a refusal of sizes that cannot fit into it before anything is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def available_memory(device: torch.device | str) -> int | None:
+    """Return the bytes that a process may still take, None where the system does not say.
+
+    Args:
+        device: a CUDA device, whose own memory counts, or the CPU: what can be taken without swapping, at most what a
+            container may have.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # PyTorch keeps what it has freed.
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    found = [limit for path in _CGROUP_LIMITS if (limit := _number(path)) is not None]
+    if _MEMINFO.is_file():
+        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines() if ":" in line)
+        if "MemAvailable" in lines:
+            found.append(int(lines["MemAvailable"].split()[0]) * 1024)
+    elif "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found, default=None)
+
+
+def check_memory(needed: int, device: torch.device | str, what: str) -> None:
+    """Refuse what cannot fit.
+
+    Args:
+        needed: estimate of the bytes, better too low than too high.
+        device: where they would lie.
+        what: needs them, a plural.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    available = available_memory(device)
+    if available is not None and needed > available:
+        raise ValueError(
+            f"{what} need {_gigabytes(needed)} of memory or more, and {device} has {_gigabytes(available)} left: "
+            f"choose fewer"
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
+
+
+def _number(path: Path) -> int | None:
+    """Return the number that a file holds, None where there is no such file or number."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
