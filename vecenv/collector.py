@@ -10,10 +10,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.compiling import FirstCallCompiled, TensorFunction
 from vecenv.engine import BoundEngine, Rows, leaves, random_action, with_leaves
 from vecenv.env import VecEnv
 from vecenv.random import EpisodeKey, episode_key
+from vecenv.tensor_checks import ActionCheck, check_unchanged, form, layout
 
 ALIGNMENT = 16
 """Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
@@ -40,12 +41,11 @@ class Policy(Protocol):
 
 @dataclass
 class _Phase:
-    """One compiled call of a step, with the tensors it reads and writes at every step."""
+    """One call of a step, with the tensors it reads and writes at every step."""
 
-    function: Callable[..., Sequence[Tensor]]
+    call: FirstCallCompiled
     inputs: list[list[Tensor]]
     outputs: list[list[Tensor]]
-    call: InPlaceCall | None = None
 
 
 class FusedCollector:
@@ -54,6 +54,9 @@ class FusedCollector:
     A row that ends starts its next episode at the next step; the state in which it ended stays in the buffers, so that
     `final_observations` can rebuild the observation that the agent did not get to act on. Buffers are reused: the
     tensordict of one rollout is overwritten by the next.
+
+    Its steps read the tensors that environment and policy had when it was made: what changes between rollouts, such as
+    a policy's parameters, is written in place.
 
     Args:
         env: the environment, whose rows go on from where they are.
@@ -89,9 +92,13 @@ class FusedCollector:
             raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
         self.env, self.policy = env, policy
         self.num_steps, self.total_frames = num_steps, total_frames
-        self._allocate(store_observations)
-        self._prepared = False
         self._graph: torch.cuda.CUDAGraph | None = None
+        device = env.seed_tensor.device
+        self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
+        self._read = self._named_inputs()
+        self._layouts = {name: layout(tensor) for name, tensor in self._read.items()}
+        self._addresses = [tensor.data_ptr() for tensor in self._read.values()]
+        self._allocate(store_observations)
 
     def _allocate(self, store_observations: bool) -> None:
         """Lay out the buffers, time-major, and the arguments of every step."""
@@ -102,7 +109,7 @@ class FusedCollector:
             return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
 
         self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
-        self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
+        self._actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
         self.reward = buffer(dtype=env.reward_dtype)
         self.extras = {}
         if isinstance(self.policy, Policy):
@@ -117,16 +124,17 @@ class FusedCollector:
             self.observation = storage[..., lead : lead + sum(widths)]
             blocks = list(self.observation.split(widths, dim=-1))
 
-        shared = [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs]
+        count = 3 + len(env.engine.inputs)
+        shared, parameters = list(self._read.values())[:count], list(self._read.values())[count:]
         own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
         shown = [[block[step] for block in blocks] for step in range(steps)]
         self._phases = []
         if not isinstance(self.policy, Policy):
-            given = [[self.actions[step]] for step in range(steps)]
+            given = [[self._actions[step]] for step in range(steps)]
             drawn = self.policy is None
             self._phases.append(
                 _Phase(
-                    self._observe_and_step,
+                    self._first_call_compiled(self._observe_and_step),
                     [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
                     [
                         [*own_rows[step + 1], self.reward[step], *shown[step], *(given[step] if drawn else [])]
@@ -138,16 +146,47 @@ class FusedCollector:
             # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph
             # they would be written twice.
             assert self.observation is not None
-            parameters = self.policy.parameters
-            acted = [[self.actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
+            acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
             self._phases += [
-                _Phase(self._observe, [[*shared, *own_rows[step]] for step in range(steps)], shown),
                 _Phase(
-                    self._act_and_step,
+                    self._first_call_compiled(self._observe),
+                    [[*shared, *own_rows[step]] for step in range(steps)],
+                    shown,
+                ),
+                _Phase(
+                    self._first_call_compiled(self._act_and_step),
                     [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
                     [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
                 ),
             ]
+
+    def _first_call_compiled(self, function: TensorFunction) -> FirstCallCompiled:
+        return FirstCallCompiled(function, lambda: self.mode != "eager", **self.env.scenario.compile_options)
+
+    def _named_inputs(self) -> dict[str, Tensor]:
+        """Return what every step reads beside the buffers, by names for messages."""
+        env, policy = self.env, self.policy
+        named = {"seed_tensor": env.seed_tensor, "env_ids": env.env_ids, "start_ids": env.start_ids}
+        own = policy.parameters if isinstance(policy, Policy) else []
+        return named | env.engine.named_inputs() | {f"parameter {i} of the policy": own[i] for i in range(len(own))}
+
+    def _check_inputs(self) -> None:
+        """Refuse a rollout whose steps would read other tensors than environment and policy have."""
+        now = self._named_inputs()
+        check_unchanged(now, self._layouts)
+        for (name, tensor), read, address in zip(now.items(), self._read.values(), self._addresses, strict=True):
+            # A graph reads addresses.
+            if tensor is not read or (self._graph is not None and tensor.data_ptr() != address):
+                raise ValueError(f"{name} has been replaced since the collector was made: write it in place instead")
+
+    @property
+    def actions(self) -> Tensor:
+        """Actions of the rollout; given ones are written here, in place. Shape: (T, N, *spec.shape)."""
+        return self._actions
+
+    @actions.setter
+    def actions(self, actions: Tensor) -> None:
+        raise AttributeError("the steps read the buffer: write given actions in place, collector.actions.copy_(...)")
 
     def _unpacked(
         self, tensors: Sequence[Tensor]
@@ -187,37 +226,50 @@ class FusedCollector:
         bound, rows, key_of, remaining = self._unpacked(tensors)
         *parameters, observation = remaining
         acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
-        outcome = bound.step(rows, acted[0])
-        return [*leaves(outcome.rows), outcome.reward, *acted]
+        action, *extras = self._checked_acted(acted)
+        outcome = bound.step(rows, action)
+        return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
-    def _prepare(self) -> None:
-        """Compile and, on CUDA, capture. Does not advance the environment."""
-        for phase in self._phases:
-            if self.mode == "eager":
-                phase.call = eager_in_place(phase.function)
-            else:
-                options = self.env.scenario.compile_options
-                phase.call = compile_in_place(phase.function, phase.inputs[0], phase.outputs[0], **options)
-        if self.mode == "cuda_graph":
+    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
+        """Return action and extras of the policy, if they are as declared."""
+        name = type(self.policy).__name__
+        if len(acted) != 1 + len(self.extras):
+            declared = ", ".join(["action", *self.extras])
+            raise ValueError(f"{name}.act must return {declared}, but returned {len(acted)} tensors")
+        for (extra, buffer), tensor in zip(self.extras.items(), acted[1:], strict=True):
+            if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (buffer.shape[1:], buffer.dtype):
+                raise ValueError(f"{name}.act must return {extra} as {form(buffer[0])}, but returned {form(tensor)}")
+        try:
+            return [self._checked_action(acted[0]), *acted[1:]]
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}.act: {error}") from None
+
+    def _capture(self) -> None:
+        """Record the T steps in one graph. Does not advance the environment."""
+        self._replay()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._replay()
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._replay()
+        self._graph = graph
 
     def _replay(self) -> None:
         for step in range(self.num_steps):
             for phase in self._phases:
-                assert phase.call is not None
                 phase.call(phase.inputs[step], phase.outputs[step])
 
     @torch.no_grad()
     def rollout(self) -> TensorDict:
-        """Advance every row by T steps and return the batch. Batch size: [N, T]."""
+        """Advance every row by T steps and return the batch. Batch size: [N, T].
+
+        Raises:
+            ValueError: the policy acts in other shapes or types than it declares, or a tensor of policy or environment
+                has been replaced.
+        """
+        self._check_inputs()
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
-        if not self._prepared:
-            self._prepare()
-            self._prepared = True
+        if self.mode == "cuda_graph" and self._graph is None:
+            self._capture()
         if self._graph is not None:
             self._graph.replay()
         else:
