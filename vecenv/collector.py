@@ -68,7 +68,8 @@ class FusedCollector:
             graph of T steps on a CUDA device.
 
     Raises:
-        ValueError: an argument is out of range or the mode does not fit the device.
+        ValueError: an argument is out of range, the mode does not fit the device, or the policy acts in other shapes
+            or types than it declares.
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class FusedCollector:
         self._layouts = {name: layout(tensor) for name, tensor in self._read.items()}
         self._addresses = [tensor.data_ptr() for tensor in self._read.values()]
         self._allocate(store_observations)
+        if isinstance(policy, Policy):
+            self._try(policy)
 
     def _allocate(self, store_observations: bool) -> None:
         """Lay out the buffers, time-major, and the arguments of every step."""
@@ -230,6 +233,14 @@ class FusedCollector:
         outcome = bound.step(rows, action)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
+    @torch.no_grad()
+    def _try(self, policy: Policy) -> None:
+        """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
+        assert self.observation is not None
+        rows = self.env.rows
+        key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
+        self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
+
     def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
         """Return action and extras of the policy, if they are as declared."""
         name = type(self.policy).__name__
@@ -262,8 +273,7 @@ class FusedCollector:
         """Advance every row by T steps and return the batch. Batch size: [N, T].
 
         Raises:
-            ValueError: the policy acts in other shapes or types than it declares, or a tensor of policy or environment
-                has been replaced.
+            ValueError: a tensor of policy or environment has been replaced.
         """
         self._check_inputs()
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
