@@ -227,7 +227,10 @@ def faulty_states(state: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
         ({"seed": torch.tensor(-1)}, "seed of the state must be in [0, 2^63), got [-1]"),
         ({"env_ids": torch.zeros(4)}, "env_ids of the state must be integers, got torch.float32"),
         ({"env_ids": None}, "env_ids of the state must have shape (4,), got a NoneType"),
-        ({"start_ids": torch.zeros(4, 1, dtype=torch.int64)}, "start_ids of the state must have shape (4,), got (4, 1)"),
+        (
+            {"start_ids": torch.zeros(4, 1, dtype=torch.int64)},
+            "start_ids of the state must have shape (4,), got (4, 1)",
+        ),
         ({"start_ids": torch.full((4,), 1 << 40)}, "start_ids of the state must be in [0, 2^32)"),
         ({"scenario": None}, "state of None does not fit"),
     ]
@@ -259,7 +262,10 @@ def test_rows_that_are_set_have_the_form_of_rows():
     rows, before = env.rows, snapshot(env.rows)
     wrong = make_env(NUM_ENVS).rows
     wrong.elapsed = wrong.elapsed.int()
-    for other, message in ((make_env(5).rows, "must be (4,)"), (wrong, "rows: elapsed must be (4,) int64, got (4,) int")):
+    for other, message in (
+        (make_env(5).rows, "must be (4,)"),
+        (wrong, "rows: elapsed must be (4,) int64, got (4,) int"),
+    ):
         with refused(message):
             env.rows = other
     assert_same_bits(snapshot(env.rows), before)
