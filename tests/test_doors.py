@@ -10,9 +10,11 @@ import torch
 from torchrl.data import Binary, Bounded, Categorical
 
 import vecenv
+from tasks.episode_recorder import EpisodeRecorder
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
+from vecenv.learn.evaluation import play
 from vecenv.row_calls import RowCall
 from vecenv.tensor_checks import ActionCheck
 
@@ -47,6 +49,21 @@ def test_actions_of_another_kind_are_refused(env):
         env.advance(torch.ones(4, 3, device="meta"))
     with refused("actions must be a tensor, got a list", TypeError):
         env.advance([[0.0] * 3] * 4)
+
+
+class OneNumber:
+    """Acts with one number a row."""
+
+    def act(self, env: VecEnv) -> torch.Tensor:
+        return torch.zeros(env.num_envs, 1)
+
+
+def test_agents_that_are_evaluated_or_recorded_act_in_the_right_shape():
+    with refused("actions must have shape (4, 3), got (4, 1)"):
+        play(make_env(NUM_ENVS), OneNumber(), seed=0)
+    tiers = vecenv.make("single_stock", 2, market_options={"num_paths": 2, "num_days": 330}, compile=False)
+    with refused("actions must have shape (2, 8, 2) or (2, 8, 3), got (2, 1)"):
+        EpisodeRecorder(tiers, [0]).step(OneNumber().act(tiers))
 
 
 @pytest.mark.parametrize(

@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from vecenv.collector_inputs import CollectorInputs, Policy, checked_acted
 from vecenv.compiling import FirstCallCompiled, TensorFunction
 from vecenv.engine import BoundEngine, Rows, leaves, random_action, with_leaves
 from vecenv.env import VecEnv
 from vecenv.random import EpisodeKey, episode_key
-from vecenv.tensor_checks import ActionCheck, check_unchanged, form, layout
+from vecenv.tensor_checks import ActionCheck
 
 ALIGNMENT = 16
 """Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
-
-
-@runtime_checkable
-class Policy(Protocol):
-    """A policy as the fused step sees it: a pure function of tensors.
-
-    Attributes:
-        parameters: tensors that may change between rollouts, such as weights.
-        extras: names, shapes and dtypes of what `act` returns beside the action.
-    """
-
-    parameters: list[Tensor]
-    extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
-
-    def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
-        ...
 
 
 @dataclass
@@ -96,9 +78,7 @@ class FusedCollector:
         self._graph: torch.cuda.CUDAGraph | None = None
         device = env.seed_tensor.device
         self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
-        self._read = self._named_inputs()
-        self._layouts = {name: layout(tensor) for name, tensor in self._read.items()}
-        self._addresses = [tensor.data_ptr() for tensor in self._read.values()]
+        self._inputs = CollectorInputs(env, policy)
         self._allocate(store_observations)
         if isinstance(policy, Policy):
             self._try(policy)
@@ -127,8 +107,7 @@ class FusedCollector:
             self.observation = storage[..., lead : lead + sum(widths)]
             blocks = list(self.observation.split(widths, dim=-1))
 
-        count = 3 + len(env.engine.inputs)
-        shared, parameters = list(self._read.values())[:count], list(self._read.values())[count:]
+        shared, parameters = self._inputs.shared, self._inputs.parameters
         own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
         shown = [[block[step] for block in blocks] for step in range(steps)]
         self._phases = []
@@ -165,22 +144,6 @@ class FusedCollector:
 
     def _first_call_compiled(self, function: TensorFunction) -> FirstCallCompiled:
         return FirstCallCompiled(function, lambda: self.mode != "eager", **self.env.scenario.compile_options)
-
-    def _named_inputs(self) -> dict[str, Tensor]:
-        """Return what every step reads beside the buffers, by names for messages."""
-        env, policy = self.env, self.policy
-        named = {"seed_tensor": env.seed_tensor, "env_ids": env.env_ids, "start_ids": env.start_ids}
-        own = policy.parameters if isinstance(policy, Policy) else []
-        return named | env.engine.named_inputs() | {f"parameter {i} of the policy": own[i] for i in range(len(own))}
-
-    def _check_inputs(self) -> None:
-        """Refuse a rollout whose steps would read other tensors than environment and policy have."""
-        now = self._named_inputs()
-        check_unchanged(now, self._layouts)
-        for (name, tensor), read, address in zip(now.items(), self._read.values(), self._addresses, strict=True):
-            # A graph reads addresses.
-            if tensor is not read or (self._graph is not None and tensor.data_ptr() != address):
-                raise ValueError(f"{name} has been replaced since the collector was made: write it in place instead")
 
     @property
     def actions(self) -> Tensor:
@@ -233,6 +196,12 @@ class FusedCollector:
         outcome = bound.step(rows, action)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
+    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
+        """Return action and extras of the policy, if they are as declared."""
+        assert isinstance(self.policy, Policy)
+        extras = {name: (buffer.shape[1:], buffer.dtype) for name, buffer in self.extras.items()}
+        return checked_acted(type(self.policy).__name__, acted, self._checked_action, extras)
+
     @torch.no_grad()
     def _try(self, policy: Policy) -> None:
         """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
@@ -240,20 +209,6 @@ class FusedCollector:
         rows = self.env.rows
         key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
         self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
-
-    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
-        """Return action and extras of the policy, if they are as declared."""
-        name = type(self.policy).__name__
-        if len(acted) != 1 + len(self.extras):
-            declared = ", ".join(["action", *self.extras])
-            raise ValueError(f"{name}.act must return {declared}, but returned {len(acted)} tensors")
-        for (extra, buffer), tensor in zip(self.extras.items(), acted[1:], strict=True):
-            if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (buffer.shape[1:], buffer.dtype):
-                raise ValueError(f"{name}.act must return {extra} as {form(buffer[0])}, but returned {form(tensor)}")
-        try:
-            return [self._checked_action(acted[0]), *acted[1:]]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{name}.act: {error}") from None
 
     def _capture(self) -> None:
         """Record the T steps in one graph. Does not advance the environment."""
@@ -275,7 +230,8 @@ class FusedCollector:
         Raises:
             ValueError: a tensor of policy or environment has been replaced.
         """
-        self._check_inputs()
+        # A graph reads addresses.
+        self._inputs.check(addresses=self._graph is not None)
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
         if self.mode == "cuda_graph" and self._graph is None:

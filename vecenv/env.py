@@ -45,6 +45,9 @@ class VecEnv(TextDoor, EnvBase):
         params: parameters that differ per sub-environment, each with a leading dimension of N.
         env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
 
+    Attributes:
+        checked_action: returns actions of all rows in the type of their spec, or refuses them; see `ActionCheck`.
+
     Raises:
         ValueError: an argument is out of range, or a tensor has another shape or type.
     """
@@ -69,12 +72,12 @@ class VecEnv(TextDoor, EnvBase):
         ids = torch.arange(num_envs) if env_ids is None else env_ids
         self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()
         specs = scenario.understood_actions()
-        self._checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
+        self.checked_action = ActionCheck(specs, num_envs, self.env_ids.device)
         self.start_ids = self.env_ids.clone()
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
         self._set_seed(seed)
         self._make_specs()
-        self._calls = RowCalls(self.engine, self._checked_action.types, lambda: self.compiled)
+        self._calls = RowCalls(self.engine, self.checked_action.types, lambda: self.compiled)
 
     @property
     def _bound(self) -> BoundEngine:
@@ -220,7 +223,7 @@ class VecEnv(TextDoor, EnvBase):
             TypeError: the action is no tensor.
             ValueError: action or mask has another shape, type or device.
         """
-        action, playing = self._checked_action(action), ~self.rows.done
+        action, playing = self.checked_action(action), ~self.rows.done
         stepped = playing if mask is None else checked_mask(mask, self.num_envs, self.env_ids.device) & playing
         outcome = self._outcome(action)
         self._rows = select_rows(stepped, outcome.rows, self.rows)
