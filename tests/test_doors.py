@@ -338,11 +338,11 @@ def test_what_a_collector_reads_is_changed_in_place():
         collector.rollout()
     collector, policy = collector_and_policy()
     policy.parameters[0].data = torch.zeros(5)
-    with refused("parameter 0 of the policy was (3,) torch.float32 with strides (1,) on cpu"):
+    with refused("parameter 0 of the policy has been replaced"):
         collector.rollout()
     collector, policy = collector_and_policy()
     policy.parameters.append(torch.zeros(1))
-    with refused("parameter 2 of the policy: not what the compiled step was made for"):
+    with refused("tensors, now"):
         collector.rollout()
     collector, _ = collector_and_policy()
     params = collector.env.scenario.params
@@ -351,7 +351,7 @@ def test_what_a_collector_reads_is_changed_in_place():
         collector.rollout()
     collector, _ = collector_and_policy()
     collector.env.scenario.randomise({"commission": torch.zeros(4)}, 4)
-    with refused("parameter 'commission' was () torch.float64 with strides () on cpu when the step was compiled"):
+    with refused("parameter 'commission' has been replaced"):
         collector.rollout()
     collector, _ = collector_and_policy()
     collector.env.start_ids = collector.env.start_ids.clone()

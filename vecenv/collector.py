@@ -241,7 +241,7 @@ class FusedCollector:
         else:
             self._replay()
         # Copies: the environment may be stepped, saved or collected by another before the next rollout.
-        self.env.rows = with_leaves(self.env.rows, [buffer[-1].clone() for buffer in self.row_buffers])
+        self.env.take_leaves([buffer[-1].clone() for buffer in self.row_buffers])
         return self.batch()
 
     def batch(self) -> TensorDict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from vecenv.env import VecEnv
 from vecenv.random import EpisodeKey
-from vecenv.tensor_checks import ActionCheck, check_unchanged, form, layout
+from vecenv.tensor_checks import ActionCheck, form, layout
 
 
 @runtime_checkable
@@ -46,18 +47,17 @@ class CollectorInputs:
 
     def __init__(self, env: VecEnv, policy: object) -> None:
         self._env, self._policy = env, policy
-        self._read = self._named()
-        self._layouts = {name: layout(tensor) for name, tensor in self._read.items()}
-        self._addresses = [tensor.data_ptr() for tensor in self._read.values()]
-        tensors, count = list(self._read.values()), 3 + len(env.engine.inputs)
-        self.shared, self.parameters = tensors[:count], tensors[count:]
+        self._read = self._now()
+        count = 3 + len(env.engine.inputs)
+        self.shared, self.parameters = self._read[:count], self._read[count:]
+        self._layouts = [layout(tensor) for tensor in self._read]
+        self._own_layouts = self._layouts[count:]
+        self._addresses = [tensor.data_ptr() for tensor in self._read]
 
-    def _named(self) -> dict[str, Tensor]:
-        """Return the tensors that environment and policy have now, by names for messages."""
+    def _now(self) -> list[Tensor]:
         env, policy = self._env, self._policy
-        named = {"seed_tensor": env.seed_tensor, "env_ids": env.env_ids, "start_ids": env.start_ids}
         own = policy.parameters if isinstance(policy, Policy) else []
-        return named | env.engine.named_inputs() | {f"parameter {i} of the policy": own[i] for i in range(len(own))}
+        return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
 
     def check(self, addresses: bool) -> None:
         """Refuse a rollout whose steps would not read what environment and policy have now.
@@ -68,11 +68,23 @@ class CollectorInputs:
         Raises:
             ValueError: a tensor has been replaced, or has changed its form.
         """
-        now = self._named()
-        check_unchanged(now, self._layouts)
-        for (name, tensor), read, address in zip(now.items(), self._read.values(), self._addresses, strict=True):
-            if tensor is not read or (addresses and tensor.data_ptr() != address):
-                raise ValueError(f"{name} has been replaced since the collector was made: write it in place instead")
+        now = self._now()
+        same = len(now) == len(self._read) and all(map(is_, now, self._read))
+        same = same and [layout(tensor) for tensor in self.parameters] == self._own_layouts
+        if same and not (addresses and [tensor.data_ptr() for tensor in now] != self._addresses):
+            return
+        raise ValueError(f"{self._replaced(now)} has been replaced since the collector was made: write it in place")
+
+    def _replaced(self, now: list[Tensor]) -> str:
+        """Return the name of the first tensor that is not what it was."""
+        own = range(len(now) - 3 - len(self._env.engine.inputs))
+        names = ["seed_tensor", "env_ids", "start_ids", *self._env.engine.named_inputs()]
+        names += [f"parameter {place} of the policy" for place in own]
+        read = zip(self._read, self._layouts, self._addresses, strict=True)
+        for name, tensor, (before, form_before, address) in zip(names, now, read, strict=False):
+            if tensor is not before or layout(tensor) != form_before or tensor.data_ptr() != address:
+                return name
+        return f"one of {len(self._read)} tensors, now {len(now)},"
 
 
 def checked_acted(

@@ -52,6 +52,8 @@ class VecEnv(TextDoor, EnvBase):
         ValueError: an argument is out of range, or a tensor has another shape or type.
     """
 
+    _rows: Rows
+
     def __init__(
         self,
         scenario: Scenario,
@@ -114,7 +116,11 @@ class VecEnv(TextDoor, EnvBase):
             ValueError: a tensor of theirs has another name, shape, type or device.
         """
         self._check_rows(rows, "rows")
-        self._rows = with_leaves(rows, [leaf.contiguous() for leaf in leaves(rows)])
+        self.take_leaves(leaves(rows))
+
+    def take_leaves(self, tensors: Sequence[Tensor]) -> None:
+        """Go on from the tensors of rows, which are not checked: that would cost as much as a small step."""
+        self._rows = with_leaves(self._rows, [tensor.contiguous() for tensor in tensors])
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
@@ -191,7 +197,7 @@ class VecEnv(TextDoor, EnvBase):
         # A row that has not moved yet is at the start of the episode that a reset would give it.
         episode = self.rows.episode + (self.rows.elapsed > 0)
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
-        self.rows = select_rows(chosen, start, self.rows)
+        self.take_leaves(leaves(select_rows(chosen, start, self.rows)))
 
     def observations(self) -> Tensor:
         """Return what the agents see now. Shape: (N, D), float32."""
@@ -334,4 +340,4 @@ class VecEnv(TextDoor, EnvBase):
         check_state(state_dict, self._origin, self._named_rows())
         for name, own in (("seed", self.seed_tensor), ("env_ids", self.env_ids), ("start_ids", self.start_ids)):
             own.copy_(state_dict[name])
-        self.rows = with_leaves(self.rows, [leaf.to(self.env_ids.device, copy=True) for leaf in state_dict["rows"]])
+        self.take_leaves([leaf.to(self.env_ids.device, copy=True) for leaf in state_dict["rows"]])
