@@ -63,11 +63,12 @@ class EpisodeRecorder:
             Reward of each row, 0 where it had ended. Shape: (N,).
 
         Raises:
-            ValueError: there is not one action per row, or not one text per recorded row.
+            ValueError: there is not one action per row, of the action's shape, or not one text per recorded row.
         """
         env = self.env
         if len(action) != env.num_envs:
             raise ValueError(f"{len(action)} actions for {env.num_envs} rows")
+        action = env.checked_action(action)
         if texts is not None and len(texts) != len(self._ids):
             raise ValueError(f"{len(texts)} texts for {len(self._ids)} recorded rows")
         before, _ = env.rows_of(self._ids)

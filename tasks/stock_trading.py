@@ -145,12 +145,13 @@ class StockTrading(Scenario[StockState]):
         tensors = {
             "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(self.money.dtype),
             "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
-            "tradable": tape.tradable.reshape(flat, -1).contiguous(),
+            # A copy: other markets that take its place are written into it, and the tape stays as it is.
+            "tradable": tape.tradable.reshape(flat, -1).clone(),
         }
         if config.fill == "next_open":
             tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(self.money.dtype)
         if config.gate != "none":
-            tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).contiguous()
+            tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).clone()
         return tensors
 
     def _parameter_tensors(self) -> dict[str, Tensor]:
@@ -396,10 +397,12 @@ class StockTrading(Scenario[StockState]):
         start, now = market["close"][base + state.start_day], market["close"][base + state.day]
         held = market["tradable"][base + state.start_day]
         count = held.sum(-1)
-        growth = torch.where(held, now / start.clamp(min=1.0), 0.0).sum(-1) / count.clamp(min=1)
-        growth = torch.where(count > 0, growth, 1.0).to(torch.float32)
-        own = rewards.log_return(state.start_value, state.portfolio_value, torch.float32)
-        return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1)
+        # In float64 until the end: what eager and compiled calls round otherwise is gone in float32.
+        change = now.double() / start.double().clamp(min=1.0)
+        growth = torch.where(held, change, 0.0).sum(-1) / count.clamp(min=1)
+        growth = torch.where(count > 0, growth, 1.0)
+        own = rewards.log_return(state.start_value, state.portfolio_value, torch.float64)
+        return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
 
     def info(self, state: StockState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
         """Return cash, values, costs and invalid actions of the episode in currency, float64."""

@@ -68,7 +68,14 @@ class TierRules(Scenario[TierState]):
         self.action_spec = self._action_spec()
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
-        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings."""
+        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings.
+
+        Raises:
+            ValueError: as `Scenario.randomise`, or a rule is not one of the tiers'.
+        """
+        rule = params.get("rule")
+        if rule is not None and bool(((rule < 0) | (rule >= len(self.tiers))).any()):
+            raise ValueError(f"parameter 'rule' must be in [0, {len(self.tiers)}), got {rule.unique().tolist()}")
         super().randomise(params, num_envs)
         if "slippage" in self.varied:
             self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torchrl.data import TensorSpec, Unbounded
 
 from tasks.tier_grading import episode_record, references
 from tasks.tier_observation import allowed_choices, observe
@@ -79,7 +80,8 @@ class TierTrading(TierRules):
         """Draw path and start day, and open the account."""
         tape, num_symbols = self.tape, self.tape.num_symbols
         day_bits, path_bits, _, _ = random_bits(key, 0)
-        rule = params["rule"]
+        # One number for all rows, as an index, would be read on the host.
+        rule = params["rule"] + torch.zeros_like(day_bits) if self.mixed else params["rule"]
         table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
         days = table("days").to(torch.int64)
         if self.config.random_symbol:
@@ -135,6 +137,11 @@ class TierTrading(TierRules):
             # A product, so that what is not a number stays none.
             action = action * owned
         return weights_to_orders(action, weight, cash_share, self.config.max_orders)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of the task's own actions and of a list of orders."""
+        shape = (self.config.max_orders, 3)
+        return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
 
     def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
         """Return the share of the portfolio value in each symbol and in cash. Shapes: (K,), (), float32."""

@@ -15,6 +15,7 @@ from tests.small_env import (
     snapshot,
 )
 from vecenv.collector import FusedCollector
+from vecenv.engine import leaves
 from vecenv.env import VecEnv
 from vecenv.random import EpisodeKey, uniform
 
@@ -230,6 +231,17 @@ def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
     env.load_state_dict(saved)
     collector.rollout()
     assert_same_bits(collected(collector), eager_rollouts[1])
+
+
+def test_what_was_kept_survives_the_next_rollout():
+    """The rows of the environment share no memory with the buffers, which are filled anew."""
+    env = make_env(NUM_ENVS)
+    collector = FusedCollector(env, num_steps=NUM_STEPS)
+    collector.rollout()
+    kept, before = env.rows, snapshot(env.rows)
+    collector.rollout()
+    assert_same_bits(leaves(kept), before)
+    assert not same_bits(env.rows.elapsed, kept.elapsed)
 
 
 def test_it_stops_after_the_frames_it_was_given():

@@ -203,6 +203,13 @@ def test_random_actions_change_with_step_episode_and_seed_alone():
     assert all(not (other == first[: len(other)]).any() for other in others)
 
 
+def test_no_number_of_a_step_comes_again_in_a_later_one():
+    """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
+    steps = torch.arange(8)
+    drawn = random_action(Bounded(-1.0, 1.0, (10,)), episode_key(3, torch.zeros(8, dtype=torch.int64), 0), steps)
+    assert len(drawn.unique()) == drawn.numel() == 80
+
+
 def test_no_random_action_for_an_unbounded_spec():
     with pytest.raises(TypeError, match="Unbounded"):
         random_action(Unbounded((2,)), ONE_KEY_PER_ROW, AT_STEP_5)

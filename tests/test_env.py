@@ -129,6 +129,17 @@ def test_done_rows_stay_bit_for_bit_with_reward_zero():
         assert not result["reward"].any()
 
 
+@pytest.mark.parametrize("mask", [None, torch.ones(NUM_ENVS, dtype=torch.bool)], ids=["all rows", "a mask of all rows"])
+def test_done_rows_stay_whatever_the_mask(mask):
+    env = make_env(NUM_ENVS)
+    play_to_the_end(env)
+    env.restart(torch.tensor([True, True, False, False, False, False]))
+    before = snapshot(env.rows)
+    reward = env.advance(random_actions(NUM_ENVS, NUM_SYMBOLS).nan_to_num(0.0), mask)
+    assert env.rows.elapsed[:2].tolist() == [1, 1] and not reward[2:].any()
+    assert_same_bits([leaf[2:] for leaf in snapshot(env.rows)], [leaf[2:] for leaf in before])
+
+
 def test_a_row_that_is_ruined_on_its_last_day_keeps_both_flags():
     env = make_env(64, episode_length=1, min_episode_length=0, ruin_fraction=0.999, initial_holdings=90.0)
     env.reset()

@@ -4,49 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.collector_inputs import CollectorInputs, Policy, checked_acted
+from vecenv.compiling import FirstCallCompiled, TensorFunction
 from vecenv.engine import BoundEngine, Rows, leaves, random_action, with_leaves
 from vecenv.env import VecEnv
 from vecenv.memory import check_memory
 from vecenv.random import EpisodeKey, episode_key
+from vecenv.tensor_checks import ActionCheck
 
 ALIGNMENT = 16
 """Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
 
 
-@runtime_checkable
-class Policy(Protocol):
-    """A policy as the fused step sees it: a pure function of tensors.
-
-    Attributes:
-        parameters: tensors that may change between rollouts, such as weights.
-        extras: names, shapes and dtypes of what `act` returns beside the action.
-    """
-
-    parameters: list[Tensor]
-    extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
-
-    def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
-        ...
-
-
 @dataclass
 class _Phase:
-    """One compiled call of a step, with the tensors it reads and writes at every step."""
+    """One call of a step, with the tensors it reads and writes at every step."""
 
-    function: Callable[..., Sequence[Tensor]]
+    call: FirstCallCompiled
     inputs: list[list[Tensor]]
     outputs: list[list[Tensor]]
-    call: InPlaceCall | None = None
 
 
 class FusedCollector:
@@ -55,6 +37,9 @@ class FusedCollector:
     A row that ends starts its next episode at the next step; the state in which it ended stays in the buffers, so that
     `final_observations` can rebuild the observation that the agent did not get to act on. Buffers are reused: the
     tensordict of one rollout is overwritten by the next.
+
+    Its steps read the tensors that environment and policy had when it was made: what changes between rollouts, such as
+    a policy's parameters, is written in place.
 
     Args:
         env: the environment, whose rows go on from where they are.
@@ -66,7 +51,8 @@ class FusedCollector:
             graph of T steps on a CUDA device.
 
     Raises:
-        ValueError: an argument is out of range or the mode does not fit the device.
+        ValueError: an argument is out of range, the mode does not fit the device, or the policy acts in other shapes
+            or types than it declares.
     """
 
     def __init__(
@@ -90,9 +76,13 @@ class FusedCollector:
             raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
         self.env, self.policy = env, policy
         self.num_steps, self.total_frames = num_steps, total_frames
-        self._allocate(store_observations)
-        self._prepared = False
         self._graph: torch.cuda.CUDAGraph | None = None
+        device = env.seed_tensor.device
+        self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
+        self._inputs = CollectorInputs(env, policy)
+        self._allocate(store_observations)
+        if isinstance(policy, Policy):
+            self._try(policy)
 
     def _allocate(self, store_observations: bool) -> None:
         """Lay out the buffers, time-major, and the arguments of every step."""
@@ -106,7 +96,7 @@ class FusedCollector:
             return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
 
         self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
-        self.actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
+        self._actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
         self.reward = buffer(dtype=env.reward_dtype)
         self.extras = {}
         if isinstance(self.policy, Policy):
@@ -121,16 +111,16 @@ class FusedCollector:
             self.observation = storage[..., lead : lead + sum(widths)]
             blocks = list(self.observation.split(widths, dim=-1))
 
-        shared = [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs]
+        shared, parameters = self._inputs.shared, self._inputs.parameters
         own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
         shown = [[block[step] for block in blocks] for step in range(steps)]
         self._phases = []
         if not isinstance(self.policy, Policy):
-            given = [[self.actions[step]] for step in range(steps)]
+            given = [[self._actions[step]] for step in range(steps)]
             drawn = self.policy is None
             self._phases.append(
                 _Phase(
-                    self._observe_and_step,
+                    self._first_call_compiled(self._observe_and_step),
                     [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
                     [
                         [*own_rows[step + 1], self.reward[step], *shown[step], *(given[step] if drawn else [])]
@@ -142,16 +132,31 @@ class FusedCollector:
             # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph
             # they would be written twice.
             assert self.observation is not None
-            parameters = self.policy.parameters
-            acted = [[self.actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
+            acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
             self._phases += [
-                _Phase(self._observe, [[*shared, *own_rows[step]] for step in range(steps)], shown),
                 _Phase(
-                    self._act_and_step,
+                    self._first_call_compiled(self._observe),
+                    [[*shared, *own_rows[step]] for step in range(steps)],
+                    shown,
+                ),
+                _Phase(
+                    self._first_call_compiled(self._act_and_step),
                     [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
                     [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
                 ),
             ]
+
+    def _first_call_compiled(self, function: TensorFunction) -> FirstCallCompiled:
+        return FirstCallCompiled(function, lambda: self.mode != "eager", **self.env.scenario.compile_options)
+
+    @property
+    def actions(self) -> Tensor:
+        """Actions of the rollout; given ones are written here, in place. Shape: (T, N, *spec.shape)."""
+        return self._actions
+
+    @actions.setter
+    def actions(self, actions: Tensor) -> None:
+        raise AttributeError("the steps read the buffer: write given actions in place, collector.actions.copy_(...)")
 
     def _unpacked(
         self, tensors: Sequence[Tensor]
@@ -191,43 +196,56 @@ class FusedCollector:
         bound, rows, key_of, remaining = self._unpacked(tensors)
         *parameters, observation = remaining
         acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
-        outcome = bound.step(rows, acted[0])
-        return [*leaves(outcome.rows), outcome.reward, *acted]
+        action, *extras = self._checked_acted(acted)
+        outcome = bound.step(rows, action)
+        return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
-    def _prepare(self) -> None:
-        """Compile and, on CUDA, capture. Does not advance the environment."""
-        for phase in self._phases:
-            if self.mode == "eager":
-                phase.call = eager_in_place(phase.function)
-            else:
-                options = self.env.scenario.compile_options
-                phase.call = compile_in_place(phase.function, phase.inputs[0], phase.outputs[0], **options)
-        if self.mode == "cuda_graph":
+    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
+        """Return action and extras of the policy, if they are as declared."""
+        assert isinstance(self.policy, Policy)
+        extras = {name: (buffer.shape[1:], buffer.dtype) for name, buffer in self.extras.items()}
+        return checked_acted(type(self.policy).__name__, acted, self._checked_action, extras)
+
+    @torch.no_grad()
+    def _try(self, policy: Policy) -> None:
+        """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
+        assert self.observation is not None
+        rows = self.env.rows
+        key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
+        self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
+
+    def _capture(self) -> None:
+        """Record the T steps in one graph. Does not advance the environment."""
+        self._replay()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._replay()
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._replay()
+        self._graph = graph
 
     def _replay(self) -> None:
         for step in range(self.num_steps):
             for phase in self._phases:
-                assert phase.call is not None
                 phase.call(phase.inputs[step], phase.outputs[step])
 
     @torch.no_grad()
     def rollout(self) -> TensorDict:
-        """Advance every row by T steps and return the batch. Batch size: [N, T]."""
+        """Advance every row by T steps and return the batch. Batch size: [N, T].
+
+        Raises:
+            ValueError: a tensor of policy or environment has been replaced.
+        """
+        # A graph reads addresses.
+        self._inputs.check(addresses=self._graph is not None)
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
-        if not self._prepared:
-            self._prepare()
-            self._prepared = True
+        if self.mode == "cuda_graph" and self._graph is None:
+            self._capture()
         if self._graph is not None:
             self._graph.replay()
         else:
             self._replay()
         # Copies: the environment may be stepped, saved or collected by another before the next rollout.
-        self.env.rows = with_leaves(self.env.rows, [buffer[-1].clone() for buffer in self.row_buffers])
+        self.env.take_leaves([buffer[-1].clone() for buffer in self.row_buffers])
         return self.batch()
 
     def batch(self) -> TensorDict:

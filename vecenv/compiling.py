@@ -5,6 +5,9 @@ runtime wrappers), as much as the whole step of 200 sub-environments on one core
 and the buffers never overlap, so the graph is traced once and handed to Inductor directly: about 10 µs for such a
 call, 50 for the sixty tensors of a stock-trading step. Inductor keeps compiled graphs on disk, so that the next run of
 the same shapes compiles nothing anew.
+
+A compiled call reads raw memory: it checks neither shapes nor strides nor types. Looking at those of sixty tensors at
+every call would cost as much as the call, so tensors are checked where they come in.
 """
 
 from __future__ import annotations
@@ -86,6 +89,31 @@ def compile_in_place(
         compiled([*inputs, *outputs])
 
     return call
+
+
+class FirstCallCompiled:
+    """A pure function of tensors that fills given buffers, compiled when it is first called.
+
+    Args:
+        function: pure function of tensors.
+        compiled: whether to compile it, asked at the first call; else it runs eagerly.
+        **options: Inductor settings.
+    """
+
+    def __init__(self, function: TensorFunction, compiled: Callable[[], bool], **options: object) -> None:
+        self._function, self._compiled, self._options = function, compiled, options
+        self._call: InPlaceCall | None = None
+
+    def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Fill the buffers; see `compile_in_place` for what later calls must have in common with the first."""
+        if self._call is None:
+            compiled = self._compiled()
+            self._call = (
+                compile_in_place(self._function, inputs, outputs, **self._options)
+                if compiled
+                else eager_in_place(self._function)
+            )
+        self._call(inputs, outputs)
 
 
 def _like(tensor: Tensor) -> Tensor:

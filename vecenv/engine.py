@@ -98,6 +98,11 @@ class Engine:
         """Parameters and market in the order that `bind` takes them, as inputs of a compiled function."""
         return [*self.scenario.params.values(), *self.scenario.market.values()]
 
+    def named_inputs(self) -> dict[str, Tensor]:
+        """Return parameters and market in the order of `inputs`, by names for messages."""
+        params = {f"parameter {name!r}": tensor for name, tensor in self.scenario.params.items()}
+        return params | {f"the market's {name!r}": tensor for name, tensor in self.scenario.market.items()}
+
     def bind(self, tensors: list[Tensor]) -> BoundEngine:
         """Return the batched functions over given parameter and market tensors, in the order of `inputs`."""
         count = len(self.scenario.params)
@@ -191,6 +196,15 @@ def leaves(tree: TensorClass) -> list[Tensor]:
     return flat
 
 
+def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
+    """Return the names of the tensors that `leaves` lists, those of a nested one behind its own and a dot."""
+    names: list[str] = []
+    for name in sorted(tree.keys()):
+        value = tree.get(name)
+        names += [before + name] if isinstance(value, Tensor) else leaf_names(value, f"{before}{name}.")
+    return names
+
+
 def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:
     """Return a tensorclass like ``tree`` made of the tensors that `leaves` would list, with another batch if given."""
     remaining = iter(tensors)
@@ -240,9 +254,9 @@ def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
         low, high = spec.space.low.flatten(), spec.space.high.flatten()
         return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
     if isinstance(spec, MultiCategorical):
-        choices = spec.nvec.flatten()
+        choices: Tensor | int = spec.nvec.flatten()
     elif isinstance(spec, Categorical):
-        choices = torch.tensor(spec.n, device=elapsed.device)
+        choices = int(spec.n)
     else:
         raise TypeError(f"cannot draw random actions for {type(spec).__name__}")
     return ((bits * choices) >> 32).to(spec.dtype).reshape(-1, *spec.shape)

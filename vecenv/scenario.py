@@ -18,6 +18,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from vecenv.random import EpisodeKey
+from vecenv.tensor_checks import form, keeps_meaning
 from vecenv.text.tool_calls import Tools
 
 if TYPE_CHECKING:
@@ -91,20 +92,25 @@ class Scenario(ABC, Generic[State]):
             num_envs: number of sub-environments.
 
         Raises:
-            ValueError: a parameter is unknown or has the wrong shape.
+            ValueError: a parameter is unknown, has the wrong shape, or numbers that its type does not hold.
         """
         replaced = dict(self.params)
         for name, value in params.items():
             if name not in self.params:
                 raise ValueError(f"unknown parameter {name!r}; {self.name} has {', '.join(sorted(self.params))}")
             shared = self.params[name]
-            if value.shape != (num_envs, *shared.shape):
+            if not isinstance(value, Tensor) or value.shape != (num_envs, *shared.shape):
+                got = tuple(value.shape) if isinstance(value, Tensor) else form(value)
                 raise ValueError(
                     f"parameter {name!r} must have shape {(num_envs, *shared.shape)}, one row per "
-                    f"sub-environment, got {tuple(value.shape)}"
+                    f"sub-environment, got {got}"
                 )
-            replaced[name] = value.to(shared.device, shared.dtype)
+            replaced[name] = _as_parameter(name, value, shared)
         self.params, self.varied = replaced, frozenset(params)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of all actions that `step` understands, its own first, each of another shape."""
+        return [self.action_spec]
 
     @abstractmethod
     def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> State:
@@ -234,3 +240,17 @@ class Scenario(ABC, Generic[State]):
     def metadata(self) -> dict[str, Any]:
         """What results are filed under: task, version and, in subclasses, the market. JSON-able."""
         return {"task": self.name, "task_version": self.version}
+
+
+def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:
+    """Return numbers in the place of a parameter, contiguous and of its type and device.
+
+    Raises:
+        ValueError: they are of a type that cannot be turned into it, or not whole where it holds integers.
+    """
+    whole = value.is_floating_point() and not shared.is_floating_point() and shared.dtype != torch.bool
+    if whole and not bool(((value == value.round()) & value.isfinite()).all()):
+        raise ValueError(f"parameter {name!r} must be whole numbers, got {value.flatten()[:8].tolist()}")
+    if not whole and not keeps_meaning(value.dtype, shared.dtype):
+        raise ValueError(f"parameter {name!r} must be {shared.dtype}, and {value.dtype} cannot be turned into it")
+    return value.to(shared.device, shared.dtype).contiguous()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
-from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, shortest_pattern
+from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 from vecenv.random import EpisodeKey, episode_key
 
 
@@ -47,6 +47,12 @@ def test_categorical_samples_have_their_distribution() -> None:
     torch.testing.assert_close(log_prob, expected, rtol=0, atol=1e-5)
     assert entropy[0].item() == pytest.approx(sum(reference.entropy().item() for reference in references), abs=1e-5)
     assert torch.equal(head.mode(outputs)[0], torch.tensor([count - 1 for count in head.choices]))
+
+
+def test_no_noise_of_a_step_comes_again_in_a_later_one() -> None:
+    """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
+    drawn = torch.cat(open_uniforms(episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8), 10), dim=-1)
+    assert len(drawn.unique()) == drawn.numel() == 8 * 12
 
 
 def test_components_that_repeat_are_found() -> None:

@@ -8,12 +8,14 @@ from functools import cache
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tasks.curriculum import Curriculum, CurriculumDriver, path_volatility
 from tasks.curriculum_config import CurriculumConfig, interpolated_rules
 from tasks.curriculum_schedulers import AdaptiveDifficulty, Promotion
 from tasks.tier_agents import BuyAndHold
 from tasks.tiers_config import TIERS, TWENTY_FIVE
+from tests.small_env import assert_same_bits, collected
 from tests.small_env import make_env as make_stock_env
 from vecenv.collector import FusedCollector
 from vecenv.env import VecEnv
@@ -61,6 +63,24 @@ def play(env: VecEnv, driver: CurriculumDriver, rounds: int, steps: int = 1) -> 
             ids.append(done)
         history.append(driver.update(torch.cat(ended), torch.cat(ids)))
     return history
+
+
+def test_a_collector_without_a_schedule_can_be_traced():
+    """All rows follow one rule then, a number that no step may read on the host."""
+    collector = FusedCollector(make_env(3), num_steps=2)
+    (phase,) = collector._phases
+    make_fx(collector._observe_and_step)(*phase.inputs[0])
+    collector.rollout()
+    assert (collector.rows().state.rule == len(NAMES) - 1).all()
+
+
+@pytest.mark.slow
+def test_a_compiled_collector_without_a_schedule_collects_as_an_eager_one():
+    eager, compiled = (FusedCollector(make_env(3), num_steps=4, mode=mode) for mode in ("eager", "compiled"))
+    for _ in range(2):
+        for collector in (eager, compiled):
+            collector.rollout()
+        assert_same_bits(collected(compiled), collected(eager))
 
 
 def report(scheduler: Promotion, env: list[int], score: list[float], rule: list[int] | None = None) -> list[int]:

@@ -124,5 +124,5 @@ def test_what_cannot_be_refreshed_is_refused():
         FreshPaths(fresh.settings, RULES, env, 0)
     with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
         FreshPaths(replace(fresh.settings, market="bars.parquet"), RULES, env, 1)
-    with pytest.raises(ValueError, match="the new market's close does not take the place"):
+    with pytest.raises(ValueError, match="the new market: close must be"):
         env.change_market({**env.scenario.market, "close": torch.zeros(3)})

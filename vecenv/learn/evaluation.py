@@ -262,7 +262,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
     """Play the first episode of every row under ``seed`` to its end.
 
     Raises:
-        ValueError: the agent does not act for every row.
+        ValueError: the agent does not act for every row, or in another shape or type.
     """
     env.reset_groups(env.num_envs, 1, seed)
     step, tick = env.engine.bound().step, env.market.tick_size
@@ -274,7 +274,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
         if len(action) != env.num_envs:
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
         running = ~env.rows.done
-        env.rows = select_rows(running, step(env.rows, action).rows, env.rows)
+        env.rows = select_rows(running, step(env.rows, env.checked_action(action)).rows, env.rows)
         equity.append(env.state.portfolio_value.double() * tick)
         traded.append(torch.where(running, env.state.traded.double() * tick, 0.0))
         cash.append(_cash(env))

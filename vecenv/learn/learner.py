@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vecenv.collector import FusedCollector
-from vecenv.compiling import InPlaceCall, compile_in_place, eager_in_place
+from vecenv.compiling import FirstCallCompiled
 from vecenv.env import VecEnv
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import episode_metrics
@@ -68,7 +68,7 @@ class Learner(ABC, Generic[Config]):
         self.schedule = env.scenario.schedule(env)
         self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), num_steps)
         self.generator = torch.Generator(device)
-        self._gradients: InPlaceCall | None = None
+        self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
     @abstractmethod
     def collect(self) -> None:
@@ -180,7 +180,7 @@ class Learner(ABC, Generic[Config]):
         for epoch in range(config.epochs):
             order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
             for minibatch, index in enumerate(order.view(config.minibatches, -1)):
-                self._call([*shared, index], [*gradients, steps[epoch, minibatch]])
+                self._gradients([*shared, index], [*gradients, steps[epoch, minibatch]])
                 self.optimiser.step()
             kl = steps[epoch, :, self.loss_metrics.index("approx_kl")]
             if largest_kl is not None and kl.mean() > largest_kl:
@@ -204,14 +204,6 @@ class Learner(ABC, Generic[Config]):
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return [*(gradient * factor for gradient in gradients), metrics]
-
-    def _call(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
-        """Run `_minibatch_gradients`, compiled if the environment is."""
-        if self._gradients is None:
-            function = self._minibatch_gradients
-            compiled = self.env.compiled
-            self._gradients = compile_in_place(function, inputs, outputs) if compiled else eager_in_place(function)
-        self._gradients(inputs, outputs)
 
 
 TensorLearner = TypeVar("TensorLearner", bound=Learner[Any])

@@ -1,0 +1,201 @@
+"""Checks of tensors where they come in: a compiled call behind a door reads raw memory and checks nothing.
+
+A type is taken where its numbers keep their meaning in the wanted one: any width of floating numbers, and integers, for
+floating numbers, to the nearest; for integers only integers of which the wanted type holds every one. Booleans are no
+numbers, and numbers no booleans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torchrl.data import TensorSpec
+
+Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+"""What a compiled call takes for granted of a tensor: shape, strides, type and device."""
+
+
+def layout(tensor: Tensor) -> Layout:
+    """Return what a compiled call takes for granted of a tensor."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+
+
+def form(tensor: object) -> str:
+    """Return shape and type of a tensor in words, for messages."""
+    if not isinstance(tensor, Tensor):
+        return f"a {type(tensor).__name__}"
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def keeps_meaning(given: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether numbers of one type may be turned into another, see above."""
+    if given == wanted:
+        return True
+    if torch.bool in (given, wanted) or given.is_complex or wanted.is_complex:
+        return False
+    if wanted.is_floating_point:
+        return True
+    if given.is_floating_point:
+        return False
+    narrow, wide = torch.iinfo(given), torch.iinfo(wanted)
+    return wide.min <= narrow.min and narrow.max <= wide.max
+
+
+class ActionCheck:
+    """Checks the actions of N rows, without looking at their numbers.
+
+    Args:
+        specs: of one agent's action: each shape that the rules understand, the first its own.
+        num_envs: number of rows, N.
+        device: where they live.
+    """
+
+    def __init__(self, specs: Iterable[TensorSpec], num_envs: int, device: torch.device) -> None:
+        self.types: dict[torch.Size, torch.dtype] = {}
+        for spec in specs:
+            self.types.setdefault(torch.Size((num_envs, *spec.shape)), spec.dtype)
+        self.device = device
+
+    def __call__(self, action: Tensor) -> Tensor:
+        """Return actions in the type of their spec. Shape: (N, *spec.shape).
+
+        Raises:
+            TypeError: they are no tensor.
+            ValueError: they have another shape, are of a type whose numbers would change, or on another device.
+        """
+        if not isinstance(action, Tensor):
+            raise TypeError(f"actions must be a tensor, got {form(action)}")
+        wanted = self.types.get(action.shape)
+        if wanted is None:
+            shapes = " or ".join(str(tuple(shape)) for shape in self.types)
+            raise ValueError(f"actions must have shape {shapes}, got {tuple(action.shape)}")
+        if action.device != self.device:
+            raise ValueError(f"actions are on {action.device}, the environment is on {self.device}")
+        if action.dtype == wanted:
+            return action
+        if not keeps_meaning(action.dtype, wanted):
+            raise ValueError(f"actions must be {wanted}, and {action.dtype} cannot be turned into it")
+        return action.to(wanted)
+
+
+def checked_mask(mask: Tensor, num_envs: int, device: torch.device) -> Tensor:
+    """Return a mask of rows.
+
+    Raises:
+        ValueError: it is not one boolean for each row, or on another device.
+    """
+    if not isinstance(mask, Tensor) or mask.shape != (num_envs,) or mask.dtype != torch.bool:
+        raise ValueError(f"a mask of rows must be ({num_envs},) bool, got {form(mask)}")
+    if mask.device != device:
+        raise ValueError(f"a mask of rows is on {mask.device}, the environment is on {device}")
+    return mask
+
+
+def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device) -> Tensor:
+    """Return numbers of rows as a tensor on a device. Shape: (B,), int64.
+
+    Raises:
+        IndexError: a number is not one of a row.
+        TypeError: they are no integers.
+    """
+    given = torch.as_tensor(ids).reshape(-1)
+    if given.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64, device=device)
+    if not keeps_meaning(given.dtype, torch.int64):
+        raise TypeError(f"rows are numbered by integers, got {form(given)}")
+    numbers = given.to(device, torch.int64)
+    if int(numbers.min()) < 0 or int(numbers.max()) >= num_envs:
+        raise IndexError(f"rows {_listed(numbers)} are not all in [0, {num_envs})")
+    return numbers
+
+
+def distinct(numbers: Tensor, name: str) -> None:
+    """Refuse rows that are named twice.
+
+    Raises:
+        ValueError: a row is.
+    """
+    if len(numbers.unique()) < len(numbers):
+        raise ValueError(f"{name} {_listed(numbers)} name a row twice")
+
+
+def checked_integers(
+    name: str, given: object, shape: Sequence[int], bits: int, device: torch.device | None = None
+) -> Tensor:
+    """Return integers from 0 on as int64.
+
+    Args:
+        name: for messages.
+        given: what should be a tensor of them.
+        shape: that it must have.
+        bits: they are below this power of two.
+        device: to bring them to; by default where they are.
+
+    Raises:
+        ValueError: they are no integers, of another shape, or not in the range.
+    """
+    if not isinstance(given, Tensor) or given.shape != tuple(shape):
+        got = tuple(given.shape) if isinstance(given, Tensor) else form(given)
+        raise ValueError(f"{name} must have shape {tuple(shape)}, got {got}")
+    if not keeps_meaning(given.dtype, torch.int64):
+        raise ValueError(f"{name} must be integers, got {given.dtype}")
+    numbers = given.to(device, torch.int64)
+    outside = numbers >> bits != 0
+    if bool(outside.any()):
+        raise ValueError(f"{name} must be in [0, 2^{bits}), got {_listed(numbers[outside])}")
+    return numbers
+
+
+def check_same_forms(what: str, given: Mapping[str, object], own: Mapping[str, Tensor], device: bool = False) -> None:
+    """Refuse tensors that cannot take the place of others.
+
+    Args:
+        what: for messages.
+        given: by name.
+        own: those whose place they take.
+        device: whether they must be on the same device, too.
+
+    Raises:
+        ValueError: one is missing or unknown, or has another shape, type or device.
+    """
+    for name in [*own, *(name for name in given if name not in own)]:
+        new, old = given.get(name), own.get(name)
+        if old is None:
+            raise ValueError(f"{what}: unknown {name}")
+        if new is None:
+            raise ValueError(f"{what}: no {name}")
+        if not isinstance(new, Tensor) or (new.shape, new.dtype) != (old.shape, old.dtype):
+            raise ValueError(f"{what}: {name} must be {form(old)}, got {form(new)}")
+        if device and new.device != old.device:
+            raise ValueError(f"{what}: {name} is on {new.device}, not on {old.device}")
+
+
+def check_unchanged(now: Mapping[str, Tensor], layouts: Mapping[str, Layout]) -> None:
+    """Refuse tensors that a compiled call would misread.
+
+    Args:
+        now: what it would read, by name.
+        layouts: what it was compiled for, by name.
+
+    Raises:
+        ValueError: a tensor has appeared, gone, or changed its shape, strides, type or device.
+    """
+    if now.keys() != layouts.keys():
+        changed = ", ".join(sorted(now.keys() ^ layouts.keys()))
+        raise ValueError(f"{changed}: not what the compiled step was made for; make another environment")
+    for name, tensor in now.items():
+        if layout(tensor) != layouts[name]:
+            shape, strides, dtype, device = layouts[name]
+            raise ValueError(
+                f"{name} was {tuple(shape)} {dtype} with strides {strides} on {device} when the step was compiled, and "
+                f"is {tuple(tensor.shape)} {tensor.dtype} with strides {tensor.stride()} on {tensor.device}: write "
+                "other numbers in place"
+            )
+
+
+def _listed(numbers: Tensor) -> str:
+    """Return the first few numbers, for messages."""
+    shown = ", ".join(map(str, numbers[:8].tolist()))
+    return f"[{shown}{', …' if len(numbers) > 8 else ''}]"
