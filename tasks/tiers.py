@@ -79,7 +79,8 @@ class TierTrading(TierRules):
         """Draw path and start day, and open the account."""
         tape, num_symbols = self.tape, self.tape.num_symbols
         day_bits, path_bits, _, _ = random_bits(key, 0)
-        rule = params["rule"]
+        # One number for all rows, as an index, would be read on the host.
+        rule = params["rule"] + torch.zeros_like(day_bits) if self.mixed else params["rule"]
         table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
         days = table("days").to(torch.int64)
         if self.config.random_symbol:

@@ -240,9 +240,9 @@ def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
         low, high = spec.space.low.flatten(), spec.space.high.flatten()
         return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
     if isinstance(spec, MultiCategorical):
-        choices = spec.nvec.flatten()
+        choices: Tensor | int = spec.nvec.flatten()
     elif isinstance(spec, Categorical):
-        choices = torch.tensor(spec.n, device=elapsed.device)
+        choices = int(spec.n)
     else:
         raise TypeError(f"cannot draw random actions for {type(spec).__name__}")
     return ((bits * choices) >> 32).to(spec.dtype).reshape(-1, *spec.shape)
