@@ -55,9 +55,9 @@ ALLOWED = (
     Allowed(TASK, "groups", "vecenv/env.py VecEnv.reset_starts", ITEM),
     Allowed(TASK, "begin rows", NUMBERS, ITEM, 2),
     Allowed(TASK, "begin rows", NUMBERS, "to device"),
-    # Hindsight of the whole market, computed once.
-    Allowed(TIER, "first grade", REFERENCES, "to device", None),
-    Allowed(TIER, "first grade", HINDSIGHT, "to device", None),
+    # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
+    Allowed(f"(?!portfolio aligned|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
+    Allowed(f"(?!portfolio aligned)({TIER})", "first grade", HINDSIGHT, "to device", None),
     # Text is written and read on the host: one copy of what is shown, one of what was parsed.
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),

@@ -14,8 +14,10 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 from tests.device.meetings import log
@@ -58,6 +60,10 @@ class DeviceTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, arguments=(), keywords=None):
+        for leaf in tree_leaves(arguments) if FakeTensor in types else ():
+            if isinstance(leaf, FakeTensor):
+                with leaf.fake_mode:
+                    return _faked(operation, arguments, keywords or {})
         return run(operation, arguments, keywords or {})
 
     def __repr__(self, **_: Any) -> str:
@@ -214,11 +220,28 @@ def _meet(what: str) -> None:
         raise Refused(f"operation not permitted when stream is capturing: {meeting}")
 
 
+def _faked(operation: Any, arguments: Any, keywords: Any) -> Any:
+    """Do an operation on Inductor's own tensors, which have a device and no numbers; constants become such."""
+
+    def fake(tensor: DeviceTensor) -> Tensor:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=DEVICE)
+
+    arguments, keywords = tree_map_only(DeviceTensor, fake, (arguments, keywords))
+    return operation(*arguments, **keywords)
+
+
 class _Mode(TorchDispatchMode):
     """Sees what makes tensors, too."""
 
     def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
-        return run(operation, arguments, keywords or {})
+        if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return _faked(operation, arguments, keywords or {})
+        tracing = proxy_tensor.get_proxy_mode()
+        if tracing is None:
+            return run(operation, arguments, keywords or {})
+        # What is traced are the operations of the device, not those of the CPU behind it.
+        with proxy_tensor.disable_proxy_modes_tracing(), _Mode():
+            return proxy_tensor.proxy_call(tracing, operation, tracing.pre_dispatch, arguments, keywords or {})
 
 
 class _GeneratorType(type):

@@ -16,17 +16,23 @@ REASON = guard.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-def check(*arguments: str) -> None:
-    """Run checks in a process that has never asked whether there is a GPU, and that ends with them."""
+def check(*arguments: str, **more: str) -> None:
+    """Run checks in a process that has never asked whether there is a GPU, and that ends with them.
+
+    Args:
+        *arguments: of pytest.
+        **more: variables of the environment.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    found = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=--strict-markers -ra", "-p", "no:cacheprovider"]
     ran = subprocess.run(
         [*command, "-p", "tests.device.plugin", *arguments],
         cwd=ROOT,
-        env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": found} | more,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
