@@ -19,7 +19,6 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-
 from tests.device.meetings import log
 
 DEVICE = torch.device("cuda:0")
@@ -206,7 +205,9 @@ def _refuse_mixed(operation: Any, name: str, arguments: Any, elsewhere: list[Ten
 
 def _index(name: str, arguments: Any) -> None:
     """Log a mask: how many it chooses, the host must know, except where one number of its own fills them."""
-    masked = any(isinstance(leaf, Tensor) and leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(arguments[1]))
+    masked = any(
+        isinstance(leaf, Tensor) and leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(arguments[1])
+    )
     value = arguments[2] if len(arguments) > 2 else None
     filled = isinstance(value, Tensor) and not isinstance(value, DeviceTensor) and value.numel() == 1
     if masked and not filled:
@@ -279,7 +280,6 @@ def _captured(graph: Graph, **_: Any) -> Iterator[None]:
 @contextmanager
 def pretended_cuda() -> Iterator[None]:
     """Let this process believe in one GPU, except that a registered guard stays."""
-
     properties = SimpleNamespace(name="pretended", total_memory=80 << 30, major=9, minor=0, multi_processor_count=132)
     replaced = {
         "_lazy_init": lambda: None,

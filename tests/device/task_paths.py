@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
-
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv

@@ -16,8 +16,8 @@ from tests.device.meetings import Meeting, log
 from tests.device.pretended import DeviceTensor, pretended_cuda
 from tests.small_env import same_bits
 from vecenv import collector, env, outlook
-from vecenv.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.collector import FusedCollector
+from vecenv.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.engine import BoundEngine
 from vecenv.learn import learner
 from vecenv.learn.learner import Learner

@@ -42,7 +42,7 @@ H100 = SimpleNamespace(
 )  # fmt: skip
 
 
-class Generated(Exception):  # noqa: N818  # no error: the code is all that is wanted
+class Generated(Exception):  # no error: the code is all that is wanted
     """Carries the code and ends the compilation."""
 
 

@@ -90,7 +90,9 @@ def training(trial: Trial) -> None:
         # On a GPU the default, whose sums are rounded in another order.
         group["foreach"] = True
     with alike(trial), trial.part("training"):
-        train_network(state, [market], QUICK, lambda state, loss: trial.keep(f"loss {state.step}", loss), lambda *_: None)
+        train_network(
+            state, [market], QUICK, lambda state, loss: trial.keep(f"loss {state.step}", loss), lambda *_: None
+        )
     trial.keep("weights", dict(state.network.state_dict()))
     trial.keep("average", state.average)
     trial.keep("history", state.history)
