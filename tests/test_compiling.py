@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from vecenv.compiling import compile_in_place, eager_in_place
+from vecenv.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place
 
 ROOT = Path(__file__).parents[1]
 
@@ -128,3 +128,13 @@ def test_without_a_compiler_it_warns_once_and_runs_eagerly(tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("1 no working compiler, running eagerly"), ran.stdout
+
+
+def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch):
+    """What a PyTorch does not know is not set; what is asked for goes first."""
+    known = _settings(True, {})
+    assert known["emulate_precision_casts"] is True and known.keys() & set(ROUNDED_ONCE[1:])
+    assert not _settings(False, {}).keys() & set(ROUNDED_ONCE)
+    assert _settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
+    monkeypatch.setattr("vecenv.compiling.ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing"))
+    assert _settings(True, {}).keys() == known.keys() - set(ROUNDED_ONCE[1:])

@@ -13,7 +13,8 @@ every call would cost as much as the call, so tensors are checked where they com
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -21,6 +22,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 TensorFunction = Callable[..., Sequence[Tensor]]
 InPlaceCall = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
+
+ROUNDED_ONCE = ("emulate_precision_casts", "eager_numerics.division_rounding", "emulate_divison_rounding")
+"""Settings of Inductor under which a GPU rounds each operation once, as a CPU does and as money needs: without them it
+multiplies and adds in one, and divides approximately. The third is what the second was called before."""
 
 _warned_without_compiler = False
 
@@ -66,9 +71,9 @@ def compile_in_place(
             buffer.copy_(result)
         return ()
 
-    settings = {"assert_indirect_indexing": False, "size_asserts": False, "alignment_asserts": False, **options}
     # Tracing runs the function once on the inputs, but must not touch the buffers.
     arguments = [*inputs, *(_like(buffer) for buffer in outputs)]
+    settings = _settings(any(argument.is_cuda for argument in arguments), options)
     # Without an environment of shapes Inductor would not look for the graph in its cache on disk.
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(assume_static_by_default=True))
     try:
@@ -114,6 +119,20 @@ class FirstCallCompiled:
                 else eager_in_place(self._function)
             )
         self._call(inputs, outputs)
+
+
+def _settings(on_gpu: bool, options: Mapping[str, object]) -> dict[str, object]:
+    """Return settings of Inductor, of those in `ROUNDED_ONCE` on a GPU the ones that this PyTorch has."""
+    from torch._inductor import config
+
+    settings: dict[str, object] = {"assert_indirect_indexing": False, "size_asserts": False, "alignment_asserts": False}
+    for name in ROUNDED_ONCE if on_gpu else ():
+        try:
+            attrgetter(name)(config)
+        except AttributeError:
+            continue
+        settings[name] = True
+    return settings | dict(options)
 
 
 def _like(tensor: Tensor) -> Tensor:

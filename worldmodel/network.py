@@ -83,6 +83,7 @@ class MarketNetwork(nn.Module):
     hidden_features: Tensor
     drifts: Tensor
     couplings: Tensor
+    flags: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -95,6 +96,8 @@ class MarketNetwork(nn.Module):
         self.shapes = ShapeHead(width, head, alone, mixture)
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
+        # Made beforehand: to write a number into a tensor of a GPU waits for it, which no capture permits.
+        self.register_buffer("flags", torch.eye(len(settings.markets)), persistent=False)
         self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
 
@@ -106,8 +109,7 @@ class MarketNetwork(nn.Module):
         Raises:
             ValueError: the network does not know the market.
         """
-        flag = features.new_zeros(len(self.settings.markets))
-        flag[self._index(market)] = 1.0
+        flag = self.flags[self._index(market)].to(features.dtype)
         if self.settings.joint == "none":
             features = features.masked_fill(self.hidden_features, 0.0)
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)

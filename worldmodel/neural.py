@@ -42,7 +42,7 @@ class NeuralMarket(MarketModel):
     """
 
     def __init__(self, network: MarketNetwork, market: str, name: str | None = None, temperature: float = 1.0) -> None:
-        network.inputs(torch.zeros(1, 1), market)
+        network.drifts_of(market)
         self.network, self.market, self.name = network.eval(), market, name or model_name(network.settings)
         self.temperature = temperature
         self.device = next(network.parameters()).device

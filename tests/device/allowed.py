@@ -1,0 +1,178 @@
+"""Where host and device may meet: the whole list, by path and part, and how a path is held to it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from tests.device.trial import Trial, differing
+
+ITEM = "_local_scalar_dense"
+"""What ``.item()``, ``float()``, ``int()``, ``bool()`` and ``if`` of a tensor are."""
+
+
+class Allowed(NamedTuple):
+    """Meetings of one kind at one place.
+
+    Attributes:
+        paths: regular expression of the paths that have them.
+        part: of the path.
+        place: file and function.
+        what: as in `Meeting`.
+        count: how many; None where it grows with the market.
+    """
+
+    paths: str
+    part: str
+    place: str
+    what: str
+    count: int | None = 1
+
+
+TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+LEARNER, PPO, GRPO, AGENTS = "(PPO|GRPO) .*", "PPO .*", "GRPO .*", "agents .*"
+RESET = "tests/device/task_paths.py task_path"
+PARTIAL = "tests/device/task_paths.py _rows"
+NUMBERS = "vecenv/env.py VecEnv._numbers"
+METRICS = "vecenv/learn/episode_metrics.py"
+AUDIT = "vecenv/learn/group_episodes.py audit"
+HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tier_grading.py references"
+TEXT, TOOLS, TURNS = "tasks/tier_text.py TierText", "tasks/tier_tools.py TierTools", "vecenv/text_rows.py TextRows"
+CORRELATION = "worldmodel/correlation.py CorrelationState.correlation"
+CHECKPOINT, TAPE = "worldmodel/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
+FACTOR = "worldmodel/return_chain.py masked_factor"
+TRAINING = "worldmodel/training.py validate_network"
+
+ALLOWED = (
+    # TorchRL's reset looks whether any row is marked, and selects by masks.
+    Allowed(TASK, "reset", RESET, ITEM, 3),
+    Allowed(TASK, "partial reset", PARTIAL, ITEM, 7),
+    Allowed(TASK, "partial reset", PARTIAL, "mask", 3),
+    Allowed(TASK, "partial reset", PARTIAL, "to device", 4),
+    # What a caller names by number is looked at before it is used.
+    Allowed(TASK, "groups", "vecenv/env.py VecEnv.reset_starts", ITEM),
+    Allowed(TASK, "begin rows", NUMBERS, ITEM, 2),
+    Allowed(TASK, "begin rows", NUMBERS, "to device"),
+    # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
+    Allowed(f"(?!portfolio aligned|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
+    Allowed(f"(?!portfolio aligned)({TIER})", "first grade", HINDSIGHT, "to device", None),
+    # Text is written and read on the host: one copy of what is shown, one of what was parsed.
+    Allowed(TIER, "text", f"{TEXT}.render", "to host"),
+    Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
+    Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
+    Allowed(TIER, "text", "tasks/tiers.py TierTrading.instructions", "to host"),
+    Allowed(TIER, "text", NUMBERS, ITEM, 6),
+    Allowed(TIER, "text", NUMBERS, "to device", 3),
+    Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
+    # An update of a learner: which steps ended an episode, and the numbers of the log.
+    Allowed(LEARNER, "update", f"{METRICS} episode_metrics", "nonzero"),
+    Allowed(LEARNER, "update", f"{METRICS} episode_metrics", ITEM),
+    Allowed("PPO (?!curriculum).*|GRPO .*", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(LEARNER, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
+    Allowed(LEARNER, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
+    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO._advantages", "nonzero"),
+    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
+    Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
+    Allowed("PPO curriculum", "update", "vecenv/learn/learner.py Learner.update", "nonzero"),
+    Allowed("PPO curriculum", "update", "tasks/curriculum.py CurriculumDriver.update", "bincount"),
+    Allowed("PPO curriculum", "update", "tasks/curriculum.py CurriculumDriver.update", "to host"),
+    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.metrics", ITEM),
+    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "repeat_interleave"),
+    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "unique_consecutive"),
+    Allowed(GRPO, "update", "vecenv/env.py VecEnv.reset_starts", ITEM),
+    Allowed(GRPO, "update", "vecenv/learn/group_episodes.py episode_accounts", ITEM),
+    Allowed(GRPO, "update", AUDIT, ITEM, 11),
+    Allowed(GRPO, "update", AUDIT, "mask"),
+    Allowed("GRPO gigpo", "update", "vecenv/learn/group_advantages.py step_advantages", "_unique2"),
+    Allowed("GRPO gigpo", "update", "vecenv/learn/group_advantages.py step_advantages", "mask", 3),
+    Allowed("GRPO dapo", "update", "vecenv/learn/group_credit.py refilled", "nonzero"),
+    # Agents side by side: whether all have ended, and the first row's account, day by day.
+    Allowed(AGENTS, "play", "vecenv/env.py VecEnv.reset_starts", ITEM, None),
+    Allowed(AGENTS, "play", "vecenv/learn/evaluation.py _positions", ITEM, None),
+    Allowed(AGENTS, "play", "vecenv/learn/evaluation.py play", ITEM, None),
+    Allowed("agents stock_trading", "play", "vecenv/learn/baselines.py days_to_trade", ITEM, 3),
+    Allowed("agents full_autonomous", "play", REFERENCES, "to device", None),
+    Allowed("agents full_autonomous", "play", HINDSIGHT, "to device", None),
+    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py Invalid.act", "to device", 4),
+    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py Oracle.act", "equal", 3),
+    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py hindsight_plan", "nonzero"),
+    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py hindsight_plan", "to device"),
+    # Agents that read and write text.
+    Allowed("text turns", "begin", REFERENCES, "to device", None),
+    Allowed("text turns", "begin", HINDSIGHT, "to device", None),
+    Allowed("text turns", "begin", "tasks/tiers.py TierTrading.instructions", "to host"),
+    Allowed("text turns", "begin|a day", f"{TEXT}.render", "to host"),
+    Allowed("text turns", "begin|a day", f"{TURNS}._told", "to device"),
+    Allowed("text turns", "begin|a day", f"{TURNS}._told", "to host", 3),
+    Allowed("text turns", "begin", NUMBERS, ITEM, 4),
+    Allowed("text turns", "begin", NUMBERS, "to device", 2),
+    Allowed("text turns", "a tool", f"{TOOLS}._rows", "to host", 3),
+    Allowed("text turns", "a tool", NUMBERS, ITEM, 2),
+    Allowed("text turns", "a tool", NUMBERS, "to device"),
+    Allowed("text turns", "a day", f"{TEXT}.parse", "to host"),
+    Allowed("text turns", "a day", f"{TEXT}.parse", "to device", 2),
+    Allowed("text turns", "a day", f"{TURNS}._step", "to device"),
+    Allowed("text turns", "a day", f"{TURNS}._step", "to host", 6),
+    Allowed("text turns", "a day", NUMBERS, ITEM, 6),
+    Allowed("text turns", "a day", NUMBERS, "to device", 3),
+    Allowed("text tools", "tools", f"{TOOLS}._closes", "to host", 2),
+    Allowed("text tools", "tools", f"{TOOLS}._indicator", "to host"),
+    Allowed("text tools", "tools", f"{TOOLS}._position", ITEM),
+    Allowed("text tools", "tools", f"{TOOLS}._rows", "to host", 3),
+    Allowed("text tools", "tools", f"{TOOLS}._what_if", "to device"),
+    Allowed("text tools", "tools", f"{TOOLS}._what_if", "to host", 5),
+    Allowed("text tools", "tools", f"{TOOLS}.results", "to device"),
+    Allowed("text tools", "tools", NUMBERS, ITEM, 2),
+    Allowed("text tools", "tools", NUMBERS, "to device"),
+    Allowed("text tools", "tools", "vecenv/env.py VecEnv.tool_results", "to device"),
+    # A history is read once, before any day is drawn; a repeated day has none.
+    Allowed("worldmodel rollout", "starts", CORRELATION, ITEM, 2),
+    Allowed("worldmodel rollout", "starts", CORRELATION, "mask", 2),
+    Allowed("worldmodel rollout", "starts", FACTOR, "_linalg_check_errors"),
+    Allowed("worldmodel rollout", "starts", "worldmodel/neural.py NeuralMarket.starts", "to device"),
+    Allowed("worldmodel rollout", "rollout", "worldmodel/transformer.py Cache.repeatable", "to device"),
+    Allowed("worldmodel densities", "densities", CORRELATION, ITEM, 16),
+    Allowed("worldmodel densities", "densities", CORRELATION, "mask", 16),
+    Allowed("worldmodel densities", "densities", FACTOR, "_linalg_check_errors", 2),
+    Allowed("worldmodel densities", "densities", "worldmodel/neural.py NeuralMarket._densities", "to host", 6),
+    Allowed("worldmodel densities", "densities", "vecenv/market/bars.py Bars.to", "to device", 2),
+    # Two steps and a validation: the noise and the order go up, the loss comes down.
+    Allowed("worldmodel training", "training", "worldmodel/training.py _update", ITEM, 2),
+    Allowed("worldmodel training", "training", TRAINING, ITEM, 5),
+    Allowed("worldmodel training", "training", "worldmodel/training_market.py TrainingMarket.log_prob", "to device", 6),
+    Allowed("worldmodel training", "training", FACTOR, "_linalg_check_errors", 3),
+    # A checkpoint is read and its digest compared on the host, then goes up tensor by tensor.
+    Allowed("worldmodel tape", "tape", CHECKPOINT, "to device", None),
+    Allowed("worldmodel tape", "tape", CHECKPOINT, "to host", None),
+    Allowed("worldmodel tape", "tape", "worldmodel/checkpoint.py _digest", "to host", None),
+    Allowed("worldmodel tape", "tape", "worldmodel/generator.py _nothing", "to device"),
+    Allowed("worldmodel tape", "tape", "worldmodel/neural.py _refuse_unfit", "to host"),
+    Allowed("worldmodel tape", "tape", FACTOR, "_linalg_check_errors"),
+    Allowed("worldmodel tape", "tape", "worldmodel/transformer.py Cache.repeatable", "to device"),
+    Allowed("worldmodel tape", "tape", TAPE, ITEM, 4),
+    Allowed("worldmodel tape", "tape", "vecenv/market/tape.py _refuse_partial_bars", "nonzero"),
+)
+
+
+def faults(path: str, cpu: Trial, device: Trial, allowed: tuple[Allowed, ...] = ALLOWED) -> list[str]:
+    """Say what is wrong with a path: results that differ, meetings that the list does not allow, and stale entries."""
+    said = [f"{name} is not the same on the device" for name in differing(cpu, device)]
+    rows = [row for row in allowed if re.fullmatch(row.paths, path)]
+    open_rows = {(part, row) for row in rows for part in row.part.split("|")}
+    for part, meetings in device.meetings.items():
+        found: Counter[tuple[str, str]] = Counter()
+        for meeting, count in meetings.items():
+            found[meeting.place, meeting.what] += count
+            if meeting.inside:
+                said.append(f"{part}: {meeting}")
+        for (place, what), count in found.items():
+            row = next((row for own, row in open_rows if (own, row.place, row.what) == (part, place, what)), None)
+            open_rows.discard((part, row))
+            if row is None or row.count not in (None, count):
+                lines = sorted({str(meeting) for meeting in meetings if (meeting.place, meeting.what) == (place, what)})
+                least = "none" if row is None else f"{row.count}"
+                said.append(f"{part}: {count} meetings in {place}, {least} allowed: {', '.join(lines)}")
+    stale = [f"{part}: allowed and not met: {row.place} {row.what}" for part, row in open_rows]
+    return said + sorted(stale)

@@ -1,0 +1,63 @@
+"""A GPU's code of the steps rounds each operation once: nothing multiplies and adds in one, nothing is approximate.
+
+Run by ``test_arithmetic.py`` in a process of its own, where Triton can be imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.device.pretended import pretended_cuda
+from tests.device.task_paths import STOCK
+from tests.device.triton_code import h100, inexact, kernels, ptx
+from vecenv import FusedCollector, compiling, make
+from vecenv.compiling import compile_in_place
+from vecenv.kernels.money import Money
+
+ROWS = 256
+
+STEPS: dict[str, dict[str, Any]] = {
+    "stock_trading": {"task": "stock_trading"},
+    "stock_trading short": {"task": "stock_trading", **STOCK["short"]},
+    "full_autonomous": {"task": "full_autonomous"},
+}
+
+
+POWER = "libdevice.pow("
+"""The differential Sharpe ratio's; a function that no two devices round alike, and no money."""
+
+
+def found_in(folder, **rules: Any) -> list[str]:
+    """Return what is inexact in the code of a task's step with random actions."""
+    with pretended_cuda(), h100():
+        env = make(num_envs=ROWS, market_options={"num_paths": 2, "num_days": 330}, device="cuda", **rules)
+        (phase,) = FusedCollector(env, num_steps=1)._phases
+        options = env.scenario.compile_options
+        made = kernels(lambda: compile_in_place(phase.function, phase.inputs[0], phase.outputs[0], **options))
+        return [line for kernel in made for line in inexact(kernel, ptx(kernel, folder))]
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_rounds_once(name, tmp_path):
+    assert [line for line in found_in(tmp_path, **STEPS[name]) if POWER not in line] == []
+
+
+def test_without_the_settings_it_does_not(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiling, "ROUNDED_ONCE", ())
+    found = found_in(tmp_path, **STEPS["stock_trading short"])
+    assert any(" fma.rn.f32: " in line for line in found) and any(" div.full: " in line for line in found)
+
+
+def test_an_approximate_division_in_money(monkeypatch, tmp_path):
+    """A quotient by a reciprocal square root, which no setting makes exact, is told with its line."""
+
+    def faulty(self, available, need):
+        root = torch.rsqrt(need.clamp(min=1).to(torch.float32))
+        return (available.to(torch.float32) * root * root).clamp(max=1.0).to(self.dtype)
+
+    monkeypatch.setattr(Money, "ratio", faulty)
+    found = found_in(tmp_path, **STEPS["stock_trading"])
+    assert found and all(" rsqrt.approx: " in line and "rsqrt(" in line for line in found)

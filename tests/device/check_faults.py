@@ -1,0 +1,152 @@
+"""Faults that the check must see, planted and told with their line."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from itertools import count
+
+import pytest
+import torch
+
+from tasks.stock_trading import StockTrading
+from tests.device.allowed import ALLOWED, Allowed, faults
+from tests.device.learner_paths import learner_path
+from tests.device.pretended import Refused
+from tests.device.task_paths import make
+from tests.device.trial import Trial, on_both
+from tests.device.worldmodel_paths import rollout
+from vecenv import FusedCollector, env
+from vecenv.engine import leaves, with_leaves
+from vecenv.learn.learner import Learner
+from worldmodel.network import MarketNetwork
+
+RULES = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
+
+
+def line_of(function, offset: int) -> str:
+    """Return a line of a planted function as messages name it."""
+    return f"check_faults.py:{function.__code__.co_firstlineno + offset}"
+
+
+def rolled(trial: Trial) -> None:
+    """Roll out, eagerly."""
+    made = make(trial.device, **RULES)
+    collector = FusedCollector(made, num_steps=3, mode="eager")
+    with trial.part("rollout"):
+        trial.keep("reward", collector.rollout()["next", "reward"])
+
+
+def captured(trial: Trial) -> None:
+    """Roll out twice, on the device by one graph."""
+    collector = FusedCollector(make(trial.device, **RULES), num_steps=3)
+    for name in ("first", "second"):
+        with trial.part("rollout"):
+            trial.keep(name, collector.rollout()["next", "reward"].clone())
+
+
+def stepped(trial: Trial) -> None:
+    """Make a step."""
+    made = make(trial.device, **RULES)
+    action = made.action_spec.zero()
+    with trial.part("step"):
+        trial.keep("reward", made.advance(action))
+
+
+def test_the_paths_without_a_fault_are_right():
+    for path in (rolled, captured, stepped):
+        assert faults("a path", *on_both(path)) == []
+
+
+def test_a_constant_of_the_host_in_a_step(monkeypatch):
+    step = StockTrading.step
+
+    def faulty(self, state, action, params, market):
+        action = action * torch.ones(action.shape[-1])
+        return step(self, state, action, params, market)
+
+    monkeypatch.setattr(StockTrading, "step", faulty)
+    with pytest.raises(Refused, match="expected all tensors to be on the same device") as told:
+        on_both(stepped)
+    assert line_of(faulty, 1) in [f"{entry.path.name}:{entry.lineno + 1}" for entry in told.traceback]
+
+
+def test_an_item_in_the_collector(monkeypatch):
+    whole = FusedCollector._observe_and_step
+
+    def faulty(self, *tensors):
+        assert tensors[0].item() >= 0
+        return whole(self, *tensors)
+
+    monkeypatch.setattr(FusedCollector, "_observe_and_step", faulty)
+    said = faults("a path", *on_both(rolled))
+    assert f"rollout: tests/device/{line_of(faulty, 1)} _local_scalar_dense in a rollout" in said
+    with pytest.raises(Refused, match=f"when stream is capturing: tests/device/{line_of(faulty, 1)}"):
+        on_both(captured)
+
+
+def test_a_mask_write(monkeypatch):
+    def faulty(mask, chosen, other):
+        kept = [leaf.clone() for leaf in leaves(other)]
+        for leaf, new in zip(kept, leaves(chosen), strict=True):
+            leaf[mask] = new[mask]
+        return with_leaves(other, kept)
+
+    monkeypatch.setattr(env, "select_rows", faulty)
+    (said,) = faults("a path", *on_both(stepped))
+    assert said.startswith("step: ") and f"none allowed: tests/device/{line_of(faulty, 3)} mask" in said
+
+
+def test_a_copy_to_the_host_in_every_update(monkeypatch):
+    whole = Learner.update_moments
+
+    def faulty(self):
+        whole(self)
+        self.moments[0].copy_(self.moments[0].cpu())
+
+    monkeypatch.setattr(Learner, "update_moments", faulty)
+    said = faults("PPO stock_trading", *on_both(learner_path("PPO stock_trading")))
+    assert len(said) == 2 and all(f"tests/device/{line_of(faulty, 2)}" in line for line in said)
+
+
+def test_another_meeting_where_some_are_allowed(monkeypatch):
+    """One more in a function that has one is told too, and what an optimiser's step may not do at all."""
+    fewer = tuple(row._replace(count=0) if row.place.endswith("PPO._advantages") else row for row in ALLOWED)
+    module = import_module("torch.optim.adam")
+    adam = module._fused_adam
+
+    def faulty(parameters, *arguments, **keywords):
+        assert parameters[0].sum().item() < 1e9
+        return adam(parameters, *arguments, **keywords)
+
+    monkeypatch.setattr(module, "_fused_adam", faulty)
+    said = faults("PPO stock_trading", *on_both(learner_path("PPO stock_trading")), allowed=fewer)
+    assert f"update: tests/device/{line_of(faulty, 1)} _local_scalar_dense in an optimiser step" in said
+    assert any(line.startswith("update: 1 meetings in vecenv/learn/ppo.py PPO._advantages, 0 allowed") for line in said)
+
+
+def test_an_entry_that_no_longer_occurs():
+    stale = Allowed("a path", "rollout", "vecenv/collector.py FusedCollector.rollout", "to host")
+    said = faults("a path", *on_both(rolled), allowed=(*ALLOWED, stale))
+    assert said == ["rollout: allowed and not met: vecenv/collector.py FusedCollector.rollout to host"]
+
+
+def test_what_a_graph_would_freeze(monkeypatch):
+    """A number of Python's that changes from step to step: a graph repeats the one that it was captured with."""
+    reward, numbers = StockTrading.reward, count()
+
+    def faulty(self, *arguments):
+        return reward(self, *arguments) + float(next(numbers))
+
+    monkeypatch.setattr(StockTrading, "reward", faulty)
+    assert "second is not the same on the device" in faults("a path", *on_both(captured))
+
+
+def test_a_number_written_in_a_captured_day(monkeypatch):
+    def faulty(self, features, market):
+        flag = features.new_zeros(len(self.settings.markets))
+        flag[self._index(market)] = 1.0
+        return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
+
+    monkeypatch.setattr(MarketNetwork, "inputs", faulty)
+    with pytest.raises(Refused, match=f"when stream is capturing: tests/device/{line_of(faulty, 2)} to device"):
+        on_both(rollout)

@@ -1,0 +1,73 @@
+"""Learners and agents as paths that run on a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tests.device.task_paths import ROWS, make
+from tests.device.trial import Path, Trial
+from vecenv.learn.evaluation import play
+from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
+from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.learn.learner import Learner
+from vecenv.learn.ppo import PPO, PPOConfig
+
+STEPS = 6
+
+SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
+
+PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "PPO stock_trading": (SHORT, {}),
+    "PPO target_kl": (SHORT, {"target_kl": 0.02, "epochs": 2}),
+    "PPO tier": ({"task": "single_stock_costs", "days": 5}, {}),
+    "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),
+}
+"""Environment and settings of the learner."""
+
+GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
+
+AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
+
+
+def learner_path(name: str) -> Path:
+    """Return the path of a learner, in `PPO_PATHS` or `GRPO_PATHS`, or of a task's agents, in `AGENT_PATHS`."""
+    if name in PPO_PATHS:
+        return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    kind, _, which = name.partition(" ")
+    return lambda trial: _grpo(trial, which) if kind == "GRPO" else _agents(trial, which)
+
+
+def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _grpo(trial: Trial, variant: Any) -> None:
+    env = make(trial.device, task="single_stock", days=4)
+    worth = EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
+    config = GRPOConfig(variant=variant, minibatches=2, epochs=1, total_frames=3 * ROWS * 4, hidden=(8,), reward=worth)
+    _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
+
+
+def _updates(trial: Trial, learner: Learner[Any]) -> None:
+    """Make two updates, the second of which is watched, and go on from a state."""
+    first = learner.update()
+    with trial.part("update"):
+        second = learner.update()
+    with trial.part("save and load"):
+        learner.load_state_dict(learner.state_dict())
+    for name, metrics in (("first", first), ("second", second)):
+        trial.keep(name, {key: value for key, value in metrics.items() if key != "samples_per_second"})
+    trial.keep("parameters", [parameter.detach() for parameter in learner.parameters])
+    trial.keep("moments", learner.moments)
+
+
+def _agents(trial: Trial, task: str) -> None:
+    """Let every agent of a task play."""
+    rules = {"episode_length": 4} if task == "stock_trading" else {"action": "orders", "days": 4}
+    env = make(trial.device, task=task, **rules)
+    for name, agent in env.scenario.baselines().items():
+        with trial.part("play"):
+            record = play(env, agent(), 3)
+        trial.keep(name, [record.curves.equity, record.grades, record.cash, record.positions])

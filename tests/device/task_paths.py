@@ -1,0 +1,152 @@
+"""Everything that a task's environment does, as a path that runs on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, MultiCategorical
+
+import vecenv
+from tests.device.trial import Path, Trial
+from vecenv import FusedCollector, VecEnv
+from vecenv.engine import random_action
+from vecenv.random import episode_key
+
+ROWS = 8
+STEPS = 3
+
+STOCK: dict[str, dict[str, Any]] = {
+    "default": {},
+    "short": {
+        "shorting": True, "rationing": "by_size", "fill": "next_open", "slippage": 0.001, "stop_loss": 0.1,
+        "reward": "differential_sharpe", "min_episode_length": 3, "episode_length": 6, "min_cash_fraction": 0.1,
+        "terminal_bonus": 1.0, "dead_zone": 0.1, "borrow_rate": 0.02, "ruin_fraction": 0.5,
+    },
+    "weights": {"action": "weights", "gate": "turbulence", "gate_threshold": 50.0, "reward": "risk_penalised"},
+    "fractions": {"whole_shares": False, "reward": "log_return"},
+    "double": {"dtype": "float64", "rationing": "by_size"},
+}  # fmt: skip
+"""Settings of ``stock_trading`` by name."""
+
+TIERS = ("single_stock", "single_stock_costs", "multi_stock_3", "portfolio", "full_autonomous")
+SPACES = ("discrete", "orders", "weights")
+
+TASKS: dict[str, dict[str, Any]] = {
+    **{f"stock_trading {name}": {"task": "stock_trading", **rules} for name, rules in STOCK.items()},
+    **{f"{tier} {space}": {"task": tier, "action": space} for tier in TIERS for space in SPACES},
+    "single_stock random": {"task": "single_stock", "action": "orders", "symbols": ("random",)},
+    "portfolio aligned": {"task": "portfolio", "action": "orders", "reward": "aligned"},
+    "curriculum promotion": {"task": "curriculum"},
+    "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
+}
+"""Tasks in several settings, by name."""
+
+
+def make(device: str, task: str, **rules: Any) -> VecEnv:
+    """Return a small environment on a synthetic market."""
+    options = {"num_paths": 2, "num_days": 330, "seed": 5}
+    # On the pretended device the eager call stands for the compiled one, and rollouts are graphs of it.
+    compiled = device == "cuda"
+    return vecenv.make(task, ROWS, market_options=options, seed=3, device=device, compile=compiled, **rules)
+
+
+def actions(env: VecEnv, seed: int) -> Tensor:
+    """Return actions that do something, the same on every device. Shape: (N, *spec.shape)."""
+    generator = torch.Generator().manual_seed(seed)
+    spec = env.action_spec
+    if not spec.dtype.is_floating_point:
+        return (torch.rand(spec.shape, generator=generator) * 3).floor().to(spec.dtype).to(env.device)
+    drawn = torch.rand(spec.shape, generator=generator) * 2.0
+    if spec.ndim == 3:
+        # Orders: kind, symbol and fraction.
+        drawn = torch.stack([drawn[..., 0].floor(), drawn[..., 1] * 0.0, drawn[..., 2]], dim=-1)
+    return drawn.to(env.device)
+
+
+def task_path(name: str) -> Path:
+    """Return the path of a task in `TASKS`."""
+
+    def path(trial: Trial) -> None:
+        env = make(trial.device, **TASKS[name])
+        trial.keep("market", dict(env.scenario.market))
+        with trial.part("reset"):
+            trial.keep("reset", env.reset()["observation"])
+        for step in range(2):
+            action = actions(env, step)
+            with trial.part("step"):
+                reward = env.advance(action)
+            trial.keep(f"reward {step}", reward)
+        action = actions(env, 2)
+        with trial.part("TorchRL's step"):
+            stepped = env.step(TensorDict({"action": action}, batch_size=env.batch_size))["next"]
+        trial.keep("stepped", [stepped["observation"], stepped["reward"], stepped["done"]])
+        _roll_out(trial, env)
+        _outcome(trial, env)
+        _rows(trial, env)
+        if env.scenario.has_text():
+            _text(trial, env)
+
+    return path
+
+
+def draws(trial: Trial) -> None:
+    """Draw random actions of every kind."""
+    key = episode_key(3, torch.arange(ROWS, device=trial.device), 0)
+    elapsed = torch.arange(ROWS, device=trial.device)
+    specs = {"choice": Categorical(5), "choices": MultiCategorical([3, 4]), "numbers": Bounded(-1.0, 1.0, (3,))}
+    for name, spec in specs.items():
+        placed = spec.to(trial.device)
+        with trial.part("draw"):
+            trial.keep(name, random_action(placed, key, elapsed))
+
+
+def _roll_out(trial: Trial, env: VecEnv) -> None:
+    """Collect, on the device also in one graph."""
+    collectors = {"rollout": "eager", "captured rollout": None}
+    for name, mode in collectors.items():
+        collector = FusedCollector(env, num_steps=STEPS, mode=mode)
+        collector.rollout()
+        with trial.part(name):
+            batch = collector.rollout()
+        trial.keep(name, [batch["action"], batch["observation"], batch["next", "reward"], batch["next", "done"]])
+
+
+def _outcome(trial: Trial, env: VecEnv) -> None:
+    with trial.part("first grade"):
+        trial.keep("grade", env.grade())
+    with trial.part("outcome"):
+        trial.keep("outcome", {"grade": env.grade(), **env.grades(), **env.info()})
+
+
+def _rows(trial: Trial, env: VecEnv) -> None:
+    device = env.device
+    with trial.part("groups"):
+        env.reset_groups(2, ROWS // 2, 7)
+    trial.keep("groups", env.observations())
+    env.advance(actions(env, 4))
+    some, others = torch.tensor([0, 1], device=device), torch.tensor([4, 5], device=device)
+    with trial.part("copy rows"):
+        env.copy_rows(some, others)
+    trial.keep("copied", env.observations())
+    seeds, starts = torch.tensor([5, 6], device=device), torch.tensor([1, 1], device=device)
+    with trial.part("begin rows"):
+        env.begin_rows([1, 2], seeds, starts)
+    trial.keep("begun", env.observations())
+    mask = torch.arange(ROWS, device=device) == 2
+    with trial.part("partial reset"):
+        td = env.reset(TensorDict({"_reset": mask.unsqueeze(-1)}, batch_size=env.batch_size))
+    trial.keep("partly reset", td["observation"])
+    with trial.part("save and load"):
+        env.load_state_dict(env.state_dict())
+
+
+def _text(trial: Trial, env: VecEnv) -> None:
+    with trial.part("text"):
+        shown = env.render_text([0, 3])
+        told = env.instructions([0, 3])
+        parsed, valid = env.parse_text(["BUY 0.5", "nothing of the kind"], [0, 3])
+    assert parsed.device.type == valid.device.type == trial.device
+    trial.keep("text", [shown, told, parsed, valid])

@@ -1,0 +1,20 @@
+"""What a GPU would compute for the steps that are shipped: see the README of this folder."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.device import guard
+from tests.device.test_pretended_device import check
+
+REASON = guard.missing() or (None if find_spec("triton") else "Triton is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_every_shipped_step_rounds_once(tmp_path):
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    check(str(Path(__file__).with_name("check_arithmetic.py")), **caches)

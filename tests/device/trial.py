@@ -1,0 +1,112 @@
+"""What a path does on a device: its results, and the meetings of host and device in each of its parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from inspect import unwrap
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from tests.device.meetings import Meeting, log
+from tests.device.pretended import DeviceTensor, pretended_cuda
+from tests.small_env import same_bits
+from vecenv import collector, env, outlook
+from vecenv.collector import FusedCollector
+from vecenv.compiling import InPlaceCall, TensorFunction, eager_in_place
+from vecenv.engine import BoundEngine
+from vecenv.learn import learner
+from vecenv.learn.learner import Learner
+from worldmodel.repeated_day import RepeatedDay
+
+log.apart |= {
+    BoundEngine.step.__code__: "a step",
+    FusedCollector._replay.__code__: "a rollout",
+    unwrap(RepeatedDay.__call__).__code__: "a captured day",
+    Learner._call.__code__: "a minibatch",
+}
+
+
+class Trial:
+    """One run of a path on a device.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        kept: results by name, tensors copied.
+        meetings: of each part that has any.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.kept: dict[str, Any] = {}
+        self.meetings: dict[str, Counter[Meeting]] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the meetings within under the name of a part of the path."""
+        with log.open() as met:
+            yield
+        if met:
+            self.meetings[name] = self.meetings.get(name, Counter()) + met
+
+    def keep(self, name: str, value: Any) -> None:
+        """Keep a result: a tensor, or anything made of tensors and of what compares."""
+        self.kept[name] = _on_host(value)
+
+
+Path = Callable[[Trial], None]
+
+
+def eager_call(function: TensorFunction, *_: Any, **__: Any) -> InPlaceCall:
+    """Stand for `compile_in_place`, which needs a GPU to compile for."""
+    return eager_in_place(function)
+
+
+@contextmanager
+def device(name: str) -> Iterator[None]:
+    """Let there be a device of a kind."""
+    with ExitStack() as stack:
+        if name == "cuda":
+            for module in (env, collector, learner, outlook):
+                stack.enter_context(patch.object(module, "compile_in_place", eager_call))
+            stack.enter_context(pretended_cuda())
+        yield
+
+
+def on_both(path: Path) -> tuple[Trial, Trial]:
+    """Run a path on the CPU and on the pretended device."""
+    trials = Trial("cpu"), Trial("cuda")
+    for trial in trials:
+        with device(trial.device):
+            path(trial)
+    return trials
+
+
+def differing(one: Trial, other: Trial) -> list[str]:
+    """Return the names of the results that are not the same, bit for bit."""
+    names = one.kept.keys() | other.kept.keys()
+    return sorted(name for name in names if not _same(one.kept.get(name), other.kept.get(name)))
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        assert torch.is_tensor(value)
+        return (value.host if isinstance(value, DeviceTensor) else value.detach()).clone()
+    if isinstance(value, dict):
+        return {name: _on_host(part) for name, part in value.items()}
+    return [_on_host(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return same_bits(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(part, other[name]) for name, part in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    # NaN is the same as NaN.
+    return type(one) is type(other) and repr(one) == repr(other)
