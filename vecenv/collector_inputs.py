@@ -46,7 +46,9 @@ class CollectorInputs:
     """
 
     def __init__(self, env: VecEnv, policy: object) -> None:
-        self._env, self._policy = env, policy
+        self._env = env
+        # Asking whether it is one costs as much as a rollout's checks.
+        self._policy = policy if isinstance(policy, Policy) else None
         self._read = self._now()
         count = 3 + len(env.engine.inputs)
         self.shared, self.parameters = self._read[:count], self._read[count:]
@@ -55,8 +57,7 @@ class CollectorInputs:
         self._addresses = [tensor.data_ptr() for tensor in self._read]
 
     def _now(self) -> list[Tensor]:
-        env, policy = self._env, self._policy
-        own = policy.parameters if isinstance(policy, Policy) else []
+        env, own = self._env, [] if self._policy is None else self._policy.parameters
         return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
 
     def check(self, addresses: bool) -> None:
