@@ -30,12 +30,14 @@ def marked(names):
 
 @pytest.mark.parametrize("name", marked(TASKS))
 def test_a_task(name):
-    assert not faults(name, *on_both(task_path(name)))
+    said = faults(name, *on_both(task_path(name)))
+    assert not said, "\n".join(said)
 
 
 @pytest.mark.parametrize("name", marked(OTHERS))
 def test_another_path(name):
-    assert not faults(name, *on_both(OTHERS[name]))
+    said = faults(name, *on_both(OTHERS[name]))
+    assert not said, "\n".join(said)
 
 
 def test_actions_are_drawn_without_the_host():

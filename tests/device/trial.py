@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,11 +16,10 @@ from torch import Tensor
 from tests.device.meetings import Meeting, log
 from tests.device.pretended import DeviceTensor, pretended_cuda
 from tests.small_env import same_bits
-from vecenv import collector, env, outlook
+from vecenv import compiling
 from vecenv.collector import FusedCollector
 from vecenv.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.engine import BoundEngine
-from vecenv.learn import learner
 from vecenv.learn.learner import Learner
 from worldmodel.repeated_day import RepeatedDay
 
@@ -27,7 +27,7 @@ log.apart |= {
     BoundEngine.step.__code__: "a step",
     FusedCollector._replay.__code__: "a rollout",
     unwrap(RepeatedDay.__call__).__code__: "a captured day",
-    Learner._call.__code__: "a minibatch",
+    Learner._minibatch_gradients.__code__: "a minibatch",
 }
 
 
@@ -71,8 +71,10 @@ def device(name: str) -> Iterator[None]:
     """Let there be a device of a kind."""
     with ExitStack() as stack:
         if name == "cuda":
-            for module in (env, collector, learner, outlook):
-                stack.enter_context(patch.object(module, "compile_in_place", eager_call))
+            own = compiling.compile_in_place
+            for module in list(sys.modules.values()):
+                if vars(module).get("compile_in_place") is own:
+                    stack.enter_context(patch.object(module, "compile_in_place", eager_call))
             stack.enter_context(pretended_cuda())
         yield
 
