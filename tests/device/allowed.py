@@ -35,7 +35,8 @@ TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomou
 LEARNER, PPO, GRPO, AGENTS = "(PPO|GRPO) .*", "PPO .*", "GRPO .*", "agents .*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
-NUMBERS = "vecenv/env.py VecEnv._numbers"
+NUMBERS, INTEGERS = "vecenv/tensor_checks.py row_numbers", "vecenv/tensor_checks.py checked_integers"
+DISTINCT = "vecenv/tensor_checks.py distinct"
 METRICS = "vecenv/learn/episode_metrics.py"
 AUDIT = "vecenv/learn/group_episodes.py audit"
 HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tier_grading.py references"
@@ -52,8 +53,12 @@ ALLOWED = (
     Allowed(TASK, "partial reset", PARTIAL, "mask", 3),
     Allowed(TASK, "partial reset", PARTIAL, "to device", 4),
     # What a caller names by number is looked at before it is used.
-    Allowed(TASK, "groups", "vecenv/env.py VecEnv.reset_starts", ITEM),
+    Allowed(TASK, "groups", INTEGERS, ITEM),
+    Allowed(TASK, "copy rows", NUMBERS, ITEM, 4),
     Allowed(TASK, "begin rows", NUMBERS, ITEM, 2),
+    Allowed(TASK, "copy rows|begin rows", DISTINCT, "_unique2"),
+    Allowed(TASK, "begin rows", INTEGERS, ITEM, 2),
+    Allowed(f"{TASK}|{LEARNER}", "save and load", INTEGERS, ITEM, 3),
     Allowed(TASK, "begin rows", NUMBERS, "to device"),
     # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
     Allowed(f"(?!portfolio aligned|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
@@ -81,7 +86,7 @@ ALLOWED = (
     Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.metrics", ITEM),
     Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "repeat_interleave"),
     Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "unique_consecutive"),
-    Allowed(GRPO, "update", "vecenv/env.py VecEnv.reset_starts", ITEM),
+    Allowed(GRPO, "update", INTEGERS, ITEM),
     Allowed(GRPO, "update", "vecenv/learn/group_episodes.py episode_accounts", ITEM),
     Allowed(GRPO, "update", AUDIT, ITEM, 11),
     Allowed(GRPO, "update", AUDIT, "mask"),
@@ -89,7 +94,7 @@ ALLOWED = (
     Allowed("GRPO gigpo", "update", "vecenv/learn/group_advantages.py step_advantages", "mask", 3),
     Allowed("GRPO dapo", "update", "vecenv/learn/group_credit.py refilled", "nonzero"),
     # Agents side by side: whether all have ended, and the first row's account, day by day.
-    Allowed(AGENTS, "play", "vecenv/env.py VecEnv.reset_starts", ITEM, None),
+    Allowed(AGENTS, "play", INTEGERS, ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py _positions", ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py play", ITEM, None),
     Allowed("agents stock_trading", "play", "vecenv/learn/baselines.py days_to_trade", ITEM, 3),
@@ -126,7 +131,7 @@ ALLOWED = (
     Allowed("text tools", "tools", f"{TOOLS}.results", "to device"),
     Allowed("text tools", "tools", NUMBERS, ITEM, 2),
     Allowed("text tools", "tools", NUMBERS, "to device"),
-    Allowed("text tools", "tools", "vecenv/env.py VecEnv.tool_results", "to device"),
+    Allowed("text tools", "tools", "vecenv/text_door.py TextDoor.tool_results", "to device"),
     # A history is read once, before any day is drawn; a repeated day has none.
     Allowed("worldmodel rollout", "starts", CORRELATION, ITEM, 2),
     Allowed("worldmodel rollout", "starts", CORRELATION, "mask", 2),
@@ -151,7 +156,11 @@ ALLOWED = (
     Allowed("worldmodel tape", "tape", "worldmodel/neural.py _refuse_unfit", "to host"),
     Allowed("worldmodel tape", "tape", FACTOR, "_linalg_check_errors"),
     Allowed("worldmodel tape", "tape", "worldmodel/transformer.py Cache.repeatable", "to device"),
-    Allowed("worldmodel tape", "tape", TAPE, ITEM, 4),
+    # A market is checked for what a tick or float32 would distort, series by series.
+    Allowed("worldmodel tape", "tape", TAPE, ITEM, 3),
+    Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py lowest_price", ITEM),
+    Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py refuse_overflow", "nonzero", None),
+    Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py whole_ticks", "nonzero", 2),
     Allowed("worldmodel tape", "tape", "vecenv/market/tape.py _refuse_partial_bars", "nonzero"),
 )
 

@@ -23,6 +23,9 @@ from tests.device.meetings import log
 
 DEVICE = torch.device("cuda:0")
 
+MEMORY = 80 << 30
+"""Bytes that the device says it has, all free."""
+
 WAITING = {
     "aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::argwhere",
     "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
@@ -286,6 +289,9 @@ def pretended_cuda() -> Iterator[None]:
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
+        "mem_get_info": lambda device=None: (MEMORY, MEMORY),
+        "memory_reserved": lambda device=None: 0,
+        "memory_allocated": lambda device=None: 0,
         "get_device_properties": lambda device=None: properties,
         "synchronize": lambda device=None: _meet("synchronize"),
         "is_bf16_supported": lambda *_, **__: True,
