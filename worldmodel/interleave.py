@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 Steps = Generator[Sequence[Callable[[], None]], None, Tensor]
 """A computation that yields works for other threads, all to be done before it goes on, and returns a result."""
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Compute with one of PyTorch's threads, and give the number that there were before.
+
+    A processor may sum a matrix product in another order with another number of threads.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 def run_all(computations: Sequence[Steps], threads: int, at_once: int) -> list[Tensor]:

@@ -16,6 +16,7 @@ from worldmodel.block_paths import Starts
 from worldmodel.correlation import CorrelationState
 from worldmodel.day_draw import MAX_SYMBOLS
 from worldmodel.features import ObservedHistory, observe_history
+from worldmodel.interleave import one_thread
 from worldmodel.market_model import MarketModel
 from worldmodel.network import DayLogProb, MarketNetwork
 from worldmodel.return_chain import masked_factor
@@ -137,7 +138,8 @@ class NeuralMarket(MarketModel):
     def _starts(self, observed: ObservedHistory, correlation: Tensor | None = None) -> Starts:
         """Let the trunk read the last days of histories. Shape of the correlation: (K, K)."""
         inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
-        flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
+        with one_thread():
+            flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
         paths, _, symbols = observed.valid.shape
         if correlation is None:
             nothing, returns = CorrelationState.empty(symbols, self.device), log_return(observed.scaled)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from worldmodel.block_paths import BlockPaths, Starts
 from worldmodel.blocks import Block, blocks_of
-from worldmodel.interleave import Steps, run_all
+from worldmodel.interleave import Steps, one_thread, run_all
 from worldmodel.network import MarketNetwork
 from worldmodel.repeated_day import RepeatedDay, captured
 from worldmodel.trunk import Trunk, TrunkCache
@@ -74,12 +74,8 @@ def roll_out(
         draws.append(draw(begin, network.trunk, starts.cache, block, wanted, num_days))
     if device.type != "cpu":
         return torch.cat(run_all(draws, 1, 1))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread() as threads:
         return torch.cat(run_all(draws, threads, MOST_AT_ONCE))
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch.device) -> None:
