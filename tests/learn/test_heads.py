@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
-from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, shortest_pattern
+from vecenv.engine import random_action
+from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 from vecenv.random import EpisodeKey, episode_key
 
 
@@ -47,6 +48,15 @@ def test_categorical_samples_have_their_distribution() -> None:
     torch.testing.assert_close(log_prob, expected, rtol=0, atol=1e-5)
     assert entropy[0].item() == pytest.approx(sum(reference.entropy().item() for reference in references), abs=1e-5)
     assert torch.equal(head.mode(outputs)[0], torch.tensor([count - 1 for count in head.choices]))
+
+
+def test_a_policy_and_random_actions_share_no_number() -> None:
+    """On no step of an episode: else a policy's noise would be known from what the random agent did there."""
+    rows, days = 6, 4
+    key, elapsed = episode_key(7, torch.arange(rows), 0), [torch.full((rows,), day) for day in range(days)]
+    noise = torch.stack([torch.cat(open_uniforms(key, day, 8), dim=-1) for day in elapsed], dim=1).flatten(1)
+    drawn = torch.stack([random_action(Bounded(0.0, 1.0, (8,)), key, day) for day in elapsed], dim=1).flatten(1)
+    assert float((noise.unsqueeze(-1) - drawn.unsqueeze(-2)).abs().min()) > 1e-6
 
 
 def test_components_that_repeat_are_found() -> None:
