@@ -10,6 +10,7 @@ import torch
 
 from benchmarks import device as machine
 from benchmarks import grpo_rollouts, neural_sampling, reward_presets, throughput, worldmodel_rollouts
+from benchmarks.figures import _curve
 from benchmarks.grpo_rollouts import GrpoRolloutsConfig
 from benchmarks.neural_sampling import NeuralSamplingConfig
 from benchmarks.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
@@ -181,6 +182,16 @@ def test_presets_are_compared_in_a_picture(tmp_path):
         assert [[update["frames"] for update in history] for history in histories] == 2 * [[80, 160]]
     first, second = result["runs"]["aligned"]
     assert first != second
+
+
+def test_a_curve_goes_through_the_fastest_mode_of_each_size():
+    """Whichever order they were measured in."""
+    rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "environment", 1.0)]
+    measured = [
+        {"num_envs": count, "column": column, "steps_per_second": rate}
+        for count, column, rate in [*rates, (8, "policy", 9.0)]
+    ]
+    assert _curve(measured, "environment") == [(8, 3.0), (64, 5.0)]
 
 
 def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):

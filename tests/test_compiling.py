@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import compile_fx
+from torch._inductor.exc import InvalidCxxCompiler
 
+from vecenv import compiling
 from vecenv.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place
 
 ROOT = Path(__file__).parents[1]
@@ -91,6 +94,22 @@ def test_faults_of_the_function_are_raised():
 
     with pytest.raises(RuntimeError):
         compile_in_place(wrong, [torch.ones(2, 2)], [torch.ones(2)])
+
+
+def test_a_missing_compiler_is_told_once(monkeypatch):
+    """Every call runs eagerly, and only the first says so."""
+
+    def missing(*_: object) -> None:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", missing)
+    monkeypatch.setattr(compiling, "_warned_without_compiler", False)
+    with pytest.warns(RuntimeWarning, match="no working compiler, running eagerly") as told:
+        for seed in (6, 7):
+            outputs = buffers()
+            compile_in_place(weigh, arguments(0), buffers())(arguments(seed), outputs)
+            assert all(torch.equal(*pair) for pair in zip(outputs, weigh(*arguments(seed)), strict=True))
+    assert len(told) == 1
 
 
 WITHOUT_COMPILER = """

@@ -53,6 +53,19 @@ def test_an_episode_through_its_registry():
     assert env.reset()[0] != shown
 
 
+def test_success_is_told_at_the_end_alone():
+    """However good the grade is before: days to come may undo it."""
+    env, ahead, succeeded = made(), [], []
+    for seed in range(8):
+        env.reset(seed=seed)
+        *before, last = (turn[4]["metrics"] for turn in played(env, "BUY 0.5", "HOLD", "HOLD", "HOLD"))
+        ahead += [told["grade"] > 0.5 for told in before]
+        assert not any(told["success"] for told in before)
+        assert last["success"] == (last["grade"] > 0.5)
+        succeeded.append(last["success"])
+    assert any(ahead) and any(succeeded) and not all(succeeded)
+
+
 def test_a_seed_names_an_episode_and_a_group_is_a_seed():
     members = [made(seed=number) for number in range(3)]
     shown = [env.reset(seed=9)[0] for env in members]

@@ -75,6 +75,25 @@ def test_the_gradient_of_a_sequence_ratio_is_that_of_its_definition():
     torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_tokens_of_a_sequence_ratio_learn_by_their_own_advantages():
+    """Eq. 13 of the paper: a token's ratio has the sequence's value, and a gradient in its own probability alone."""
+    torch.manual_seed(2)
+    mask = torch.rand(6, 9) < 0.7
+    mask[:, 0] = True
+    own, old, advantage = (size * torch.randn(6, 9, dtype=torch.float64) for size in (0.05, 0.05, 1.0))
+    one, other = own.clone().requires_grad_(), own.clone().requires_grad_()
+    objective = GroupObjective("sequence", "sequence_mean", 0.02, 0.03)
+    found = group_losses(one, old, advantage, mask, objective, 9).policy
+    sequence = (((own - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
+    ratio = sequence * (other - own).exp()
+    gain = torch.minimum(ratio * advantage, ratio.clamp(0.98, 1.03) * advantage) * mask
+    expected = -(gain.sum(-1) / mask.sum(-1)).mean()
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    expected.backward()
+    torch.testing.assert_close(one.grad, other.grad)
+
+
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
 @pytest.mark.parametrize("aggregation", ["sequence_mean", "token_mean", "fixed_length"])
 def test_tokens_of_others_count_for_nothing(ratio, aggregation):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
+from vecenv.engine import random_action
 from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 from vecenv.random import EpisodeKey, episode_key
 
@@ -53,6 +54,15 @@ def test_no_noise_of_a_step_comes_again_in_a_later_one() -> None:
     """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
     drawn = torch.cat(open_uniforms(episode_key(7, torch.zeros(8, dtype=torch.int64), 0), torch.arange(8), 10), dim=-1)
     assert len(drawn.unique()) == drawn.numel() == 8 * 12
+
+
+def test_a_policy_and_random_actions_share_no_number() -> None:
+    """On no step of an episode: else a policy's noise would be known from what the random agent did there."""
+    rows, days = 6, 4
+    key, elapsed = episode_key(7, torch.arange(rows), 0), [torch.full((rows,), day) for day in range(days)]
+    noise = torch.stack([torch.cat(open_uniforms(key, day, 8), dim=-1) for day in elapsed], dim=1).flatten(1)
+    drawn = torch.stack([random_action(Bounded(0.0, 1.0, (8,)), key, day) for day in elapsed], dim=1).flatten(1)
+    assert float((noise.unsqueeze(-1) - drawn.unsqueeze(-2)).abs().min()) > 1e-6
 
 
 def test_components_that_repeat_are_found() -> None:

@@ -135,6 +135,17 @@ def test_overnight_share_and_range(bars: Bars) -> None:
     assert 0.95 < parkinson / (close - open_).square().mean() < 1.15
 
 
+def test_extremes_know_nothing_of_the_day_s_shock(bars: Bars) -> None:
+    """Beyond open and close, high and low lie as far apart on average however large the move is."""
+    open_, high, low, close = (bars.ohlcv[..., field].log() for field in (OPEN, HIGH, LOW, CLOSE))
+    body = (close - open_).square()
+    # Of a Brownian bridge each is the day's variance times an exponential number; what they share cancels.
+    above, below = (((2 * extreme - open_ - close).square() - body).clamp(min=1e-9) for extreme in (high, low))
+    size = (body + 1e-8).log()
+    together = torch.corrcoef(torch.stack([(above / below).log().flatten(), size.flatten()]))[0, 1]
+    assert abs(together) < 0.02
+
+
 def test_volume_follows_volatility(bars: Bars) -> None:
     volume = bars.ohlcv[:, 1:, :, VOLUME].log()
     size = log_returns(bars).abs()

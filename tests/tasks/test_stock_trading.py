@@ -170,6 +170,21 @@ def test_buy_and_hold_of_equal_weights_is_graded_one_half():
     torch.testing.assert_close(bound.grade(ahead), expected, atol=1e-3, rtol=0)
 
 
+def test_a_grade_is_measured_against_what_could_be_bought_at_the_start():
+    """Symbols that trade later are no part of it, and those that no longer trade still are; without any it is cash."""
+    tape = small_tape()
+    close = torch.full((1, 40, 3), 100.0)
+    close[:, 1:] = torch.tensor([110.0, 90.0, 150.0])
+    tradable = torch.ones_like(tape.tradable)
+    tradable[:, 0, 2] = tradable[:, 1:, 1] = False
+    ohlcv = close[..., None].expand(-1, -1, -1, 5).contiguous()
+    for first in (tradable[:, :1], torch.zeros_like(tradable[:, :1])):
+        traded = torch.cat([first, tradable[:, 1:]], dim=1)
+        bound = bound_for(replace(tape, ohlcv=ohlcv, tradable=traded), 1, episode_length=30)
+        rows = bound.step(start(bound, 1), torch.zeros(1, 3)).rows
+        assert bound.grade(rows).item() == pytest.approx(0.5, abs=1e-6)
+
+
 def test_episodes_begin_at_the_first_day_on_the_rows_own_path():
     tape = small_tape()
     paths = replace(

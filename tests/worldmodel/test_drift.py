@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.market.bars import CLOSE
+from vecenv.market.bars import CLOSE, VOLUME
 from vecenv.market.synthetic import synthetic_bars
 from worldmodel import drift
 from worldmodel.bar_moves import daily_returns
@@ -77,6 +77,21 @@ def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarith
     assert float(network.drift_of("us", 400)) == pytest.approx(0.03)
     with pytest.raises(ValueError, match="unknown market 'mars'"):
         network.drift_of("mars", 3)
+
+
+def test_days_after_training_do_not_move_the_drift():
+    """Prices that explode from the first day of the embargo on."""
+    bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
+    after = torch.ones(DAYS, dtype=torch.float64)
+    after[380:] = 1.1 ** torch.arange(1, DAYS - 380 + 1)
+    ohlcv = bars.ohlcv.clone()
+    ohlcv[..., :VOLUME] *= after[:, None, None]
+    split, drifts = Split(380, 385, DAYS), []
+    for each in (bars, replace(bars, ohlcv=ohlcv)):
+        network = untrained_network(replace(SMALL, joint="none"))
+        calibrate_drift(network, TrainingMarket.from_bars("us", each, split))
+        drifts.append(network.drifts_of("us").clone())
+    assert torch.equal(*drifts) and bool(drifts[0].any())
 
 
 def test_independent_symbols_have_one_drift():

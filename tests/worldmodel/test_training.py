@@ -131,6 +131,17 @@ def test_the_best_weights_are_kept_and_training_stops_without_a_better_one(marke
     assert any(not torch.equal(state.best[name], state.average[name]) for name in state.best)
 
 
+def test_the_weights_that_are_kept_are_those_that_were_validated(market):
+    """The running mean and not the last step's."""
+    state = trained(market, replace(QUICK, steps=2))
+    assert all(torch.equal(state.best[name], state.average[name]) for name in state.best)
+    weights = state.network.state_dict()
+    assert not all(torch.equal(state.best[name], weights[name]) for name in state.best)
+    state.network.load_state_dict(state.best)
+    kept = validate_network(state.network, market, market.split.validation, market.split.stop)
+    assert state.history[-1]["test"] == pytest.approx(kept._asdict())
+
+
 def test_the_learning_rate_rises_and_falls():
     rates = [_rate(progress, 0.1) for progress in np.linspace(0, 1, 101)]
     assert max(rates) == pytest.approx(1.0) and int(np.argmax(rates)) == 10
