@@ -11,7 +11,6 @@ are.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.memory import check_memory
 from worldmodel.block_paths import BlockPaths, Starts
 from worldmodel.blocks import Block, blocks_of
 from worldmodel.interleave import Steps, one_thread, run_all
@@ -65,7 +65,9 @@ def roll_out(
             raise ValueError(f"{name} must be at least 1, got {count}")
     symbols = starts.known.shape[1]
     device = starts.known.device
-    _refuse_too_large(num_paths, num_days, symbols, device)
+    # The bars, twice while blocks are joined.
+    needed = 2 * 8 * 5 * num_paths * num_days * symbols
+    check_memory(needed, device, f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols")
     draws = []
     for block in blocks_of(device, symbols, num_paths):
         wanted = min(block.paths, num_paths - block.first)
@@ -76,20 +78,6 @@ def roll_out(
         return torch.cat(run_all(draws, 1, 1))
     with one_thread() as threads:
         return torch.cat(run_all(draws, threads, MOST_AT_ONCE))
-
-
-def _refuse_too_large(num_paths: int, num_days: int, symbols: int, device: torch.device) -> None:
-    """Raise if the bars, twice while blocks are joined, are more than the device's memory."""
-    needed = 2 * 8 * 5 * num_paths * num_days * symbols
-    if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
-    else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise ValueError(
-            f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols need {needed / 1e9:,.0f} GB, "
-            f"{device} has {memory / 1e9:,.0f} GB; ask for fewer paths at once"
-        )
 
 
 class _Chunks:
