@@ -128,6 +128,19 @@ def test_thoughts_come_before_calls_and_answers():
     assert text.startswith("Day 3 of 4") and not told["metrics"]["action_is_valid"]
 
 
+def test_a_branch_knows_the_turns_of_its_day():
+    """One of two turns is gone: the next call is an answer that nobody can read."""
+    env, call = made(tools=["all"], turns=2), '{"name": "position"}'
+    env.reset(seed=5)
+    env.step(call)
+    branch = env.spawn(same_state=True)
+    (one, *_), (other, *_) = env.step(call), branch.step(call)
+    assert one == other and one.startswith("Day 2 of 4")
+    # Each counts its own turns from there on.
+    env.step(call)
+    assert branch.step(call)[0] == "RELIANCE: no shares"
+
+
 def test_random_actions_can_be_read():
     for task in ("single_stock_costs", "multi_stock_3"):
         env = made(task, days=12)

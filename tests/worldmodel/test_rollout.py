@@ -92,7 +92,8 @@ def test_blocks_are_whole_chunks_and_hold_all_paths(device, symbols):
 
 
 def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
-    with pytest.raises(ValueError, match=r"1,000,000 paths of 100,000 days of 2 symbols need 16,000.0 GB of memory or more, and cpu has"):
+    text = r"1,000,000 paths of 100,000 days of 2 symbols need 16,000.0 GB of memory or more, and cpu has"
+    with pytest.raises(ValueError, match=text):
         market.generate(history_of(2), 1_000_000, 100_000)
 
 
