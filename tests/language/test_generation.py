@@ -59,6 +59,24 @@ def test_turns_of_rows_of_unequal_length(temperature):
     assert len(set(lengths)) > 1
 
 
+def test_what_is_read_in_pieces_is_read_once():
+    """After an answer, whose last token is read with the first piece."""
+    model, tokenizer = small_model(scale=3.0)
+    generator = torch.Generator().manual_seed(4)
+    first, second, third = torch.randint(5, len(tokenizer), (3, 4), generator=generator).tolist()
+    uniforms, answers = torch.rand(MOST, 1, generator=generator, dtype=torch.float64), []
+    for pieces in ([second + third], [second, third]):
+        context, active = GenerationContext(model, 1, PAD), torch.tensor([True])
+        context.read([first])
+        context.write(lambda number: uniforms[number], STOP, 2, 1.0, active)
+        for piece in pieces:
+            context.read([piece])
+        answers.append(context.write(lambda number: uniforms[number], STOP, MOST, 1.0, active))
+    once, twice = answers
+    assert torch.equal(once.tokens, twice.tokens)
+    torch.testing.assert_close(once.log_prob, twice.log_prob, rtol=0, atol=2e-5)
+
+
 def test_draws_follow_the_probabilities():
     logits = torch.tensor([0.0, 1.0, -1.0, 2.0, -30.0]).expand(40_000, 5)
     uniform = (torch.arange(40_000, dtype=torch.float64) + 0.5) / 40_000

@@ -321,6 +321,20 @@ def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     assert not torch.equal(first.parameters[0], other.parameters[0])
 
 
+def test_gradients_are_scaled_down_and_never_up() -> None:
+    """To the largest norm from above it; below it they are as they are."""
+    gradients = {}
+    for largest in (1e-3, 1e6, 1e9):
+        learner = PPO(
+            planted_env(), replace(SMALL, epochs=1, minibatches=1, total_frames=8 * 16, max_grad_norm=largest)
+        )
+        learner.update()
+        gradients[largest] = torch.cat([parameter.grad.flatten() for parameter in learner.parameters])
+    assert float(gradients[1e-3].norm()) == pytest.approx(1e-3, rel=1e-2)
+    assert torch.equal(gradients[1e6], gradients[1e9]) and 1e-3 < float(gradients[1e6].norm()) < 1e3
+    torch.testing.assert_close(gradients[1e-3] / gradients[1e-3].norm(), gradients[1e6] / gradients[1e6].norm())
+
+
 def test_minibatches_differ_by_seed_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[int]] = []
     randperm = torch.randperm
