@@ -117,6 +117,19 @@ def test_tools_take_turns_of_a_day():
     assert env.step("BUY 0.5")[0].startswith("Day 3 of 4")
 
 
+def test_a_branch_knows_the_turns_of_its_day():
+    """One of two turns is gone: the next call is an answer that nobody can read."""
+    env, call = made(tools=["all"], turns=2), '{"name": "position"}'
+    env.reset(seed=5)
+    env.step(call)
+    branch = env.spawn(same_state=True)
+    (one, *_), (other, *_) = env.step(call), branch.step(call)
+    assert one == other and one.startswith("Day 2 of 4")
+    # Each counts its own turns from there on.
+    env.step(call)
+    assert branch.step(call)[0] == "RELIANCE: no shares"
+
+
 def test_random_actions_can_be_read():
     for task in ("single_stock_costs", "multi_stock_3"):
         env = made(task, days=12)

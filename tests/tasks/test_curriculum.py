@@ -281,6 +281,14 @@ def test_regret_is_what_hindsight_earned_more():
     assert metrics["curriculum_score"] == pytest.approx(-float(regret.mean()))
 
 
+def test_days_before_a_listing_say_nothing_of_a_path_s_volatility():
+    """The root mean square of the returns that there are: up and down by a tenth, in one symbol late and thrice."""
+    wild = 1000 * 1.1 ** (torch.arange(9) % 2)
+    late = torch.where(torch.arange(9) >= 5, wild, 0.0)
+    close = torch.stack([torch.stack([wild, wild], dim=-1), torch.stack([wild, late], dim=-1)]).float()
+    assert path_volatility(close).tolist() == pytest.approx([math.log(1.1)] * 2, rel=1e-5)
+
+
 def test_harder_levels_draw_wilder_paths():
     env = make_env(200, scheduler="adaptive", num_levels=5, nearest=1, path_share=0.5)
     driver = CurriculumDriver(env)

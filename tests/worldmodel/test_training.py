@@ -81,6 +81,20 @@ def test_a_run_that_goes_on_repeats_one_that_was_not_interrupted(market):
     assert all(torch.equal(state.average[name], whole.average[name]) for name in whole.average)
 
 
+def test_every_step_has_its_own_days_order_and_noise(market, monkeypatch):
+    drawn, log_prob = [], TrainingMarket.log_prob
+
+    def recorded(self, network, first, stop, context, order, noise, *others):
+        drawn.append((first, tuple(order.tolist()), float(noise[0, 0])))
+        return log_prob(self, network, first, stop, context, order, noise, *others)
+
+    monkeypatch.setattr(TrainingMarket, "log_prob", recorded)
+    trained(market, replace(QUICK, evaluate_every=7), stop_at=None)
+    steps = drawn[: QUICK.steps]
+    assert [len(set(column)) > QUICK.steps // 2 for column in zip(*steps, strict=True)] == [True] * 3
+    assert all(1 <= first <= market.split.train - QUICK.days for first, *_ in steps)
+
+
 def test_everything_that_an_update_reads_is_on_the_network_s_device(market):
     """The meta device refuses tensors of another one, and any number that is asked back."""
     bars = synthetic_bars(1, 300, 5, seed=4)
