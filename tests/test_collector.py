@@ -52,6 +52,21 @@ def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts, compiled_rollouts)
         assert_same_bits(compiled_rollouts[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
 
 
+def test_members_of_a_group_start_alike_and_draw_apart():
+    """In the episodes that follow, too: starts have a name for each group, draws one for each row."""
+    env = make_env(6)
+    env.reset_groups(2, 3, seed=4)
+    collector = FusedCollector(env, num_steps=20)
+    collector.rollout()
+    rows, starts = collector.rows(), {}
+    for episodes, days in zip(rows.episode.tolist(), rows.state.start_day.tolist(), strict=True):
+        for row, (episode, day) in enumerate(zip(episodes, days, strict=True)):
+            starts.setdefault((row // 3, episode), set()).add(day)
+    assert {episode for _, episode in starts} >= {0, 1} and all(len(days) == 1 for days in starts.values())
+    assert starts[0, 0] != starts[1, 0] or starts[0, 1] != starts[1, 1]
+    assert len(collector.actions[0].unique(dim=0)) == 6
+
+
 def test_a_collector_compiles_where_its_environment_does():
     modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
     assert modes == ["eager", "compiled"]

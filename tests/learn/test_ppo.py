@@ -321,6 +321,16 @@ def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     assert not torch.equal(first.parameters[0], other.parameters[0])
 
 
+def test_the_step_size_falls_to_zero_along_a_line() -> None:
+    rates = []
+    for anneal in (True, False):
+        learner = PPO(planted_env(), replace(SMALL, anneal=anneal))
+        told = [(learner.update()["learning_rate"], learner.optimiser.param_groups[0]["lr"]) for _ in range(4)]
+        assert all(rate == used for rate, used in told)
+        rates.append([rate / SMALL.learning_rate for rate, _ in told])
+    assert rates == [pytest.approx([1.0, 0.75, 0.5, 0.25]), [1.0] * 4]
+
+
 def test_gradients_are_scaled_down_and_never_up() -> None:
     """To the largest norm from above it; below it they are as they are."""
     gradients = {}

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -260,6 +261,17 @@ def test_orders_for_serves_sales_first_and_no_more_than_the_tier_allows():
     assert bool((env.state.fills[:, 3:5][~closed] >= 1).all())
     broken = [COMPONENTS.index(name) for name in RULE_BREAKS]
     assert float(env.state.totals[:, broken].sum()) == 0
+
+
+def test_orders_for_leaves_a_step_that_buys_beyond_the_limit():
+    """Of a large account a step, a ten-thousandth of the cash, pays for several shares."""
+    tape = scenario_of("single_stock_costs").tape
+    config = replace(TIERS["single_stock_costs"], initial_cash=4e6, max_position=0.3, action="orders")
+    env = VecEnv(TierTrading(tape, config), 200, compiled=False)
+    assert bool((config.initial_cash / 10_000 > 2 * quotes(env).buy * tape.tick_size).any())
+    env.rows = env.engine.bound().step(env.rows, orders_for(env, torch.full((200, 1), 1e9, dtype=torch.float64))).rows
+    assert float(env.state.totals[:, [COMPONENTS.index(name) for name in RULE_BREAKS]].sum()) == 0
+    assert float((env.state.traded / env.state.start_value).min()) > 0.299
 
 
 def held_by(name, task):

@@ -21,6 +21,11 @@ CALL = ToolCall("price_history", {"days": 5})
         ("json", ' \n{"tool": "price_history", "args": {"days": 5}} ', CALL),
         ("json", 'I look. <tool_call>{"name": "price_history", "parameters": {"days": 5}}</tool_call> done', CALL),
         ("json", '<tool_call>\n{"name": "price_history", "arguments": {"days": 5}}', CALL),
+        (
+            "json",
+            '<tool_call>{"name": "position"}</tool_call> <tool_call>{"name": 3}</tool_call>',
+            ToolCall("position"),
+        ),
         ("json", '{"name": "position"}', ToolCall("position")),
         ("json", '{"name": "position", "arguments": [1]}', ToolCall("", fault="arguments must be a JSON object")),
         ("json", '{"arguments": {}}', ToolCall("", fault="a call needs the name of a tool")),

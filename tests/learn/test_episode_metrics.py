@@ -1,0 +1,33 @@
+"""What is logged of the episodes that end in a rollout."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.small_env import make_env
+from vecenv.collector import FusedCollector
+from vecenv.learn.episode_metrics import episode_metrics, outcomes
+
+
+def test_means_are_of_the_episodes_that_ended():
+    env = make_env(8)
+    collector = FusedCollector(env, num_steps=12)
+    collector.rollout()
+    rows, metrics = collector.rows(), episode_metrics(collector)
+    ended = rows.done
+    assert metrics["episodes"] == int(ended.sum()) > 8
+    value, start = (part[ended].double() for part in (rows.state.portfolio_value, rows.state.start_value))
+    assert metrics["return_percent"] == pytest.approx(float((100 * (value / start - 1)).mean()))
+    step, env_id = ended.nonzero(as_tuple=True)
+    grades = env.engine.bound().of_rows(env_id).grade(rows[step, env_id])
+    assert metrics["grade"] == pytest.approx(float(grades.mean()))
+    assert metrics["reward"] == pytest.approx(float(collector.reward.mean()))
+
+
+def test_without_an_episode_there_is_no_mean():
+    env = make_env(2)
+    told = outcomes(env, env.rows[:0], torch.zeros(0, dtype=torch.int64))
+    assert all(math.isnan(value) for value in told.values()) and set(told) == {"return_percent", "grade"}
