@@ -49,7 +49,7 @@ class MarketSettings:
     currency: str | None = None
     """Code of the currency of the prices, such as USD, by default what the data or the generator tell."""
     tick_size: float | None = None
-    """Smallest step of prices in their currency; by default the finest that the prices allow."""
+    """Smallest step of prices in their currency; by default one that suits the prices up to the first decision."""
     num_paths: int = 32
     """Independent histories of a generator."""
     num_days: int | None = None
