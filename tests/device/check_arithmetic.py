@@ -14,7 +14,6 @@ from tests.device.pretended import pretended_cuda
 from tests.device.task_paths import STOCK
 from tests.device.triton_code import h100, inexact, kernels, ptx
 from vecenv import FusedCollector, compiling, make
-from vecenv.compiling import compile_in_place
 from vecenv.kernels.money import Money
 
 ROWS = 256
@@ -35,8 +34,7 @@ def found_in(folder, **rules: Any) -> list[str]:
     with pretended_cuda(), h100():
         env = make(num_envs=ROWS, market_options={"num_paths": 2, "num_days": 330}, device="cuda", **rules)
         (phase,) = FusedCollector(env, num_steps=1)._phases
-        options = env.scenario.compile_options
-        made = kernels(lambda: compile_in_place(phase.function, phase.inputs[0], phase.outputs[0], **options))
+        made = kernels(lambda: phase.call(phase.inputs[0], phase.outputs[0]))
         return [line for kernel in made for line in inexact(kernel, ptx(kernel, folder))]
 
 
@@ -54,7 +52,7 @@ def test_without_the_settings_it_does_not(monkeypatch, tmp_path):
 def test_an_approximate_division_in_money(monkeypatch, tmp_path):
     """A quotient by a reciprocal square root, which no setting makes exact, is told with its line."""
 
-    def faulty(self, available, need):
+    def faulty(self, available, need, most=None):
         root = torch.rsqrt(need.clamp(min=1).to(torch.float32))
         return (available.to(torch.float32) * root * root).clamp(max=1.0).to(self.dtype)
 

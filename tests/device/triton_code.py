@@ -135,7 +135,7 @@ def h100() -> Iterator[None]:
 
 
 def kernels(compile_call: Callable[[], object]) -> list[Kernel]:
-    """Return the kernels that a call of `compile_in_place` generates."""
+    """Return the kernels that a first call of a compiled function generates."""
     code = ""
     try:
         compile_call()
