@@ -40,6 +40,7 @@ def trainer_of(rollouts: TensorMarketRollouts, folder: object, dataset: Dataset 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_steps_of_its_trainer(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path)
