@@ -55,6 +55,7 @@ def real_tape() -> MarketTape:
     return load_market(path, symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
 @pytest.mark.parametrize("task", TIERS)
