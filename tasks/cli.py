@@ -28,6 +28,7 @@ from tyro import conf
 
 import vecenv
 from tasks.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
+from vecenv.interrupts import INTERRUPTED
 
 GROUP = "vecenv.commands"
 
@@ -43,7 +44,7 @@ COMMANDS = (
 )
 """Commands of this package."""
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
 """Exit codes."""
 
 HELP = ("-h", "--help")

@@ -125,9 +125,9 @@ def main(settings: ServeSettings) -> dict[str, Any]:
     if not task_class(settings.task).has_text():
         raise ValueError(f"task {settings.task!r} has no text")
     try:
-        from vecenv.adapters.openenv.interrupts import interruptible
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService
+        from vecenv.interrupts import interruptible
     except ImportError as error:
         raise ImportError(NEEDED) from error
     token = os.environ.get(TOKEN)

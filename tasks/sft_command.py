@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from tasks.comparison import wide_console
 from tasks.language_training import NEEDED, model_place
 from tasks.options import early_options
 from tasks.progress import StepBar, working
+from vecenv.atomic_files import why_unwritten
 from vecenv.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
@@ -123,8 +123,7 @@ def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
     try:
         save_model(model, tokenizer, folder)
     except OSError as error:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else f"it cannot be written ({error})"
-        raise OSError(f"{folder}: {reason}; no model has been written") from error
+        raise OSError(f"{folder}: {why_unwritten(error)}; no model has been written") from error
     (folder / "training.json").write_text(json.dumps(told | losses, indent=2) + "\n")
     console.print(
         f"Loss      {losses['loss']:.3f} nats a token in the last epoch, {losses['held_out_loss']:.3f} on "

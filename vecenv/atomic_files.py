@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,13 @@ def replacing(path: Path) -> Iterator[Path]:
     # Some file systems refuse this for folders; the file itself is there.
     with contextlib.suppress(OSError):
         _sync(path.parent)
+
+
+def why_unwritten(error: OSError) -> str:
+    """Return in words why something could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    return f"it cannot be written ({error.strerror or error})"
 
 
 def _sync(path: Path) -> None:

@@ -27,19 +27,6 @@ from vecenv.tensor_checks import (
 )
 from vecenv.text_door import TextDoor
 
-_ROWS_AT_ONCE = 3
-"""Copies of what a row holds that the eager step of `VecEnv._make_specs` takes: 3.2 to 5.8 were measured."""
-
-
-def _bytes_per_row(engine: Engine, device: torch.device) -> int:
-    """Return the bytes that a sub-environment takes at least, from those of one."""
-    first = torch.zeros(1, dtype=torch.int64, device=device)
-    one = engine.bound().of_rows(first)
-    rows = one.start(first[0], first, first)
-    shown = [*one.observe(rows), engine.scenario.action_spec.zero()]
-    # The rows before and after the step.
-    return _ROWS_AT_ONCE * sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *shown))
-
 
 class VecEnv(TextDoor, EnvBase):
     """N sub-environments of one scenario, batch size [N].
@@ -84,7 +71,9 @@ class VecEnv(TextDoor, EnvBase):
             scenario.randomise(params, num_envs)
         self.scenario, self.compiled = scenario, compiled
         self.engine = Engine(scenario, num_envs)
-        check_memory(num_envs * _bytes_per_row(self.engine, self.device), self.device, f"{num_envs:,} sub-environments")
+        check_memory(
+            num_envs * self.engine.least_bytes_per_row(self.device), self.device, f"{num_envs:,} sub-environments"
+        )
         self.num_envs = num_envs
         ids = torch.arange(num_envs) if env_ids is None else env_ids
         self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from vecenv.atomic_files import why_unwritten
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog
 
@@ -34,12 +34,10 @@ def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]
     except RunStoppedError:
         raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else f"it cannot be written ({error.strerror or error})"
         kept = "no checkpoint has been written yet"
         if update is not None:
             kept = f"the checkpoint of {update}, {checkpoint}, is kept"
-        raise RunStoppedError(f"{checkpoint.parent}: {reason}; {kept}") from error
+        raise RunStoppedError(f"{checkpoint.parent}: {why_unwritten(error)}; {kept}") from error
 
 
 class Resumable(Protocol):

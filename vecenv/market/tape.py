@@ -15,9 +15,7 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
 from vecenv.market.turbulence import turbulence
-from vecenv.market.validation import MarketDataError
-
-COLUMNS = ("open", "high", "low", "close", "volume")
+from vecenv.market.validation import OHLCV, MarketDataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +92,7 @@ class MarketTape:
         _refuse_partial_bars(bars, listed)
         first = _first_true(listed)
         ohlcv = _carry(bars.ohlcv.double(), listed)
-        for column, name in enumerate(COLUMNS):
+        for column, name in enumerate(OHLCV):
             refuse_overflow(bars, name, ohlcv[..., column])
         values, ready = _features(bars, ohlcv, first, tuple(features))
         starts = _first_true(ready)
@@ -285,7 +283,7 @@ def _refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
         path, day, symbol, column = broken[0].tolist()
         kind = "finite" if column == VOLUME else "finite positive"
         raise MarketDataError(
-            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no {kind} {COLUMNS[column]} (path {path}; "
+            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no {kind} {OHLCV[column]} (path {path}; "
             f"{len(broken)} such numbers)"
         )
 

@@ -24,7 +24,7 @@ FINEST_ROUNDING = 1e-6
 """Share of the lowest warm-up price below which half a tick is needlessly fine; it leaves room for larger accounts."""
 
 MAX_ROUNDING = 5e-4
-"""Share of a price by which its tick may move it; no return is then off by more than 0.1%."""
+"""Share of a price by which its tick may move it; no return is then off by more than about 0.1%."""
 
 NARROW_BITS = 24
 """Bits of a trade price where all prices are below 2²³ ticks: slippage and commission at most double a price."""
@@ -70,17 +70,16 @@ def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tenso
     Raises:
         MarketDataError: a price is 2³⁶ ticks or more, or moves by more than `MAX_ROUNDING`.
     """
-    prices = ohlcv[..., :VOLUME]
-    shown = prices.where(listed[..., None], torch.nan)
+    prices, here = ohlcv[..., :VOLUME], listed[..., None]
     highest = 2.0 ** (WIDEST_BITS - 1) * tick
-    if len(where := (shown >= highest).nonzero()):
+    if len(where := (here & (prices >= highest)).nonzero()):
         raise MarketDataError(
             f"{bars.source}: prices must be below 2^36 ticks of {tick:g}: {_worst(bars, prices, where, prices)}; "
             "use a coarser tick_size, or leave out what is too dear or too cheap"
         )
     ticks = (prices / tick).round().clamp(min=1.0).float().double()
-    moved = (ticks * tick - shown).abs() / shown
-    if len(where := (moved > MAX_ROUNDING).nonzero()):
+    moved = (ticks * tick).sub_(prices).abs_().div_(prices)
+    if len(where := (here & (moved > MAX_ROUNDING)).nonzero()):
         finer = choose_tick(float(prices[tuple(where.T)].min()))
         advice = f"use tick_size={finer:g}" if float(prices.max()) < highest / tick * finer else "leave them out"
         raise MarketDataError(

@@ -21,10 +21,10 @@ from starlette.responses import JSONResponse
 
 from vecenv.adapters.guard import App, Guard, Limits
 from vecenv.adapters.openenv.deadline import DeadlineProtocol
-from vecenv.adapters.openenv.interrupts import end_at_interrupt, end_process
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
+from vecenv.interrupts import end_at_interrupt, end_process
 
 LARGEST_FRAME = 32
 """A WebSocket message of more than so many times the limit ends its connection; up to there it is answered."""
