@@ -1,7 +1,8 @@
-"""The README's Python runs as it stands."""
+"""The Python of every page runs as it stands, and what the pages point at is there."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,15 +11,24 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    path
+    for room in (".", "vecenv", "worldmodel", "tasks", "benchmarks")
+    for path in (ROOT.glob("*.md") if room == "." else (ROOT / room).rglob("*.md"))
+)
 SERVER = "http://127.0.0.1:8000"
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+BLOCKS = [
+    pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_python_block(number, tmp_path):
-    if "runs/start" in BLOCKS[number]:
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_block(block, tmp_path):
+    if "runs/start" in block:
         pytest.importorskip("trl", reason="the door to TRL needs vecenv[trl]")
         from tests.language.tiny import talking_model
         from vecenv.language.models import save_model
@@ -26,23 +36,38 @@ def test_python_block(number, tmp_path):
         save_model(*talking_model(), tmp_path / "runs" / "start")
     with ExitStack() as running:
         # Fewer rows compute the same things sooner.
-        text = BLOCKS[number].replace("2048", "64")
+        text = block.replace("2048", "64")
         if SERVER in text:
             pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
             from tests.adapters.served_market import served
 
             text = text.replace(SERVER, running.enter_context(served()).url)
-        script = tmp_path / f"readme_block_{number}.py"
+        script = tmp_path / "block.py"
         script.write_text(text)
         subprocess.run([sys.executable, script], check=True, cwd=tmp_path)
 
 
+def test_no_block_is_lost():
+    assert len(BLOCKS) >= 7
+
+
 def test_a_new_task_takes_under_forty_lines():
-    task = next(block for block in BLOCKS if "Scenario[" in block)
+    (task,) = (block.values[0] for block in BLOCKS if "Scenario[" in block.values[0])
     body = task[task.index("class") :].strip().splitlines()
     assert len([line for line in body if line.strip()]) < 40
 
 
-def test_pictures_exist():
-    for path in re.findall(r"!\[[^]]*\]\(([^)]+)\)", README):
-        assert (Path(__file__).parent.parent / path).exists(), path
+def test_the_first_page_is_one_screen():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_points_at_exists(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not re.match(r"https?:", target):
+            file, _, heading = target.partition("#")
+            found = Path(os.path.normpath(page.parent / file)) if file else page
+            assert found.exists(), target
+            if heading:
+                headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+                assert heading in {re.sub(r"[^\w -]", "", name).lower().replace(" ", "-") for name in headings}, target

@@ -20,7 +20,11 @@ from tasks.stock_trading_config import StockTradingConfig
 from tasks.train_command import TrainSettings
 from vecenv.preset_files import as_values
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGES = "\n".join(
+    (ROOT / folder / "README.md").read_text()
+    for folder in (".", "tasks", "worldmodel", "vecenv/learn", "vecenv/language", "vecenv/adapters", "benchmarks")
+)
 GRPO = ("--algorithm", "grpo")
 MODEL = (*GRPO, "--model", "m", "--task", "single_stock")
 POINTS = {point.name: point for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}
@@ -230,19 +234,19 @@ def test_a_name_is_found_however_it_is_written():
     assert named_settings(names, ["--a.long_name=3", "--bb", "b", "--help"]) == ["a.long_name"]
 
 
-def commands_of_the_readme() -> list[list[str]]:
-    """Return the words after ``vecenv`` of every command line in the README."""
-    lines = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL)).replace("\\\n", " ").splitlines()
+def commands_of_the_pages() -> list[list[str]]:
+    """Return the words after ``vecenv`` of every command line in the pages."""
+    lines = "\n".join(re.findall(r"```bash\n(.*?)```", PAGES, re.DOTALL)).replace("\\\n", " ").splitlines()
     parts = [part.split("#")[0] for line in lines for part in line.split("&&")]
     return [shlex.split(part)[1:] for part in parts if part.strip().startswith("vecenv ")]
 
 
-def test_every_command_of_the_readme_is_taken(tmp_path, monkeypatch, capsys):
+def test_every_command_of_the_pages_is_taken(tmp_path, monkeypatch, capsys):
     from tasks.evaluate_command import EvaluateSettings
 
     # There is no such run here.
     monkeypatch.setattr(EvaluateSettings, "_trained", classmethod(lambda cls, place: cls(env=StockTradingConfig())))
-    commands = commands_of_the_readme()
+    commands = commands_of_the_pages()
     commands += [["train", "--preset", name, "--market", "a.parquet"] for name in ("dow30", "nifty", "quick", "tiers")]
     assert len(commands) > 25 and {"train", "evaluate", "collect", "sft", "play", "serve"} <= {c[0] for c in commands}
     for words in commands:
