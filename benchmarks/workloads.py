@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from tasks.comparison import rules_of
-from tasks.curriculum_config import CurriculumConfig
-from tasks.tiers import TierTrading
-from tasks.tiers_config import TierConfig
-from vecenv.collector import FusedCollector
-from vecenv.engine import leaves
-from vecenv.env import VecEnv
+from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import leaves
+from vecenv.core.env import VecEnv
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
-from vecenv.scenario import Scenario
+from vecenv.core.scenario import Scenario
 
 NUMBER_BYTES = 4
 """Of a float32."""
@@ -62,7 +62,7 @@ def task_market(
 def fill_given_actions(collector: FusedCollector) -> None:
     """Fill the actions of a collector that is given them with random valid ones.
 
-    Lists of orders are drawn as by `tasks.tier_agents.Random`, of symbols that all tiers of a mixed batch have.
+    Lists of orders are drawn as by `vecenv.tasks.tiers.agents.Random`, of symbols that all tiers of a mixed batch have.
     """
     env, scenario = collector.env, collector.env.scenario
     if not (isinstance(scenario, TierTrading) and scenario.config.action == "orders"):

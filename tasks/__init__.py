@@ -1,1 +1,1 @@
-"""What an agent is asked: one file per task family."""
+"""What an agent is asked: one folder per task family, and the command line."""

@@ -10,11 +10,11 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from tasks.stock_trading import StockTrading, StockTradingConfig
-from tests.tasks.random_markets import random_tape
-from vecenv.collector import FusedCollector
-from vecenv.engine import Rows, leaves
-from vecenv.env import VecEnv
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+from tests.tasks.tiers.random_markets import random_tape
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import Rows, leaves
+from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
 
 # Short episodes of both kinds of end, orders beyond the cash, and every rule that replaces orders.

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vecenv
-from tasks.stock_trading import StockTrading, StockTradingConfig
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.small_env import small_tape
 from vecenv import registry
 from vecenv.market.validation import MarketDataError
@@ -32,7 +32,7 @@ def test_without_any_task_the_message_says_so(monkeypatch):
 
 
 def test_another_package_adds_a_task(monkeypatch):
-    added = EntryPoint("added", "tasks.stock_trading:StockTrading", registry.GROUP)
+    added = EntryPoint("added", "vecenv.tasks.stock_trading.scenario:StockTrading", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: (added,) if group == "vecenv.tasks" else ())
     assert vecenv.make("added", compile=False, **SMALL).num_envs == 1
 

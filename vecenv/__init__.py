@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecenv.collector import FusedCollector
-    from vecenv.env import VecEnv
+    from vecenv.core.collector import FusedCollector
+    from vecenv.core.env import VecEnv
     from vecenv.market.tape import MarketTape
     from vecenv.registry import make
 
@@ -13,9 +13,9 @@ __version__ = "0.1.0"
 __all__ = ["FusedCollector", "MarketTape", "VecEnv", "make"]
 
 _HOMES = {
-    "FusedCollector": "vecenv.collector",
+    "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",
-    "VecEnv": "vecenv.env",
+    "VecEnv": "vecenv.core.env",
     "make": "vecenv.registry",
 }
 

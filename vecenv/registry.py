@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.market.load import Market, load_market
-from vecenv.scenario import Scenario
+from vecenv.core.scenario import Scenario
 
 GROUP = "vecenv.tasks"
 

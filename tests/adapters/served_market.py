@@ -17,9 +17,9 @@ from vecenv.adapters.guard import App, Limits
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.server import bound_socket, build_app, served_url, uvicorn_server
 from vecenv.adapters.openenv.service import MarketService
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
-from vecenv.text_rows import TextRows, TextRules, TextTurn
+from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 TASK = "single_stock_costs"
 DAYS = 4

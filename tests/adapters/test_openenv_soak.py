@@ -20,8 +20,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 import vecenv
-from tests.tasks.test_serve import serving, settings
-from vecenv.text_rows import TextRows, TextTurn
+from tests.tasks.commands.test_serve_command import serving, settings
+from vecenv.text.turns import TextRows, TextTurn
 
 CLIENTS, SECONDS, SPLITS, EPISODES = 64, 120, ("train", "test"), 24
 ANSWERS = ("BUY 0.5", "nonsense", "SELL 0.4", "HOLD")

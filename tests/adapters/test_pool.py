@@ -10,7 +10,7 @@ pytest.importorskip("openenv", reason="the pool serves the door to OpenEnv: vece
 
 from tests.adapters.served_market import Lone, small_env, tape_of
 from vecenv.adapters.openenv.pool import RowPool
-from vecenv.text_rows import TextRows, TextRules
+from vecenv.text.turns import TextRows, TextRules
 
 TAPE = tape_of()
 

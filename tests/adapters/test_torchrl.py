@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import vecenv
 from tests.language.tiny import teach
 from vecenv.adapters.torchrl import MarketChatEnv
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_tokenizer

@@ -8,11 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import device_session
-from benchmarks.session_point import Part, Place, Point
-from benchmarks.session_process import StopSignal
-from benchmarks.session_record import SessionRecord
-from benchmarks.session_schedule import Schedule
+from vecenv.benchmarks.device_session import command as device_session
+from vecenv.benchmarks.device_session.point import Part, Place, Point
+from vecenv.benchmarks.device_session.process import StopSignal
+from vecenv.benchmarks.device_session.record import SessionRecord
+from vecenv.benchmarks.device_session.schedule import Schedule
 
 PIDS = "SESSION_FAULTS_PIDS"
 """Environment variable of a file to which hanging points write the numbers of their processes."""

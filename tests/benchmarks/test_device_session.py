@@ -18,22 +18,23 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import device as machine
-from benchmarks import session_schedule, worldmodel_training
-from benchmarks.device_session import PARTS, DeviceSessionConfig, command, machine_facts, main, summary_table
-from benchmarks.gpu_tests import gpu_tests
-from benchmarks.result_files import write_json
-from benchmarks.session_child import out_of_memory
-from benchmarks.session_point import Place
-from benchmarks.session_process import PartProcess, StopSignal
-from benchmarks.session_record import SessionRecord
-from benchmarks.session_schedule import Schedule, allowance
-from benchmarks.worldmodel_training import TrainingBenchConfig, measure_training
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.device_session import schedule as session_schedule
+from vecenv.benchmarks.throughput import worldmodel_training
+from vecenv.benchmarks.device_session.command import PARTS, DeviceSessionConfig, command, machine_facts, main, summary_table
+from vecenv.benchmarks.device_session.gpu_tests import gpu_tests
+from vecenv.benchmarks.result_files import write_json
+from vecenv.benchmarks.device_session.child import out_of_memory
+from vecenv.benchmarks.device_session.point import Place
+from vecenv.benchmarks.device_session.process import PartProcess, StopSignal
+from vecenv.benchmarks.device_session.record import SessionRecord
+from vecenv.benchmarks.device_session.schedule import Schedule, allowance
+from vecenv.benchmarks.throughput.worldmodel_training import TrainingBenchConfig, measure_training
 from tests.benchmarks.session_faults import PIDS, part
-from worldmodel import training
-from worldmodel.training import TrainingSettings
-from worldmodel.training_market import TrainingMarket
-from worldmodel.transformer import TransformerSettings
+from vecenv.worldmodel.training import fit as training
+from vecenv.worldmodel.training.fit import TrainingSettings
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.network.transformer import TransformerSettings
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "gpu": None, "torch": "2"}
@@ -359,7 +360,7 @@ def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
     (tmp_path / "test_three.py").write_text(f"import no_such_module  # {MARK}\n")
     (tmp_path / "test_four.py").write_text(f"import pytest\npytest.importorskip('no_such_module')  # {MARK}\n")
     program = (
-        "import json, sys; from pathlib import Path; from benchmarks.gpu_tests import *; "
+        "import json, sys; from pathlib import Path; from vecenv.benchmarks.device_session.gpu_tests import *; "
         "found = gpu_tests(Path(sys.argv[1])); "
         "print('\\n' + json.dumps({name: run_gpu_tests(test) for name, test in found.items()}))"
     )
@@ -416,7 +417,7 @@ def test_training_is_measured_by_what_the_network_reads(monkeypatch):
 @pytest.mark.slow
 def test_every_part_runs_in_small(tmp_path):
     """The real command: no part fails, and what it leaves are few files with plain names."""
-    command = [sys.executable, "-m", "benchmarks.device_session", "--device", "cpu", "--minutes", "20"]
+    command = [sys.executable, "-m", "vecenv.benchmarks.device_session.command", "--device", "cpu", "--minutes", "20"]
     result = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
     data = json.loads((tmp_path / "summary.json").read_text())

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.language_learning import LanguageLearningConfig, main
+from vecenv.benchmarks.learning.language_learning import LanguageLearningConfig, main
 
 pytest.importorskip("transformers", reason="language models need vecenv[language]")
 

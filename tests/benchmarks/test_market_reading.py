@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.market_reading import MarketReadingConfig, main
+from vecenv.benchmarks.throughput.market_reading import MarketReadingConfig, main
 
 
 def test_rows_are_counted_and_figures_written(tmp_path, capsys):

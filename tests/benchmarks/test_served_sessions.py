@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 
-from benchmarks.served_sessions import ServedSessionsConfig, main, running_server
+from vecenv.benchmarks.serving.served_sessions import ServedSessionsConfig, main, running_server
 
 
 @pytest.mark.slow

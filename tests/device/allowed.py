@@ -35,16 +35,16 @@ TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomou
 LEARNER, PPO, GRPO, AGENTS = "(PPO|GRPO) .*", "PPO .*", "GRPO .*", "agents .*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
-NUMBERS, INTEGERS = "vecenv/tensor_checks.py row_numbers", "vecenv/tensor_checks.py checked_integers"
-DISTINCT = "vecenv/tensor_checks.py distinct"
+NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
+DISTINCT = "vecenv/core/tensor_checks.py distinct"
 METRICS = "vecenv/learn/episode_metrics.py"
 AUDIT = "vecenv/learn/group_episodes.py audit"
-HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tier_grading.py references"
-TEXT, TOOLS, TURNS = "tasks/tier_text.py TierText", "tasks/tier_tools.py TierTools", "vecenv/text_rows.py TextRows"
-CORRELATION = "worldmodel/correlation.py CorrelationState.correlation"
-CHECKPOINT, TAPE = "worldmodel/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
-FACTOR = "worldmodel/return_chain.py masked_factor"
-TRAINING = "worldmodel/training.py validate_network"
+HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tiers/grading.py references"
+TEXT, TOOLS, TURNS = "tasks/tiers/text/rows.py TierText", "tasks/tiers/tools.py TierTools", "vecenv/text/turns.py TextRows"
+CORRELATION = "worldmodel/data/correlation.py CorrelationState.correlation"
+CHECKPOINT, TAPE = "worldmodel/network/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
+FACTOR = "worldmodel/network/return_chain.py masked_factor"
+TRAINING = "worldmodel/training/fit.py validate_network"
 
 ALLOWED = (
     # TorchRL's reset looks whether any row is marked, and selects by masks.
@@ -67,7 +67,7 @@ ALLOWED = (
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
-    Allowed(TIER, "text", "tasks/tiers.py TierTrading.instructions", "to host"),
+    Allowed(TIER, "text", "tasks/tiers/scenario.py TierTrading.instructions", "to host"),
     Allowed(TIER, "text", NUMBERS, ITEM, 6),
     Allowed(TIER, "text", NUMBERS, "to device", 3),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
@@ -81,11 +81,11 @@ ALLOWED = (
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
     Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
     Allowed("PPO curriculum", "update", "vecenv/learn/learner.py Learner.update", "nonzero"),
-    Allowed("PPO curriculum", "update", "tasks/curriculum.py CurriculumDriver.update", "bincount"),
-    Allowed("PPO curriculum", "update", "tasks/curriculum.py CurriculumDriver.update", "to host"),
-    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.metrics", ITEM),
-    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "repeat_interleave"),
-    Allowed("PPO curriculum", "update", "tasks/curriculum_schedulers.py Promotion.update", "unique_consecutive"),
+    Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumDriver.update", "bincount"),
+    Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumDriver.update", "to host"),
+    Allowed("PPO curriculum", "update", "tasks/tiers/curriculum_schedulers.py Promotion.metrics", ITEM),
+    Allowed("PPO curriculum", "update", "tasks/tiers/curriculum_schedulers.py Promotion.update", "repeat_interleave"),
+    Allowed("PPO curriculum", "update", "tasks/tiers/curriculum_schedulers.py Promotion.update", "unique_consecutive"),
     Allowed(GRPO, "update", INTEGERS, ITEM),
     Allowed(GRPO, "update", "vecenv/learn/group_episodes.py episode_accounts", ITEM),
     Allowed(GRPO, "update", AUDIT, ITEM, 11),
@@ -97,17 +97,17 @@ ALLOWED = (
     Allowed(AGENTS, "play", INTEGERS, ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py _positions", ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py play", ITEM, None),
-    Allowed("agents stock_trading", "play", "vecenv/learn/baselines.py days_to_trade", ITEM, 3),
+    Allowed("agents stock_trading", "play", "tasks/stock_trading/agents.py days_to_trade", ITEM, 3),
     Allowed("agents full_autonomous", "play", REFERENCES, "to device", None),
     Allowed("agents full_autonomous", "play", HINDSIGHT, "to device", None),
-    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py Invalid.act", "to device", 4),
-    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py Oracle.act", "equal", 3),
-    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py hindsight_plan", "nonzero"),
-    Allowed("agents full_autonomous", "play", "tasks/tier_agents.py hindsight_plan", "to device"),
+    Allowed("agents full_autonomous", "play", "tasks/tiers/agents.py Invalid.act", "to device", 4),
+    Allowed("agents full_autonomous", "play", "tasks/tiers/agents.py Oracle.act", "equal", 3),
+    Allowed("agents full_autonomous", "play", "tasks/tiers/agents.py hindsight_plan", "nonzero"),
+    Allowed("agents full_autonomous", "play", "tasks/tiers/agents.py hindsight_plan", "to device"),
     # Agents that read and write text.
     Allowed("text turns", "begin", REFERENCES, "to device", None),
     Allowed("text turns", "begin", HINDSIGHT, "to device", None),
-    Allowed("text turns", "begin", "tasks/tiers.py TierTrading.instructions", "to host"),
+    Allowed("text turns", "begin", "tasks/tiers/scenario.py TierTrading.instructions", "to host"),
     Allowed("text turns", "begin|a day", f"{TEXT}.render", "to host"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to device"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to host", 3),
@@ -131,31 +131,31 @@ ALLOWED = (
     Allowed("text tools", "tools", f"{TOOLS}.results", "to device"),
     Allowed("text tools", "tools", NUMBERS, ITEM, 2),
     Allowed("text tools", "tools", NUMBERS, "to device"),
-    Allowed("text tools", "tools", "vecenv/text_door.py TextDoor.tool_results", "to device"),
+    Allowed("text tools", "tools", "vecenv/text/door.py TextDoor.tool_results", "to device"),
     # A history is read once, before any day is drawn; a repeated day has none.
     Allowed("worldmodel rollout", "starts", CORRELATION, ITEM, 2),
     Allowed("worldmodel rollout", "starts", CORRELATION, "mask", 2),
     Allowed("worldmodel rollout", "starts", FACTOR, "_linalg_check_errors"),
-    Allowed("worldmodel rollout", "starts", "worldmodel/neural.py NeuralMarket.starts", "to device"),
-    Allowed("worldmodel rollout", "rollout", "worldmodel/transformer.py Cache.repeatable", "to device"),
+    Allowed("worldmodel rollout", "starts", "worldmodel/sampling/neural.py NeuralMarket.starts", "to device"),
+    Allowed("worldmodel rollout", "rollout", "worldmodel/network/transformer.py Cache.repeatable", "to device"),
     Allowed("worldmodel densities", "densities", CORRELATION, ITEM, 16),
     Allowed("worldmodel densities", "densities", CORRELATION, "mask", 16),
     Allowed("worldmodel densities", "densities", FACTOR, "_linalg_check_errors", 2),
-    Allowed("worldmodel densities", "densities", "worldmodel/neural.py NeuralMarket._densities", "to host", 6),
+    Allowed("worldmodel densities", "densities", "worldmodel/sampling/neural.py NeuralMarket._densities", "to host", 6),
     Allowed("worldmodel densities", "densities", "vecenv/market/bars.py Bars.to", "to device", 2),
     # Two steps and a validation: the noise and the order go up, the loss comes down.
-    Allowed("worldmodel training", "training", "worldmodel/training.py _update", ITEM, 2),
+    Allowed("worldmodel training", "training", "worldmodel/training/fit.py _update", ITEM, 2),
     Allowed("worldmodel training", "training", TRAINING, ITEM, 5),
-    Allowed("worldmodel training", "training", "worldmodel/training_market.py TrainingMarket.log_prob", "to device", 6),
+    Allowed("worldmodel training", "training", "worldmodel/sampling/training_market.py TrainingMarket.log_prob", "to device", 6),
     Allowed("worldmodel training", "training", FACTOR, "_linalg_check_errors", 3),
     # A checkpoint is read and its digest compared on the host, then goes up tensor by tensor.
     Allowed("worldmodel tape", "tape", CHECKPOINT, "to device", None),
     Allowed("worldmodel tape", "tape", CHECKPOINT, "to host", None),
-    Allowed("worldmodel tape", "tape", "worldmodel/checkpoint.py _digest", "to host", None),
-    Allowed("worldmodel tape", "tape", "worldmodel/generator.py _nothing", "to device"),
-    Allowed("worldmodel tape", "tape", "worldmodel/neural.py _refuse_unfit", "to host"),
+    Allowed("worldmodel tape", "tape", "worldmodel/network/checkpoint.py _digest", "to host", None),
+    Allowed("worldmodel tape", "tape", "worldmodel/sampling/generator.py _nothing", "to device"),
+    Allowed("worldmodel tape", "tape", "worldmodel/sampling/neural.py _refuse_unfit", "to host"),
     Allowed("worldmodel tape", "tape", FACTOR, "_linalg_check_errors"),
-    Allowed("worldmodel tape", "tape", "worldmodel/transformer.py Cache.repeatable", "to device"),
+    Allowed("worldmodel tape", "tape", "worldmodel/network/transformer.py Cache.repeatable", "to device"),
     # A market is checked for what a tick or float32 would distort, series by series.
     Allowed("worldmodel tape", "tape", TAPE, ITEM, 3),
     Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py lowest_price", ITEM),

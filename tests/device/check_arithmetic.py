@@ -13,7 +13,8 @@ import torch
 from tests.device.pretended import pretended_cuda
 from tests.device.task_paths import STOCK
 from tests.device.triton_code import h100, inexact, kernels, ptx
-from vecenv import FusedCollector, compiling, make
+from vecenv import FusedCollector, make
+from vecenv.core import compiling
 from vecenv.kernels.money import Money
 
 ROWS = 256

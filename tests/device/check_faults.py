@@ -8,17 +8,18 @@ from itertools import count
 import pytest
 import torch
 
-from tasks.stock_trading import StockTrading
+from vecenv.tasks.stock_trading.scenario import StockTrading
 from tests.device.allowed import ALLOWED, Allowed, faults
 from tests.device.learner_paths import learner_path
 from tests.device.pretended import Refused
 from tests.device.task_paths import make
 from tests.device.trial import Trial, on_both
 from tests.device.worldmodel_paths import rollout
-from vecenv import FusedCollector, env
-from vecenv.engine import leaves, with_leaves
+from vecenv import FusedCollector
+from vecenv.core import env
+from vecenv.core.engine import leaves, with_leaves
 from vecenv.learn.learner import Learner
-from worldmodel.network import MarketNetwork
+from vecenv.worldmodel.network.market_network import MarketNetwork
 
 RULES = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
@@ -125,9 +126,9 @@ def test_another_meeting_where_some_are_allowed(monkeypatch):
 
 
 def test_an_entry_that_no_longer_occurs():
-    stale = Allowed("a path", "rollout", "vecenv/collector.py FusedCollector.rollout", "to host")
+    stale = Allowed("a path", "rollout", "vecenv/core/collector.py FusedCollector.rollout", "to host")
     said = faults("a path", *on_both(rolled), allowed=(*ALLOWED, stale))
-    assert said == ["rollout: allowed and not met: vecenv/collector.py FusedCollector.rollout to host"]
+    assert said == ["rollout: allowed and not met: vecenv/core/collector.py FusedCollector.rollout to host"]
 
 
 def test_what_a_graph_would_freeze(monkeypatch):

@@ -12,8 +12,8 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 import vecenv
 from tests.device.trial import Path, Trial
 from vecenv import FusedCollector, VecEnv
-from vecenv.engine import random_action
-from vecenv.random import episode_key
+from vecenv.core.engine import random_action
+from vecenv.core.random import episode_key
 
 ROWS = 8
 STEPS = 3

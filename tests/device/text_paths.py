@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.device.task_paths import make
 from tests.device.trial import Path, Trial
 from vecenv.text.tool_calls import ToolCall
-from vecenv.text_rows import TextRows, TextRules
+from vecenv.text.turns import TextRows, TextRules
 
 CALLS = (
     ToolCall("what_if", {"orders": "BUY TCS 0.2"}),

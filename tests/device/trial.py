@@ -16,12 +16,12 @@ from torch import Tensor
 from tests.device.meetings import Meeting, log
 from tests.device.pretended import DeviceTensor, pretended_cuda
 from tests.small_env import same_bits
-from vecenv import compiling
-from vecenv.collector import FusedCollector
-from vecenv.compiling import InPlaceCall, TensorFunction, eager_in_place
-from vecenv.engine import BoundEngine
+from vecenv.core import compiling
+from vecenv.core.collector import FusedCollector
+from vecenv.core.compiling import InPlaceCall, TensorFunction, eager_in_place
+from vecenv.core.engine import BoundEngine
 from vecenv.learn.learner import Learner
-from worldmodel.repeated_day import RepeatedDay
+from vecenv.worldmodel.sampling.repeated_day import RepeatedDay
 
 log.apart |= {
     BoundEngine.step.__code__: "a step",

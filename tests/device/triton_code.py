@@ -1,6 +1,6 @@
 """The code that Inductor would give a GPU for a step, compiled for sm_90 by Triton with a mocked driver.
 
-`vecenv.compiling.compile_in_place` runs as it is, on tensors of the pretended device, up to the point where the code
+`vecenv.core.compiling.compile_in_place` runs as it is, on tensors of the pretended device, up to the point where the code
 would be loaded.
 """
 

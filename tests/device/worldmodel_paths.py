@@ -15,14 +15,14 @@ from tests.device.trial import Path, Trial
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.load import load_market
 from vecenv.market.synthetic import synthetic_bars
-from worldmodel import return_draw
-from worldmodel.network import NetworkSettings
-from worldmodel.neural import NeuralMarket
-from worldmodel.rollout import FEWEST_REPEATED
-from worldmodel.stationary import WARM_UP
-from worldmodel.training import TrainingSettings, new_state, train_network
-from worldmodel.training_market import TrainingMarket, split_by_date
-from worldmodel.transformer import TransformerSettings
+from vecenv.worldmodel.network import return_draw
+from vecenv.worldmodel.network.market_network import NetworkSettings
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.rollout import FEWEST_REPEATED
+from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.training.fit import TrainingSettings, new_state, train_network
+from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
+from vecenv.worldmodel.network.transformer import TransformerSettings
 
 PATHS, DAYS, SEED = 4, 5, 3
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.comparison import test_environment
-from tasks.episode_recorder import record_episodes
+from vecenv.tasks.commands.comparison import test_environment
+from vecenv.tasks.tiers.recorder import record_episodes
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from huggingface_hub import constants
 
-from tasks.cli import BAD_INPUT, main
+from vecenv.tasks.commands.cli import BAD_INPUT, main
 from tests.language.tiny import small_model
 from vecenv.language import hub
 from vecenv.language.hub import found_model, hub_fault

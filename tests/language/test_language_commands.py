@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tasks.cli import BAD_INPUT, main
+from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.language.models import load_model
 
 MARKET = ("--market", "planted", "--num-paths", "4", "--num-days", "330")

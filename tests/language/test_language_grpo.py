@@ -15,7 +15,7 @@ from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import segment_log_probs
 from vecenv.language.models import with_adapters
 from vecenv.language.token_table import TokenTable, counted_tokens
-from vecenv.learn.baselines import Agent
+from vecenv.learn.agents import Agent
 from vecenv.learn.group_credit import step_credit
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward

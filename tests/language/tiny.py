@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import vecenv
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
 from vecenv.language.models import chat_format

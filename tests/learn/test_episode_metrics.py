@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.small_env import make_env
-from vecenv.collector import FusedCollector
+from vecenv.core.collector import FusedCollector
 from vecenv.learn.episode_metrics import episode_metrics, outcomes
 
 

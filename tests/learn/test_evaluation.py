@@ -9,11 +9,11 @@ import torch
 from rich.console import Console
 
 import vecenv
-from vecenv.learn.baselines import BASELINES, BuyAndHold, Hold, return_bound
+from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, return_bound
 from vecenv.learn.evaluation import evaluate, play
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.metrics import episode_metrics
+from vecenv.learn.metrics import episode_metrics
 
 EPISODES = 24
 

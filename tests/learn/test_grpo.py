@@ -11,8 +11,8 @@ from torch import Tensor
 
 import vecenv
 from tests.learn.test_ppo import HORIZON, episode_returns, guess_env, planted_env
-from vecenv.collector import FusedCollector
-from vecenv.env import VecEnv
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
 from vecenv.learn.group_advantages import has_spread
 from vecenv.learn.group_credit import group_returns, step_anchors, step_credit
 from vecenv.learn.group_episodes import audit, group_episodes

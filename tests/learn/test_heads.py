@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
-from vecenv.engine import random_action
+from vecenv.core.engine import random_action
 from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
-from vecenv.random import EpisodeKey, episode_key
+from vecenv.core.random import EpisodeKey, episode_key
 
 
 def keys_of(rows: int) -> tuple[EpisodeKey, Tensor]:

@@ -28,8 +28,8 @@ from vecenv.learn.networks import ActorCritic
 from vecenv.learn.ppo import CHECKPOINT, LOSS_METRICS, PPO, PPOConfig, load_policy, train
 from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
-from vecenv.random import EpisodeKey, episode_key, randint
-from vecenv.scenario import Scenario
+from vecenv.core.random import EpisodeKey, episode_key, randint
+from vecenv.core.scenario import Scenario
 
 HORIZON = 20
 RULES = {

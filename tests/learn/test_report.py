@@ -9,7 +9,7 @@ import matplotlib.image
 import pytest
 
 import vecenv
-from vecenv.learn.baselines import BASELINES
+from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import equity_figure, holdings_figure, learning_curve_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.small_env import assert_same_bits, make_env, snapshot
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.policies import load_policy

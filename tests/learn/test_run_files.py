@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import torch
 
-from vecenv import atomic_files
+from vecenv.system import atomic_files
 from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog, read_metrics
 from vecenv.learn.run_files import CHECKPOINT, RunStoppedError
 from vecenv.learn.runs import run
-from vecenv.write_lock import WriteLock
+from vecenv.system.write_lock import WriteLock
 
 CPU = torch.device("cpu")
 WEIGHTS = 20_000
@@ -353,7 +353,7 @@ def test_a_checkpoint_with_a_bit_flipped_is_refused_or_the_same(tmp_path: Path) 
 WRITER = """
 import sys, time
 from pathlib import Path
-from vecenv.write_lock import WriteLock
+from vecenv.system.write_lock import WriteLock
 with WriteLock(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(600)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.market.convert import convert
 from vecenv.market.load import load_market
 from vecenv.market.sources import read_bars

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks import cli
+from vecenv.tasks.commands import cli
 from vecenv.market.convert import convert
 from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.sources import read_bars

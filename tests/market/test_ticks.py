@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.stock_trading import MAX_CASH_TICKS, StockTrading, StockTradingConfig
+from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape

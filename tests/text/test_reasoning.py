@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.oracles.action_text import read_action
-from vecenv.kernels.order_list import Kind
-from vecenv.text.parse import Order, parse_orders, symbol_slots
+from tests.tasks.tiers.action_text import read_action
+from vecenv.tasks.tiers.order_list import Kind
+from vecenv.tasks.tiers.text.parse import Order, parse_orders, symbol_slots
 from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import ToolCall, read_answer, read_call
 

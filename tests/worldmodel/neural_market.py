@@ -6,8 +6,8 @@ import torch
 
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
-from worldmodel.network import MarketNetwork, NetworkSettings
-from worldmodel.transformer import TransformerSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
 
 DAYS = 40
 """Of the histories: a multiple of the days after which the correlation is computed again."""

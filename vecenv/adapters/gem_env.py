@@ -12,11 +12,11 @@ from typing import Any
 import gem
 import torch
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.registry import make
-from vecenv.scenario import Scenario
+from vecenv.core.scenario import Scenario
 from vecenv.text.tool_calls import Form
-from vecenv.text_rows import TextRows, TextRules, TextTurn
+from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 SUCCESS = 0.5
 """Grade of buying and holding under the tiers' calibrated grader; an episode is a success above it."""
@@ -51,7 +51,7 @@ class GemMarketEnv(gem.Env):
         grade: weight of the outcome, paid on the last day.
         steps: weight of the task's own reward of each day.
         format_penalty: added on a turn whose answer cannot be read; not positive.
-        tools: offered before a day's answer, see ``tasks/tiers.md``.
+        tools: offered before a day's answer, see ``tasks/tiers/rules.md``.
         tool_form: how they are called.
         turns: turns of a day, the answer among them.
         **options: further arguments of `vecenv.make` that JSON can hold.

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 
 LARGEST = float(np.finfo(np.float32).max)
 """Observations are finite, but have no smaller bound that holds on every market."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.language.models import chat_format

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vecenv.engine import Rows
-from vecenv.env import VecEnv
+from vecenv.core.engine import Rows
+from vecenv.core.env import VecEnv
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
@@ -26,7 +26,7 @@ from vecenv.language.conversation import Segment
 from vecenv.language.log_probs import flattened, packed, padded_tokens, segment_log_probs
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
 from vecenv.language.token_table import TokenTable, counted_tokens
-from vecenv.learn.baselines import Agent
+from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import outcomes
 from vecenv.learn.group_credit import refilled, step_credit

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from vecenv.atomic_files import replacing
+from vecenv.system.atomic_files import replacing
 
 
 class _Target:

@@ -6,9 +6,9 @@ import math
 
 from torch import Tensor
 
-from vecenv.collector import FusedCollector
-from vecenv.engine import Rows
-from vecenv.env import VecEnv
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import Rows
+from vecenv.core.env import VecEnv
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:

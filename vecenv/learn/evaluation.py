@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.engine import select_rows
-from vecenv.env import VecEnv
-from vecenv.learn.baselines import Agent
+from vecenv.core.engine import select_rows
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent
 from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
 from vecenv.market.bars import CLOSE
-from vecenv.memory import check_memory
-from vecenv.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
+from vecenv.core.memory import check_memory
+from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,9 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from vecenv.collector import FusedCollector
-from vecenv.engine import BoundEngine, Rows
-from vecenv.env import VecEnv
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import BoundEngine, Rows
+from vecenv.core.env import VecEnv
 from vecenv.learn.grpo_config import EpisodeReward
 
 

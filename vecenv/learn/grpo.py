@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, rollout_seed
 from vecenv.learn.group_objective import group_losses

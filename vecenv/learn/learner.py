@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from vecenv.collector import FusedCollector
-from vecenv.compiling import FirstCallCompiled
-from vecenv.env import VecEnv
+from vecenv.core.collector import FusedCollector
+from vecenv.core.compiling import FirstCallCompiled
+from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vecenv.atomic_files import replacing
+from vecenv.system.atomic_files import replacing
 
 METRICS = "metrics.csv"
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.learn.heads import FORBIDDEN, Head, make_head
-from vecenv.random import EpisodeKey
+from vecenv.core.random import EpisodeKey
 
 OBSERVATION_CLIP = 10.0
 """Standard deviations from the mean at which observations are cut off."""
@@ -28,7 +28,7 @@ class ActorCritic:
         hidden: widths of the hidden layers.
         bf16: multiply in bfloat16 in the hidden layers; weights, heads and everything after stay float32.
         mask: says which choices of a categorical action are allowed: a function of the observation as it is, before
-            it is normalised, as `vecenv.scenario.Scenario.action_mask`.
+            it is normalised, as `vecenv.core.scenario.Scenario.action_mask`.
     """
 
     def __init__(

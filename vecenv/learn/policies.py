@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.networks import ActorPolicy, make_network
 

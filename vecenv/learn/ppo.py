@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.env import VecEnv
+from vecenv.core.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
 from vecenv.learn.learner import Learner, Trained
 from vecenv.learn.networks import normalised

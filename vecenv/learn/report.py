@@ -13,7 +13,7 @@ import torch
 
 import vecenv
 from vecenv.learn.evaluation import AgentRecord, Evaluation
-from vecenv.metrics import drawdowns
+from vecenv.learn.metrics import drawdowns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 import torch
 
-from vecenv.env import VecEnv
-from vecenv.interrupts import interrupts_held
+from vecenv.core.env import VecEnv
+from vecenv.system.interrupts import interrupts_held
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner_config import RunConfig
 from vecenv.learn.run_files import CHECKPOINT, RunFiles
-from vecenv.write_lock import WriteLock
+from vecenv.system.write_lock import WriteLock
 
 WEYL = 0x9E3779B9
 """2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from vecenv.metrics import Interval
+from vecenv.learn.metrics import Interval
 
 DRAWS = 2000
 """Resamples of a bootstrap: the ends of a 95% interval are then its 50th lowest and highest."""
@@ -28,7 +28,7 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
 
     Args:
         values: one per episode. Shape: (N,).
-        groups: episodes of a group share market days; from `vecenv.metrics.independent_groups`. Shape: (N,), int64.
+        groups: episodes of a group share market days; from `vecenv.learn.metrics.independent_groups`. Shape: (N,), int64.
         seed: of the draws.
 
     Returns:

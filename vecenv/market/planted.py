@@ -33,7 +33,7 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
-from vecenv.random import Block, box_muller, episode_key, open_uniform, random_bits
+from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 
 START_PRICE = 50.0
 VOLUME = 1e6

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.market.validation import has_control_characters
-from vecenv.memory import check_memory
-from vecenv.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
+from vecenv.core.memory import check_memory
+from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 
 TRADING_DAYS = 252
 FIRST_DAY = "2010-01-04"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from worldmodel.metrics.dependence import autocorrelation, correlation_matrix
-from worldmodel.metrics.distribution import sample_distances
-from worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.metrics.dependence import autocorrelation, correlation_matrix
+from vecenv.worldmodel.metrics.distribution import sample_distances
+from vecenv.worldmodel.metrics.windows import Windows
 
 VOLUME_DAYS = 20
 """Days before a day whose mean log-volume its own is compared with."""

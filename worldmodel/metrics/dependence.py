@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from worldmodel.metrics.windows import Compared, Windows, standardise
+from vecenv.worldmodel.metrics.windows import Compared, Windows, standardise
 
 ACF_LAGS, LEVERAGE_LAGS, LEVERAGE_MEAN_LAGS = 20, 10, 5
 WORST_DAYS = 0.05

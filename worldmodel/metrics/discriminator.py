@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from vecenv.metrics import Interval
-from worldmodel.metrics.bar_statistics import VOLUME_DAYS
-from worldmodel.metrics.discriminator_classifiers import Classifier, boosting, gru, lstm
-from worldmodel.metrics.discriminator_features import (
+from vecenv.learn.metrics import Interval
+from vecenv.worldmodel.metrics.bar_statistics import VOLUME_DAYS
+from vecenv.worldmodel.metrics.discriminator_classifiers import Classifier, boosting, gru, lstm
+from vecenv.worldmodel.metrics.discriminator_features import (
     LAGGED_DAYS,
     bar_features,
     draw_panels,
@@ -26,8 +26,8 @@ from worldmodel.metrics.discriminator_features import (
     stock_rows,
     stock_sequences,
 )
-from worldmodel.metrics.intervals import block_bootstrap
-from worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.metrics.intervals import block_bootstrap
+from vecenv.worldmodel.metrics.windows import Windows
 
 FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Classifier]] = {
     "boosting": (lambda features, _: stock_rows(features), boosting),

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import CLOSE, VOLUME
-from worldmodel.metrics.bar_statistics import VOLUME_DAYS, log_volume_ratio
-from worldmodel.metrics.windows import Windows, stock_moments
+from vecenv.worldmodel.metrics.bar_statistics import VOLUME_DAYS, log_volume_ratio
+from vecenv.worldmodel.metrics.windows import Windows, stock_moments
 
 LAGGED_DAYS = 20
 """Days of a window of the classifiers that see a row of numbers: a day and its 19 lags."""

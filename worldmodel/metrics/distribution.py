@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worldmodel.metrics.windows import Windows, deviation, present_values, standardise, stock_moments
+from vecenv.worldmodel.metrics.windows import Windows, deviation, present_values, standardise, stock_moments
 
 TAIL_SHARE, WIDE_TAIL_SHARE = 0.01, 0.025
 """Shares of all values that a tail index looks at."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.metrics.windows import Windows
 
 TAILS = (0.25, 0.05, 0.005)
 """Probability below, and above, the intervals that cover 50, 90 and 99%."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.significance import DRAWS
-from vecenv.metrics import Interval
+from vecenv.learn.metrics import Interval
 
 BLOCK = 3
 """Origins drawn together: windows of neighbouring origins overlap, and volatility outlives them."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from worldmodel.metrics.dependence import ACF_LAGS, magnitude_autocorrelation, return_autocorrelation
-from worldmodel.metrics.distribution import sample_distances
-from worldmodel.metrics.windows import Windows, deviation
+from vecenv.worldmodel.metrics.dependence import ACF_LAGS, magnitude_autocorrelation, return_autocorrelation
+from vecenv.worldmodel.metrics.distribution import sample_distances
+from vecenv.worldmodel.metrics.windows import Windows, deviation
 
 DRAWDOWN_DAYS, MEMORY_DAYS = 40, 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.metrics.windows import Windows
 
 NAN = float("nan")
 

@@ -11,8 +11,8 @@ from scipy import stats
 from simulated_windows import NAN, normal, valid_bars, windows_of
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from worldmodel.metrics.bar_statistics import bar_distances, invalid_share, log_volume_ratio, volume_statistics
-from worldmodel.metrics.windows import align_windows
+from vecenv.worldmodel.metrics.bar_statistics import bar_distances, invalid_share, log_volume_ratio, volume_statistics
+from vecenv.worldmodel.metrics.windows import align_windows
 
 ORIGINS, PATHS, DAYS, STOCKS, CONTEXT = 3, 2, 12, 2, 25
 SCALE = torch.tensor([0.02, 0.05], dtype=torch.float64)

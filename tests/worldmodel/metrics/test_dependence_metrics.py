@@ -9,7 +9,7 @@ import pytest
 import torch
 from simulated_windows import NAN, correlated, cut, gjr_garch, normal, windows_of, with_gaps
 
-from worldmodel.metrics.dependence import (
+from vecenv.worldmodel.metrics.dependence import (
     LagCurves,
     autocorrelation,
     correlation_matrix,

@@ -10,9 +10,9 @@ import torch
 from simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 
 from vecenv.market.bars import CLOSE
-from worldmodel.metrics import discriminator_classifiers
-from worldmodel.metrics.discriminator import FORMS, discriminate, discriminate_real, halves
-from worldmodel.metrics.discriminator_features import (
+from vecenv.worldmodel.metrics import discriminator_classifiers
+from vecenv.worldmodel.metrics.discriminator import FORMS, discriminate, discriminate_real, halves
+from vecenv.worldmodel.metrics.discriminator_features import (
     Feature,
     bar_features,
     draw_panels,
@@ -21,7 +21,7 @@ from worldmodel.metrics.discriminator_features import (
     scale_together,
     stock_rows,
 )
-from worldmodel.metrics.windows import align_windows
+from vecenv.worldmodel.metrics.windows import align_windows
 
 ORIGINS, DAYS, STOCKS, CONTEXT, EVERY = 40, 20, 6, 20, 20
 SCALE = torch.full((STOCKS,), 0.02, dtype=torch.float64)

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from simulated_windows import correlated, normal, windows_of, with_gaps
 
-from worldmodel.metrics.distribution import (
+from vecenv.worldmodel.metrics.distribution import (
     hill_index,
     horizon_distances,
     return_shape,
@@ -18,7 +18,7 @@ from worldmodel.metrics.distribution import (
     tail_indices,
     volatility_ratios,
 )
-from worldmodel.metrics.windows import Windows
+from vecenv.worldmodel.metrics.windows import Windows
 
 
 def pair(factor=1.0, paths=3):

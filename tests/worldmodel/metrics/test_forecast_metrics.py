@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from simulated_windows import NAN, correlated, normal, windows_of
 
-from worldmodel.metrics.forecast import energy_score, forecast_scores, summarise, variogram_score
+from vecenv.worldmodel.metrics.forecast import energy_score, forecast_scores, summarise, variogram_score
 
 
 def test_scores_of_a_stock_by_their_definitions():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from simulated_windows import normal
 
-from worldmodel.metrics.intervals import block_bootstrap
+from vecenv.worldmodel.metrics.intervals import block_bootstrap
 
 
 def overlapping(seed):

@@ -9,7 +9,7 @@ import torch
 from simulated_windows import NAN, normal, valid_bars, windows_of, with_gaps
 
 from vecenv.market.bars import CLOSE, HIGH, VOLUME
-from worldmodel.metrics.windows import (
+from vecenv.worldmodel.metrics.windows import (
     Windows,
     align_windows,
     deviation,

@@ -10,8 +10,8 @@ import torch
 from scipy import stats
 from simulated_windows import NAN, gjr_garch, normal, windows_of, with_gaps
 
-from worldmodel.metrics.dependence import autocorrelation
-from worldmodel.metrics.paths import drawdown_comparison, drift, max_drawdowns, memorisation
+from vecenv.worldmodel.metrics.dependence import autocorrelation
+from vecenv.worldmodel.metrics.paths import drawdown_comparison, drift, max_drawdowns, memorisation
 
 
 def returns_of(prices):

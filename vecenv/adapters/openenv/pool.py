@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vecenv.text_rows import Account, TextRows, TextTurn
+from vecenv.text.turns import Account, TextRows, TextTurn
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from vecenv.adapters.openenv.deadline import DeadlineProtocol
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation, MarketState
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
-from vecenv.interrupts import end_at_interrupt, end_process
+from vecenv.system.interrupts import end_at_interrupt, end_process
 
 LARGEST_FRAME = 32
 """A WebSocket message of more than so many times the limit ends its connection; up to there it is answered."""

@@ -19,7 +19,7 @@ from vecenv.adapters.openenv.models import MarketAction, MarketObservation, Mark
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
 from vecenv.adapters.openenv.web import EpisodeDay, episode_html
-from vecenv.text_rows import Account, TextTurn
+from vecenv.text.turns import Account, TextTurn
 
 LOG = logging.getLogger("vecenv.serve")
 

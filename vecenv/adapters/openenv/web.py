@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from vecenv.adapters.openenv.models import MarketState
-from vecenv.page_figures import page_figure, svg
+from vecenv.system.page_figures import page_figure, svg
 from vecenv.text.money import exact_money, sign_of
 
 _STYLE = (

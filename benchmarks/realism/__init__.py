@@ -1,0 +1,1 @@
+"""What agents that were trained on generated markets are worth on real ones."""

@@ -1,0 +1,1 @@
+"""Sessions of a served market."""

@@ -1,0 +1,1 @@
+"""Steps, texts, paths and turns per second."""

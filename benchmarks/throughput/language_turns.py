@@ -1,0 +1,76 @@
+"""Where the time of an update of a language model goes: environment, text, generation, learning."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vecenv.benchmarks import device as machine
+from vecenv.core.env import VecEnv
+from vecenv.language.config import LanguageConfig
+from vecenv.language.grpo import LanguageGRPO
+from vecenv.language.models import chat_format, load_model
+from vecenv.language.tiny_config import TinyConfig
+from vecenv.language.tiny_model import tiny_model
+
+
+def learner_of(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
+    """Return a learner of a model: a folder, a name on the hub, or tiny for one made for the environment's texts.
+
+    Raises:
+        ValueError: there is no such model, or it cannot learn in the environment.
+    """
+    if model == "tiny":
+        rows = range(min(env.num_envs, 64))
+        loaded, tokenizer = tiny_model([*env.render_text(rows), *env.instructions(rows)], TinyConfig(), 0, env.device)
+    else:
+        loaded, tokenizer = load_model(model, env.device, config.lora_rank)
+    return LanguageGRPO(env, loaded, chat_format(loaded, tokenizer, config.thinking), config, group_size)
+
+
+def timed_update(learner: LanguageGRPO) -> tuple[dict[str, float], dict[str, float]]:
+    """Make one update and return the seconds of its parts by name, and its metrics.
+
+    The parts are ``environment``, ``rendering``, ``parsing``, ``generation``, which holds all of the model's reading
+    and writing and the tokens around it, ``update``, all that is done after the rollout, and ``total``.
+    """
+    env, agent, spent = learner.env, learner.agent, Counter[str]()
+    parts: list[tuple[Any, str, str]] = [
+        (env, "advance", "environment"),
+        (env, "reset_groups", "environment"),
+        (env, "render_text", "rendering"),
+        (env, "parse_text", "parsing"),
+        (agent, "answer", "answering"),
+        (learner, "collect", "rollout"),
+    ]
+    for owner, method, name in parts:
+        setattr(owner, method, _timed(getattr(owner, method), name, spent, env.device))
+    try:
+        machine.synchronise(env.device)
+        started = time.perf_counter()
+        metrics = learner.update()
+        machine.synchronise(env.device)
+        total = time.perf_counter() - started
+    finally:
+        for owner, method, _ in parts:
+            delattr(owner, method)
+    seconds = {name: spent[name] for name in ("environment", "rendering", "parsing")}
+    seconds["generation"] = spent["answering"] - spent["rendering"]
+    return seconds | {"update": total - spent["rollout"], "total": total}, metrics
+
+
+def _timed(function: Callable[..., Any], name: str, spent: Counter[str], device: torch.device) -> Callable[..., Any]:
+    def call(*arguments: Any, **keywords: Any) -> Any:  # noqa: ANN401
+        machine.synchronise(device)
+        started = time.perf_counter()
+        result = function(*arguments, **keywords)
+        machine.synchronise(device)
+        # Counters add integers by their type, but any number in fact.
+        spent[name] += time.perf_counter() - started  # type: ignore[assignment]
+        return result
+
+    return call

@@ -1,0 +1,105 @@
+"""The scalar oracles of the tests as a yardstick: what the same rules cost in plain Python."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from vecenv.tasks.tiers.config import TIERS, tier_config
+from vecenv.tasks.tiers.reward_components import REWARD_PRESETS
+from vecenv.market.bars import CLOSE, OPEN
+from vecenv.market.tape import MarketTape
+
+STEPS = 400
+
+
+def scalar_steps_per_second(task: str, tape: MarketTape) -> float | None:
+    """Return steps per second of one account in plain Python.
+
+    None where there is no oracle: of other tasks, and outside a checkout.
+    """
+    if task != "stock_trading" and task not in TIERS:
+        return None
+    try:
+        run = _stock_trading(tape) if task == "stock_trading" else _tier(task, tape)
+    except ImportError:
+        return None
+    started = time.perf_counter()
+    steps = run()
+    return steps / (time.perf_counter() - started)
+
+
+def _stock_trading(tape: MarketTape) -> Callable[[], int]:
+    """Return a run of one account over random actions, which returns its steps."""
+    from tests.tasks.stock_trading.oracle import Account, Market, Rules
+
+    start = tape.first_day
+    days = slice(start, min(start + STEPS + 1, tape.num_days))
+    market = Market(
+        tick_size=tape.tick_size,
+        close=tape.price_ticks(CLOSE)[0, days].long().tolist(),
+        open=tape.price_ticks(OPEN)[0, days].long().tolist(),
+        tradable=tape.tradable[0, days].tolist(),
+        gate_series=[0.0] * (days.stop - days.start),
+        features=tape.features[0, days].tolist(),
+    )
+    draw = random.Random(0)
+    actions = [[draw.uniform(-1, 1) for _ in tape.symbols] for _ in range(days.stop - days.start - 1)]
+    account = Account(Rules(), market, 0, len(actions))
+
+    def run() -> int:
+        for action in actions:
+            account.observation()
+            account.step(action)
+        return len(actions)
+
+    return run
+
+
+def _tier(name: str, tape: MarketTape) -> Callable[[], int]:
+    """Return a run of one account over the days of an episode with random orders, again and again."""
+    from tests.tasks.tiers.oracle import Market, Rules, TierAccount
+
+    tier, tape = tier_config(name), tape.select(tier_config(name).symbols)
+    start = tape.first_day
+    days = slice(start, start + tier.days + 1)
+    market = Market(
+        close=tape.price_ticks(CLOSE)[0, days].long().tolist(),
+        tradable=tape.tradable[0, days].tolist(),
+        rsi=tape.features[0, days, :, tape.feature_names.index("rsi_14")].tolist(),
+        tick_size=tape.tick_size,
+        features=tape.features[0, days].tolist(),
+    )
+    rules = Rules(
+        days=tier.days,
+        initial_cash_ticks=int(tier.initial_cash / tape.tick_size),
+        symbols=(True,) * tape.num_symbols,
+        commission=tier.commission,
+        slippage=tier.slippage,
+        max_trades=tier.max_trades,
+        max_position=tier.max_position,
+        max_exposure=tier.max_exposure,
+        gate=tier.gate,
+        weights=REWARD_PRESETS[tier.reward],
+        dtype=tier.dtype,
+    )
+    draw = random.Random(0)
+    actions = [
+        [
+            (draw.randrange(3), draw.randrange(tape.num_symbols), draw.randint(1, 10) / 10)
+            for _ in range(tier.max_orders)
+        ]
+        for _ in range(STEPS)
+    ]
+
+    def run() -> int:
+        account = TierAccount(rules, market, 0)
+        for action in actions:
+            if account.terminated or account.truncated:
+                account = TierAccount(rules, market, 0)
+            account.observation()
+            account.step(action)
+        return len(actions)
+
+    return run

@@ -1,0 +1,135 @@
+"""Texts per second: observations written and actions read."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+
+import vecenv
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.workloads import fill_given_actions, task_rules
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
+from vecenv.market.tape import MarketTape
+
+DAYS_BEFORE = 5
+"""Days of random orders before anything is rendered, so that accounts hold positions."""
+
+Style = Literal["full", "compact"]
+STYLES: tuple[Style, ...] = get_args(Style)
+
+
+@dataclass(frozen=True)
+class TextFigure:
+    """One measured throughput of texts.
+
+    Attributes:
+        what: observations rendered, or actions parsed.
+        style: of the observations; none for actions.
+        rows: texts of a call, each of another sub-environment.
+        num_envs: sub-environments that the rows are among.
+        texts_per_second: rows over the median seconds of a call.
+        milliseconds: median of a call.
+        characters: mean length of a text.
+    """
+
+    what: Literal["render", "parse"]
+    style: Style | None
+    rows: int
+    num_envs: int
+    texts_per_second: float
+    milliseconds: float
+    characters: float
+
+    def line(self) -> str:
+        """Return a line of the table."""
+        kind = " ".join(part for part in (self.what, self.style) if part)
+        return (
+            f"{kind:>16} {self.rows:>6} of {self.num_envs:<7} {self.texts_per_second:9,.0f} texts/s  "
+            f"{self.milliseconds:8.2f} ms  {self.characters:6,.0f} characters each"
+        )
+
+
+def measure_text(
+    task: str, tape: MarketTape, num_envs: int, row_counts: Sequence[int], repeats: int
+) -> list[TextFigure]:
+    """Measure rendering in every style, and parsing.
+
+    Args:
+        task: one that has text.
+        tape: its market.
+        num_envs: sub-environments, N.
+        row_counts: how many of them are rendered in one call; the largest count is parsed.
+        repeats: timed calls of each figure.
+
+    Raises:
+        ValueError: there are more rows than sub-environments.
+    """
+    if max(row_counts) > num_envs:
+        raise ValueError(f"cannot render {max(row_counts)} of {num_envs} sub-environments")
+    figures = []
+    for style in STYLES:
+        env = started_env(task, tape, num_envs, style)
+        figures += [measure_rendering(env, style, rows, repeats) for rows in row_counts]
+    return [*figures, measure_parsing(env, max(row_counts), repeats)]
+
+
+def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> TextFigure:
+    """Measure calls that render so many random sub-environments of an environment of a style."""
+    ids = torch.randperm(env.num_envs, device=env.device)[:rows]
+    length = _mean_length(env.render_text(ids))
+    seconds = _median_seconds(env.render_text, ids, env, repeats)
+    return TextFigure("render", style, rows, env.num_envs, rows / seconds, 1e3 * seconds, length)
+
+
+def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
+    """Measure calls that parse a typical text of each of so many sub-environments."""
+    texts = typical_texts(env.market.symbols, rows)
+    seconds = _median_seconds(lambda ids: env.parse_text(texts, ids), torch.arange(rows), env, repeats)
+    return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
+
+
+def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
+    """Return answers as a language agent gives them: mostly one or two orders, some with reasons, one in six invalid.
+
+    Args:
+        symbols: names that the orders take turns with.
+        count: number of texts.
+    """
+    names = itertools.cycle(symbols)
+    forms: list[Callable[[str, str], str]] = [
+        lambda first, second: "HOLD",
+        lambda first, second: f"BUY {first} 0.5",
+        lambda first, second: f"<answer>SELL {first} 30%</answer>",
+        lambda first, second: f"buy {first} 0.25; sell {second}",
+        lambda first, second: f"I would wait with {first} until the trend of {second} is clear.",
+        lambda first, second: (
+            f"RSI of {first} is below 30 while its trend is bullish, so it is worth a part of the cash. {second} is "
+            f"overbought.\n<answer>BUY {first} 0.4\nSELL {second} 0.5</answer>"
+        ),
+    ]
+    return [form(next(names), next(names)) for form in itertools.islice(itertools.cycle(forms), count)]
+
+
+def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
+    """Return an environment some days into its episodes, whose observations have a style."""
+    rules = replace(task_rules(task, given=True), text_style=style)
+    env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=rules)
+    collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)
+    fill_given_actions(collector)
+    collector.rollout()
+    return env
+
+
+def _median_seconds(call: Callable[[torch.Tensor], object], ids: torch.Tensor, env: VecEnv, repeats: int) -> float:
+    call(ids)
+    return statistics.median(machine.seconds_of(lambda: call(ids), env.device, repeats))
+
+
+def _mean_length(texts: Sequence[str]) -> float:
+    return statistics.fmean(map(len, texts))

@@ -1,0 +1,189 @@
+"""The command line ``vecenv``: finds commands, parses their settings, reports errors, writes results.
+
+A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
+a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
+a class method ``defaults(args)``, it returns the settings that the command line then overrides; `vecenv.tasks.commands.applicable` then
+refuses and hides what does nothing beside the other settings.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar, get_type_hints
+
+import tyro
+from tyro import conf
+
+import vecenv
+from vecenv.tasks.commands.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
+from vecenv.system.interrupts import INTERRUPTED
+
+GROUP = "vecenv.commands"
+
+COMMANDS = (
+    EntryPoint("train", "vecenv.tasks.commands.train:main", GROUP),
+    EntryPoint("evaluate", "vecenv.tasks.commands.evaluate:main", GROUP),
+    EntryPoint("play", "vecenv.tasks.commands.play:main", GROUP),
+    EntryPoint("replay", "vecenv.tasks.commands.replay:main", GROUP),
+    EntryPoint("collect", "vecenv.tasks.commands.collect:main", GROUP),
+    EntryPoint("sft", "vecenv.tasks.commands.sft:main", GROUP),
+    EntryPoint("serve", "vecenv.tasks.commands.serve:main", GROUP),
+    EntryPoint("data", "vecenv.tasks.commands.data:main", GROUP),
+)
+"""Commands of this package."""
+
+BAD_INPUT = 2
+"""Exit codes."""
+
+HELP = ("-h", "--help")
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class Invocation(Generic[Settings]):
+    """Settings of a command, and what every command has."""
+
+    settings: Annotated[Settings, conf.arg(name="")]
+    json: Path | None = None
+    """File for the result, as JSON."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run ``vecenv``.
+
+    Args:
+        args: words after ``vecenv``, those of the process by default.
+
+    Returns:
+        Exit code: 0, 2 after bad input or what stopped the work (a `ValueError`, `OSError`, `ImportError` or
+        `FloatingPointError`, or too little memory, told in one line), 130 after an interruption.
+    """
+    words = list(sys.argv[1:] if args is None else args)
+    if words == ["--version"]:
+        print(f"vecenv {vecenv.__version__}")
+        return 0
+    points = {point.name: point for point in (*COMMANDS, *entry_points(group=GROUP))}
+    if not words or words[0] not in points:
+        return _overview(points, words or ["--help"])
+    name = words[0]
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            _run(points[name].load(), name, words[1:])
+        except BrokenPipeError:
+            # Whoever read the output has seen enough.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (ValueError, OSError, ImportError, FloatingPointError) as error:
+            print(f"vecenv {name}: error: {error}", file=sys.stderr)
+            return BAD_INPUT
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            reason = str(error).strip().partition("\n")[0]
+            print(f"vecenv {name}: error: there is not enough memory: {reason}", file=sys.stderr)
+            return BAD_INPUT
+        except KeyboardInterrupt:
+            if args is None:
+                # While the process ends, a second Ctrl+C is to end it at once, and not some cleaning up with a trace.
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+            return INTERRUPTED
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether an error is of memory that there is not; PyTorch's on a CPU is known by its words alone."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in str(error)
+
+
+def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str]) -> None:
+    """Parse the settings of a command, run it, and write its result."""
+    (kind,) = (hint for key, hint in get_type_hints(command, include_extras=True).items() if key != "return")
+    default = tyro.MISSING_NONPROP
+    if hasattr(kind, "defaults"):
+        settings = kind.defaults(args)
+        # Settings of any task are generic over its rules, whose class only the command line names.
+        kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
+        default = Invocation(settings)
+    parse = partial(
+        tyro.cli,
+        Invocation[kind],  # type: ignore[valid-type]
+        prog=f"vecenv {name}",
+        config=(conf.CascadeSubcommandArgs, conf.DisallowNone),
+    )
+    description = (inspect.getdoc(command) or "").partition("\n\n")[0]
+    if hasattr(kind, "defaults") and any(word in HELP for word in args):
+        shown = _as_far_as_given(parse, args, default)
+        description = "\n\n".join(filter(None, (description, told_inapplicable(shown.settings))))
+        parse, default = partial(parse, registry=only_applicable()), shown
+    invocation = parse(description=description, args=args, default=default)
+    target = invocation.json
+    if target is not None and not target.absolute().parent.is_dir():
+        raise ValueError(f"{target}: there is no folder {target.parent}")
+    refuse_inapplicable(invocation.settings, args)
+    result = command(in_effect(invocation.settings))
+    if target is not None:
+        target.write_text(json.dumps(result, indent=2, default=str) + "\n")
+
+
+def _as_far_as_given(
+    parse: Callable[..., Invocation[Settings]], args: Sequence[str], default: Invocation[Settings]
+) -> Invocation[Settings]:
+    """Return what the words beside a call for help make, or the defaults where they make nothing yet."""
+    words = [word for word in args if word not in HELP]
+    try:
+        return parse(args=words, default=default, console_outputs=False)
+    except (SystemExit, ValueError):
+        return default
+
+
+def _overview(points: dict[str, EntryPoint], words: list[str]) -> int:
+    """Show all commands, or refuse an unknown one, without importing any."""
+
+    def described(point: EntryPoint) -> Callable[[], None]:
+        def command() -> None: ...
+
+        command.__doc__ = _summary(point)
+        return command
+
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            {name: described(point) for name, point in points.items()},
+            prog="vecenv",
+            description="Thousands of trading environments in one compiled step: train, evaluate, measure.",
+            args=words,
+        )
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def _summary(point: EntryPoint) -> str:
+    """Return the first line of the docstring of a command's module, read from its source."""
+    spec = find_spec(point.module)
+    source = Path(spec.origin).read_text() if spec and spec.origin else ""
+    return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
+    """Tell a warning in one line."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

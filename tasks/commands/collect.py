@@ -1,0 +1,152 @@
+"""Conversations of baselines, by rule or with hindsight, for the supervised training of language models."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from rich.table import Table
+
+from vecenv.tasks.commands.comparison import (
+    agents_for,
+    chosen_agents,
+    rules_of,
+    show_market,
+    test_environment,
+    test_rules,
+    wide_console,
+)
+from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
+from vecenv.tasks.commands.progress import working
+from vecenv.tasks.tiers.records import RecordedEpisode
+from vecenv.registry import task_class
+from vecenv.system.write_lock import WriteLock
+
+Rules = TypeVar("Rules")
+
+
+@dataclass(frozen=True)
+class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
+    """Settings of ``vecenv collect``. The episodes lie in the days of the training."""
+
+    out: Path = Path("conversations.jsonl")
+    """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
+    agents: tuple[str, ...] = ("rule_based", "oracle")
+    """Baselines that play."""
+    episodes: int = 256
+    """Episodes of each agent; all play the same ones."""
+    seed: int = 0
+    """Names the episodes."""
+    conversation: Literal["episode", "day"] = "episode"
+    """What a line holds: all days of an episode, or one of its days without those before."""
+    min_grade: float = 0.0
+    """Episodes graded lower are left out."""
+    env: Rules = field(kw_only=True)
+    """Rules of the task."""
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> CollectSettings:
+        """Return the settings that the command line starts from.
+
+        Raises:
+            ValueError: there is no such task or preset.
+        """
+        options = early_options(TextTaskOptions, args)
+        settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
+        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+
+
+def main(settings: CollectSettings) -> dict[str, Any]:
+    """Write what baselines see and say as conversations for supervised training."""
+    _check(settings)
+    names = chosen_agents(settings.task, settings.agents)
+    with WriteLock.beside(settings.out):
+        if settings.out.exists():
+            raise ValueError(f"{settings.out} exists already")
+        return _run(settings, names)
+
+
+def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Let the agents play, and write their conversations."""
+    rules = settings.with_symbols(settings.env)
+    console = wide_console()
+    with working(console, f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
+    training = settings.training(tape)
+    show_market(console, tape, {"Training": training})
+    env, _ = test_environment(settings.task, training, rules, settings.episodes)
+    counts: dict[str, Counter[str]] = {}
+    partial = settings.out.with_suffix(".partial")
+    with partial.open("w") as file:
+        for name, agent in agents_for(env, None, names).items():
+            with working(console, f"{name} plays …"):
+                records = record_episodes(env, agent, range(env.num_envs), settings.seed)
+            told = zip(records, env.instructions(range(env.num_envs)), strict=True)
+            kept = [(record, system) for record, system in told if _grade(record) >= settings.min_grade]
+            lines = [line for episode in kept for line in conversations(*episode, name, settings.conversation)]
+            file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+            counts[name] = Counter(episodes=len(records), kept=len(kept), conversations=len(lines))
+            counts[name]["answers"] = sum(len(record.days) for record, _ in kept)
+            counts[name]["characters"] = sum(len(said["content"]) for line in lines for said in line["messages"])
+    if not any(count["kept"] for count in counts.values()):
+        partial.unlink()
+        raise ValueError(f"no episode has a grade of {settings.min_grade} or more")
+    partial.replace(settings.out)
+    console.print(_table(counts))
+    console.print(f"Written to {settings.out}", soft_wrap=True)
+    return {"file": str(settings.out), "agents": {name: dict(count) for name, count in counts.items()}}
+
+
+def conversations(
+    record: RecordedEpisode, instructions: str, agent: str, conversation: Literal["episode", "day"]
+) -> Iterator[dict[str, Any]]:
+    """Return the lines of an episode: ``messages``, which the instructions begin, and where they come from."""
+    system = {"role": "system", "content": instructions}
+    origin = {
+        "task": record.task,
+        "agent": agent,
+        "grade": _grade(record),
+        "total_return": record.total_return,
+        "market": record.market["fingerprint"],
+        "seed": record.seed,
+        "env_id": record.env_id,
+        "dates": record.dates,
+    }
+    if conversation == "episode":
+        yield {"messages": [system, *(said for day in record.days for said in day.messages)], **origin}
+        return
+    for number, day in enumerate(record.days, 1):
+        yield {"messages": [system, *day.messages], **origin, "day": number}
+
+
+def _grade(record: RecordedEpisode) -> float:
+    """Return the grade under the task's own grader."""
+    return record.grades[record.config["grader"]]
+
+
+def _check(settings: CollectSettings) -> None:
+    """Refuse what cannot be written, before any work.
+
+    Raises:
+        ValueError: the task has no text, or the file cannot be written.
+    """
+    if not task_class(settings.task).has_text():
+        raise ValueError(f"task {settings.task!r} has no text")
+    if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
+        raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
+
+
+def _table(counts: dict[str, Counter[str]]) -> Table:
+    table = Table()
+    columns = ("episodes", "kept", "conversations", "answers", "characters")
+    for heading in ("agent", *columns):
+        table.add_column(heading, justify="left" if heading == "agent" else "right")
+    for name, count in counts.items():
+        table.add_row(name, *(f"{count[column]:,}" for column in columns))
+    return table

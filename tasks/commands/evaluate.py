@@ -1,0 +1,187 @@
+"""Evaluate a trained agent, baselines, or both on any market and span."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from vecenv.tasks.commands.comparison import (
+    ALL,
+    COMPARING,
+    agents_for,
+    baseline_agents,
+    check_fits,
+    chosen_agents,
+    compare,
+    rules_of,
+    show_market,
+    test_environment,
+    test_rules,
+    trained_rules,
+    wide_console,
+)
+from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.options import early_options, with_preset
+from vecenv.tasks.commands.progress import working
+from vecenv.tasks.tiers.records import market_origin, write_jsonl, write_parquet
+from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.core.env import VecEnv
+from vecenv.language.config import AnswerConfig
+from vecenv.learn.agents import Agent
+from vecenv.learn.report import write_run_folder
+from vecenv.system.preset_files import read_values, with_values
+from vecenv.registry import task_class
+from vecenv.system.write_lock import WriteLock
+
+RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
+"""How records are written, by the file's suffix."""
+
+Rules = TypeVar("Rules")
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Options that decide where the other settings start."""
+
+    checkpoint: Path | None = None
+    """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults."""
+    model: str | None = None
+    """Language model to play: a folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
+    become the defaults."""
+    task: str | None = None
+    """Installed task, by default that of the checkpoint, else stock_trading."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+
+
+@dataclass(frozen=True)
+class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
+    """Settings of ``vecenv evaluate``. The episodes lie in the days of the test."""
+
+    task: str = "stock_trading"
+    """Installed task, by default that of the checkpoint, else stock_trading."""
+    agents: tuple[str, ...] = (ALL,)
+    """Baselines to play, or all."""
+    seed: int = 0
+    """Names the episodes."""
+    episodes: int = 256
+    """Episodes of each agent."""
+    folder: Path | None = None
+    """Folder for metrics.json and pictures, none by default."""
+    record: Path | None = None
+    """File for the episodes of the table's first agent, of tiers only: .jsonl, for vecenv replay, or .parquet."""
+    language: AnswerConfig = field(default_factory=AnswerConfig)
+    """How a language model is asked."""
+    env: Rules = field(kw_only=True)
+    """Rules of the task."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        return super().inapplicable() | ({"language": "--model"} if self.model is None else {})
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
+        """Return the settings that the command line starts from, those of a checkpoint or of presets.
+
+        Raises:
+            ValueError: there is no such checkpoint, task or preset.
+        """
+        options = early_options(EvaluateOptions, args)
+        if options.checkpoint is not None and options.model is not None:
+            raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
+        if options.checkpoint is not None:
+            settings = cls._trained(options.checkpoint)
+        elif options.model is not None and (Path(options.model) / SETTINGS).is_file():
+            settings = cls._trained(Path(options.model))
+        else:
+            task = options.task or cls.task
+            settings = cls(task=task, env=test_rules(rules_of(task)))
+        if options.task not in (None, settings.task):
+            place = options.checkpoint or options.model
+            raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
+        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+
+    @classmethod
+    def _trained(cls, place: Path) -> EvaluateSettings:
+        """Return rules and, where its folder tells it, market of a training."""
+        path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
+        settings = cls(task=scenario["task"], env=test_rules(trained_rules(scenario, str(path))))
+        record = path.parent / SETTINGS
+        if not record.is_file():
+            return settings
+        known = read_values(record)
+        market = {item.name for item in fields(MarketSettings)} - {"device"}
+        values = {name: value for name, value in known.items() if name in market}
+        asked = {item.name for item in fields(AnswerConfig)}
+        values["language"] = {name: value for name, value in known.get("language", {}).items() if name in asked}
+        return with_values(settings, values, str(record))
+
+
+def main(settings: EvaluateSettings) -> dict[str, Any]:
+    """Evaluate a trained agent, baselines, or both on any market and span."""
+    names = chosen_agents(settings.task, settings.agents)
+    if settings.model is not None:
+        check_language(settings.task, settings.model)
+    _refuse_bad_record(settings)
+    with nullcontext() if settings.folder is None else WriteLock(settings.folder):
+        return _run(settings, names)
+
+
+def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
+    """Let the agents play, and write what is asked for."""
+    rules = settings.with_symbols(settings.env)
+    console = wide_console()
+    with working(console, f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
+    test = settings.test(tape)
+    checkpoint = None
+    if settings.checkpoint is not None:
+        checkpoint = checkpoint_path(settings.checkpoint)
+        check_fits(read_checkpoint(checkpoint), tape, rules)
+    env, note = test_environment(settings.task, test, rules, settings.episodes)
+    show_market(console, tape, {"Test": test})
+    if note:
+        console.print(note)
+    with working(console, COMPARING.format(settings.episodes)):
+        agents = _agents(settings, env, checkpoint, names)
+        evaluation = compare(env, agents, settings.seed)
+    console.print(evaluation.table())
+    origin = {"checkpoint": None if checkpoint is None else str(checkpoint), "model": settings.model}
+    result = {**origin, **evaluation.to_json()}
+    if settings.folder is not None:
+        metadata = {"command": "evaluate", **origin, "seed": settings.seed}
+        write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)))
+        console.print(f"Written to {settings.folder}", soft_wrap=True)
+    if settings.record is not None:
+        agent = next(iter(agents.values()))
+        records = record_episodes(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
+        RECORD_WRITERS[settings.record.suffix](settings.record, records)
+        console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
+    return result
+
+
+def _agents(settings: EvaluateSettings, env: VecEnv, checkpoint: Path | None, names: Sequence[str]) -> dict[str, Agent]:
+    """Return who plays, by name: what was trained first, if there is something.
+
+    Raises:
+        ValueError: checkpoint or model do not fit, or there is no such model.
+    """
+    if settings.model is None:
+        return agents_for(env, checkpoint, names)
+    return {MODEL: loaded_model(settings.model, env.device, settings.language)} | baseline_agents(env, names)
+
+
+def _refuse_bad_record(settings: EvaluateSettings) -> None:
+    """Raise if episodes are to be written that cannot be."""
+    if settings.record is None:
+        return
+    if not issubclass(task_class(settings.task), TierTrading):
+        raise ValueError(f"only episodes of the trading tiers are recorded, not of {settings.task!r}")
+    if settings.record.suffix not in RECORD_WRITERS:
+        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_WRITERS)}")

@@ -1,0 +1,72 @@
+"""New training paths of a generated market, at update numbers that are fixed beforehand.
+
+What is learned then does not depend on how fast paths are made, nor on the number of sub-environments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.core.env import VecEnv
+from vecenv.market.load import generator_of
+from vecenv.market.tape import MarketTape
+
+Settings = TypeVar("Settings", bound=MarketSettings)
+
+SEED_STRIDE = 1 << 40
+"""Between the market's seeds of two rounds of paths."""
+
+HEADROOM = 4.0
+"""Factor by which prices of later rounds may at least be higher than those of the first."""
+
+
+def first_round(settings: Settings, rules: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
+    """Make the paths of the first round, and return settings under which all rounds count in the same ticks."""
+    tape = settings.tape(rules, HEADROOM)
+    return replace(settings, tick_size=tape.tick_size), tape
+
+
+class FreshPaths:
+    """Replaces the paths that an environment trains on after every so many updates, where all episodes start anew.
+
+    Args:
+        settings: of a generated market, from `first_round`.
+        rules: of the task, for the market's features.
+        env: trains on the first round of paths; its tape keeps naming that one.
+        every: updates that a round of paths lasts.
+
+    Raises:
+        ValueError: the market is data, or ``every`` is below one.
+    """
+
+    def __init__(self, settings: MarketSettings, rules: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
+        if every < 1:
+            raise ValueError(f"refresh_every must be at least 1, got {every}")
+        if generator_of(settings.market) is None:
+            raise ValueError(f"{settings.market}: only the paths of a generated market can be refreshed")
+        self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
+
+    def due(self, update: int) -> bool:
+        """Whether the paths are changed before an update."""
+        return update // self.every != self.round
+
+    def before_update(self, update: int) -> None:
+        """Change the paths where a round begins, or where a run goes on in the middle of a later one."""
+        if not self.due(update):
+            return
+        current = update // self.every
+        settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
+        tape = settings.training_alone(self.rules)
+        scenario: Any = self.env.scenario
+        if tape.price_bits > scenario.tape.price_bits:
+            raise ValueError(
+                f"{tape.source}: the paths of round {current} have prices of 2^{scenario.tape.price_bits - 1} ticks "
+                f"of {tape.tick_size:g} or more, which the first round's accounts cannot hold; use a coarser tick_size"
+            )
+        again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
+        self.env.change_market(again.market)
+        if update % self.every == 0:
+            self.env.reset()
+        self.round = current

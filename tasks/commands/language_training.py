@@ -1,0 +1,123 @@
+"""Training of language models by ``vecenv train``: the model, the learner, and who plays beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecenv.tasks.commands.comparison import trained_agent
+from vecenv.tasks.commands.run_folder import checkpoint_path
+from vecenv.core.env import VecEnv
+from vecenv.language.config import AnswerConfig, LanguageConfig
+from vecenv.learn.agents import Agent
+from vecenv.registry import task_class
+
+if TYPE_CHECKING:
+    from vecenv.language.agent import LanguageAgent
+    from vecenv.language.grpo import LanguageGRPO
+
+MODEL = "model"
+"""Folder of the trained model in that of the run, and name of a model in tables."""
+
+NEEDED = "language models need transformers: pip install 'vecenv[language]'"
+
+
+def check_language(task: str, model: str) -> None:
+    """Refuse what no language model can play, before any work.
+
+    Raises:
+        ValueError: the task has no text, or the model is still to be made, or its folder or hub is not there.
+        ImportError: ``transformers`` is not installed.
+    """
+    if not task_class(task).has_text():
+        raise ValueError(f"task {task!r} has no text")
+    if model == "tiny" and not Path(model).exists():
+        raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
+    # Names on the hub are NAME or OWNER/NAME; what can only be a path is not looked for there.
+    if not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
+        raise ValueError(f"{model}: there is no folder of a model")
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise ImportError(NEEDED) from error
+    from vecenv.language.hub import found_model
+
+    found_model(model)
+
+
+def model_place(place: str) -> str:
+    """Return where a model lies: that of a run in its folder, else the place itself."""
+    inner = Path(place) / MODEL
+    return str(inner) if inner.is_dir() else place
+
+
+def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
+    """Return the learner of a language model, before its first update.
+
+    Args:
+        env: whose actions are lists of orders.
+        model: folder, or name on the Hugging Face hub.
+        config: settings.
+        group_size: rows of a group.
+
+    Raises:
+        ValueError: there is no such model, nobody is called as those who play the other groups, or a setting does not
+            fit.
+    """
+    from vecenv.language.grpo import LanguageGRPO
+    from vecenv.language.models import chat_format, load_model
+
+    others = None if config.groups is None or config.groups * group_size >= env.num_envs else _others(env, config)
+    loaded, tokenizer = load_model(model_place(model), env.device, config.lora_rank)
+    return LanguageGRPO(env, loaded, chat_format(loaded, tokenizer, config.thinking), config, group_size, others)
+
+
+def _others(env: VecEnv, config: LanguageConfig) -> Agent:
+    """Return who plays the other groups.
+
+    Raises:
+        ValueError: it is no baseline, and no run.
+    """
+    known = env.scenario.baselines()
+    if config.others in known:
+        return known[config.others]()
+    checkpoint = checkpoint_path(Path(config.others))
+    if not checkpoint.is_file():
+        raise ValueError(
+            f"language.others {config.others!r} is neither the folder or checkpoint of a run nor one of "
+            f"{', '.join(known)}"
+        )
+    return trained_agent(checkpoint, env)
+
+
+def trained_model(learner: LanguageGRPO) -> LanguageAgent:
+    """Return the model of a learner as an agent for all rows of an environment."""
+    from vecenv.language.agent import LanguageAgent
+
+    return LanguageAgent(learner.model, learner.chat, learner.config)
+
+
+def loaded_model(place: str, device: Any, config: AnswerConfig) -> LanguageAgent:  # noqa: ANN401
+    """Return a model of a folder or the hub as an agent for all rows of an environment.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    from vecenv.language.agent import LanguageAgent
+    from vecenv.language.models import chat_format, load_model
+
+    model, tokenizer = load_model(model_place(place), device)
+    return LanguageAgent(model, chat_format(model, tokenizer, config.thinking), config)
+
+
+def write_model(learner: LanguageGRPO, folder: Path) -> None:
+    """Write the trained model into the folder of a run, for `load_model` and other libraries."""
+    from vecenv.language.models import save_model
+
+    save_model(learner.model, learner.chat.tokenizer, folder / MODEL)
+
+
+def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:
+    """Return settings whose seed a run's is added to."""
+    return replace(config, seed=config.seed + seed)

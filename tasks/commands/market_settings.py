@@ -1,0 +1,208 @@
+"""Which market a command trades on, and which of its days or paths are for training and which for the test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from inspect import signature
+from typing import Any, TypeVar
+
+import numpy as np
+
+from vecenv.core.device import device_named
+from vecenv.market.currency import checked_currency
+from vecenv.market.load import generator_of, load_market
+from vecenv.market.tape import MarketTape, training_paths
+
+Rules = TypeVar("Rules", bound=Any)
+
+_OF_SOME_GENERATORS = ("history", "history_end", "temperature", "regime")
+"""Settings that only some generators take, under the same names."""
+
+
+@dataclass(frozen=True)
+class MarketSettings:
+    """Market, span and split.
+
+    Of a history, training and test share no day, and an embargo lies between them; of a generated market, no path.
+    """
+
+    market: str = "neural"
+    """CSV or Parquet file, folder of CSVs, npz, or a generator: neural, synthetic, planted, random_walk, or a file of
+    vecenv worldmodel train."""
+    symbols: tuple[str, ...] = ()
+    """Symbols to trade, by default all, or the tier's; in a tier of one symbol also random."""
+    start: date | None = None
+    """First day used."""
+    end: date | None = None
+    """Last day used."""
+    train_end: date | None = None
+    """Last day of training; by default the split follows test-start or test-fraction."""
+    test_start: date | None = None
+    """First day of the test; by default the split follows train-end or test-fraction."""
+    test_fraction: float = 0.2
+    """Share of the days, or of a generator's paths, the last ones, kept for the test."""
+    embargo: int = 20
+    """Trading days between training and test that neither uses, where the dates do not set both."""
+    context_market: str | None = None
+    """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
+    currency: str | None = None
+    """Code of the currency of the prices, such as USD, by default what the data or the generator tell."""
+    tick_size: float | None = None
+    """Smallest step of prices in their currency; by default one that suits the prices up to the first decision."""
+    num_paths: int = 32
+    """Independent histories of a generator."""
+    num_days: int | None = None
+    """Days of a generator: by default 504 of a neural market, the first 252 as a past, and 1500 of others."""
+    market_seed: int = 0
+    """Seed of a generator."""
+    history: str | None = None
+    """File of real bars that the paths of a neural market go on from; without it they start from nothing."""
+    history_end: date | None = None
+    """Last day of that history; by default each path goes on from a day of its own."""
+    temperature: float = 1.0
+    """Factor on the size of a neural market's moves."""
+    regime: str | None = None
+    """Kind of market that a generator makes: bull, bear, sideways or crisis."""
+    device: str = "auto"
+    """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.test_fraction < 1:
+            raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
+        if self.currency is not None:
+            checked_currency(self.currency)
+        if self.embargo < 0:
+            raise ValueError(f"embargo must not be negative, got {self.embargo}")
+        spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
+        for first, last in spans:
+            low, high = getattr(self, first), getattr(self, last)
+            if low is not None and high is not None and low >= high:
+                raise ValueError(f"{first} {low} must be before {last} {high}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        generate = generator_of(self.market)
+        names: dict[str, str] = {}
+        if generate is None:
+            own = ("num_paths", "num_days", "market_seed", *_OF_SOME_GENERATORS)
+            names |= dict.fromkeys(own, "a generated market")
+        else:
+            taken = signature(generate).parameters
+            names["context_market"] = "a market of data"
+            names |= {name: "the neural market" for name in _OF_SOME_GENERATORS if name not in taken}
+            if "regime" in names:
+                names["regime"] = "the neural and the synthetic market"
+        if "history_end" not in names and self.history is None:
+            names["history_end"] = "--history"
+        dated = self.train_end is not None, self.test_start is not None
+        if any(dated):
+            names["test_fraction"] = "a split without --train-end and --test-start"
+        if all(dated):
+            names["embargo"] = "a split without --train-end or --test-start"
+        elif generate is not None and self.num_paths > 1 and not any(dated):
+            names["embargo"] = "a split by days"
+        return names
+
+    def with_symbols(self, rules: Rules) -> Rules:
+        """Return rules that name symbols with the symbols chosen here, other rules as they are."""
+        if self.symbols and any(item.name == "symbols" for item in fields(rules)):
+            return replace(rules, symbols=self.symbols)
+        return rules
+
+    def tape(self, rules: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
+        """Read or generate the market of all days, with the series and symbols that the rules need.
+
+        Args:
+            rules: as `with_symbols` returns them.
+            headroom: factor by which later prices may be higher, for which a tick chosen by default leaves room.
+
+        Raises:
+            ValueError: a fault of the data, or they lack what was asked for.
+        """
+        # Rules that name symbols may stand for others than they name, such as a random one for all.
+        tape = load_market(
+            self.market,
+            symbols=getattr(rules, "market_symbols", self.symbols) or None,
+            features=rules.features,
+            context=rules.context,
+            context_market=self.context_market,
+            num_paths=self.num_paths,
+            num_days=self.num_days,
+            seed=self.market_seed,
+            generator=self.generator(),
+            tick_size=self.tick_size,
+            currency=self.currency,
+            headroom=headroom,
+            device=device_named(self.device),
+        )
+        if self.start is None and self.end is None:
+            return tape
+        return tape.between(_text(self.start), _text(self.end))
+
+    def generator(self) -> dict[str, Any]:
+        """Return the arguments that only some generators take, those that are set."""
+        given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
+        defaults = {item.name: item.default for item in fields(MarketSettings)}
+        return {
+            name: _text(value) if isinstance(value, date) else value
+            for name, value in given.items()
+            if value != defaults[name]
+        }
+
+    def training(self, tape: MarketTape) -> MarketTape:
+        """Return the days or paths for training.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.train_end is not None:
+            return tape.between(None, _text(self.train_end))
+        if self.test_start is not None:
+            return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
+        return self.split(tape, self.test_fraction)[0]
+
+    def training_alone(self, rules: Any) -> MarketTape:  # noqa: ANN401
+        """Generate the market of training without paths of the test: what `training` returns of `tape`.
+
+        Args:
+            rules: as `with_symbols` returns them.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.num_paths == 1 or self.train_end is not None or self.test_start is not None:
+            return self.training(self.tape(rules))
+        return replace(self, num_paths=training_paths(self.num_paths, self.test_fraction)).tape(rules)
+
+    def test(self, tape: MarketTape) -> MarketTape:
+        """Return the days or paths for the test.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if self.test_start is not None:
+            return tape.between(_text(self.test_start), None)
+        if self.train_end is not None:
+            after = int(np.searchsorted(tape.dates, np.datetime64(self.train_end), "right"))
+            return tape.days(after + self.embargo, tape.num_days)
+        return self.split(tape, self.test_fraction)[1]
+
+    def split(self, tape: MarketTape, fraction: float) -> tuple[MarketTape, MarketTape]:
+        """Split a generated market by paths, which share nothing, and a history by days; the last ones are a fraction.
+
+        Raises:
+            ValueError: one of the parts would be empty.
+        """
+        if tape.num_paths > 1:
+            return tape.split_paths(fraction)
+        return tape.split(fraction, self.embargo)
+
+
+def _first_day(tape: MarketTape, day: date) -> int:
+    """Return the index of the first day not before a date."""
+    return int(np.searchsorted(tape.dates, np.datetime64(day), "left"))
+
+
+def _text(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()

@@ -1,0 +1,56 @@
+"""What the command line says before all else: options that decide where the other settings start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import tyro
+
+from vecenv.system.preset_files import preset_path, read_values, with_values
+
+Options = TypeVar("Options")
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class PresetOption:
+    """The option of commands that have presets."""
+
+    preset: str | None = None
+    """Shipped preset, or path of a YAML file; the command line wins over it."""
+
+
+@dataclass(frozen=True)
+class TextTaskOptions:
+    """Options of commands whose agents read and write text."""
+
+    task: str = "single_stock"
+    """Installed task that has text."""
+    task_preset: str | None = None
+    """Preset of the rules."""
+
+
+def early_options(options: type[Options], args: Sequence[str]) -> Options:
+    """Read the options of one dataclass from a command line and leave all others aside."""
+    own = [word for word in args if word not in ("-h", "--help")]
+    return tyro.cli(options, args=own, return_unknown_args=True)[0]
+
+
+def with_preset(settings: Settings, kind: str, name: str | None, without: Sequence[str] = ("preset",)) -> Settings:
+    """Return settings with the values of a preset.
+
+    Args:
+        settings: a dataclass instance.
+        kind: folder of the shipped presets.
+        name: shipped preset or path; None changes nothing.
+        without: fields that only the command line may set.
+
+    Raises:
+        ValueError: there is no such preset, or it does not fit the settings.
+    """
+    if name is None:
+        return settings
+    path = preset_path(kind, name)
+    return with_values(settings, read_values(path), str(path), without)

@@ -1,0 +1,64 @@
+"""What a run leaves behind: its settings beside its checkpoint, so that both can be found again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from vecenv.system.atomic_files import replacing
+from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.metrics_log import METRICS, read_metrics
+from vecenv.learn.ppo import CHECKPOINT
+from vecenv.system.preset_files import as_values
+
+SETTINGS = "settings.yaml"
+
+
+def checkpoint_path(place: Path) -> Path:
+    """Return the checkpoint of a run's folder, or the file itself."""
+    return place / CHECKPOINT if place.is_dir() else place
+
+
+def read_checkpoint(place: Path) -> dict[str, Any]:
+    """Read a checkpoint of a policy or a language model onto the CPU, from a run's folder or a file.
+
+    Raises:
+        ValueError: there is none, or the file is something else.
+    """
+    path = checkpoint_path(place)
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no checkpoint")
+    state = load_checkpoint(path, torch.device("cpu"))
+    if not {"config", "scenario"} <= set(state):
+        raise ValueError(f"{path}: not a checkpoint of vecenv")
+    return state
+
+
+def check_resumable_folder(folder: Path) -> None:
+    """Refuse the folder of a run that cannot go on, before any work.
+
+    Raises:
+        ValueError: there is no checkpoint, or it or the log of metrics is damaged.
+    """
+    read_checkpoint(folder)
+    if (folder / METRICS).exists():
+        with warnings.catch_warnings():
+            # The log itself tells of a last row that was cut off, when it goes on.
+            warnings.simplefilter("ignore")
+            read_metrics(folder / METRICS)
+
+
+def write_settings(folder: Path, settings: Any, without: Collection[str]) -> None:  # noqa: ANN401
+    """Write settings in the form of a preset, all of them but those that only the command line may set."""
+    with replacing(folder / SETTINGS) as partial:
+        partial.write_text(yaml.safe_dump(as_values(settings, without), sort_keys=False))
+
+
+def read_progress(folder: Path) -> list[dict[str, float]]:
+    """Return the metrics of every update of a run, also of the calls before it was resumed."""
+    return read_metrics(folder / METRICS)

@@ -1,0 +1,175 @@
+"""A server of trading agents for OpenEnv's clients: many sessions, each a row of one market."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import torch
+from rich.console import Console
+
+import vecenv
+from vecenv.tasks.commands.comparison import rules_of, show_market, test_rules, wide_console
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
+from vecenv.tasks.commands.progress import working
+from vecenv.adapters.guard import Limits
+from vecenv.market.tape import MarketTape
+from vecenv.registry import task_class
+from vecenv.text.turns import TextRows, TextRules
+
+if TYPE_CHECKING:
+    from vecenv.adapters.openenv.pool import RowPool
+
+Rules = TypeVar("Rules")
+Split = Literal["train", "validation", "test"]
+
+NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
+
+TOKEN = "VECENV_TOKEN"
+"""Environment variable of the bearer token, which no list of processes shows."""
+
+SPARE_ROWS = 2
+"""Rows of each split beyond those of the sessions: for the web interface, and for a reset without a session."""
+
+SINGLE, MANY = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL"), ("HOLD",)
+"""Answers that can be given by a click, where there is one symbol and where there are more."""
+
+
+@dataclass(frozen=True)
+class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
+    """Settings of ``vecenv serve``."""
+
+    host: str = "127.0.0.1"
+    """Address. Elsewhere than on this machine a bearer token is required, in the environment variable VECENV_TOKEN."""
+    port: int = 8000
+    """Port; 0 for any that is free."""
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    """Parts of the market to serve; the first is a client's that asks for none."""
+    validation_fraction: float = 0.2
+    """Share of the training's days, or of a generator's paths, the last ones, kept for the validation."""
+    num_tasks: int = 1000
+    """Tasks that each split lists; an index names an episode."""
+    seed: int = 0
+    """Names the episodes of all indices, where a client gives no other."""
+    compile: bool = True
+    """Compile the step of each split before serving."""
+    web: bool = False
+    """Offer OpenEnv's web interface at /web."""
+    limits: Limits = field(default_factory=Limits)
+    """What clients may use up."""
+    text: TextRules = field(default_factory=TextRules)
+    """How agents are asked, and what they are paid."""
+    env: Rules = field(kw_only=True)
+    """Rules of the task."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
+        if not self.splits or len(set(self.splits)) < len(self.splits):
+            raise ValueError(f"splits must be different and at least one, got {', '.join(self.splits) or 'none'}")
+        if self.num_tasks < 1 or self.num_tasks >= 1 << 32:
+            raise ValueError(f"num_tasks must be in [1, 2^32), got {self.num_tasks}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must be in [0, 2^63), got {self.seed}")
+        if not 0 <= self.port < 1 << 16:
+            raise ValueError(f"port must be in [0, 65536), got {self.port}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        names = super().inapplicable()
+        if tuple(self.splits) == ("test",):
+            names["validation_fraction"] = "the splits train and validation"
+        elif names.get("embargo") != "a split by days":
+            # Training and validation are split as well.
+            names.pop("embargo", None)
+        return names
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> ServeSettings:
+        """Return the settings that the command line starts from.
+
+        Raises:
+            ValueError: there is no such task or preset.
+        """
+        options = early_options(TextTaskOptions, args)
+        settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
+        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+
+    def clicks(self) -> tuple[str, ...]:
+        """Return the answers that the web interface offers: orders of one symbol need not name it."""
+        single = len(getattr(self.with_symbols(self.env), "symbols", ())) == 1
+        return SINGLE if single else MANY
+
+    def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
+        """Return the markets of the splits to serve.
+
+        Raises:
+            ValueError: one of them would be empty.
+        """
+        training = self.training(tape)
+        parts: dict[Split, MarketTape] = {}
+        for split in self.splits:
+            if split == "test":
+                parts[split] = self.test(tape)
+            else:
+                parts[split] = self.split(training, self.validation_fraction)[split == "validation"]
+        return parts
+
+
+def main(settings: ServeSettings) -> dict[str, Any]:
+    """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
+    if not task_class(settings.task).has_text():
+        raise ValueError(f"task {settings.task!r} has no text")
+    try:
+        from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
+        from vecenv.adapters.openenv.service import MarketService
+        from vecenv.system.interrupts import interruptible
+    except ImportError as error:
+        raise ImportError(NEEDED) from error
+    token = os.environ.get(TOKEN)
+    check_exposure(settings.host, token, settings.web)
+    console, limits = wide_console(), settings.limits
+    with interruptible(), bound_socket(settings.host, settings.port) as bound:
+        url = served_url(bound)
+
+        def started() -> None:
+            told = f"Serving {settings.task} on {url}, at most {limits.sessions} sessions; Ctrl+C ends it"
+            console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
+
+        pools = row_pools(settings, console)
+        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, settings.clicks())
+        serve(build_app(service, limits, url, token, settings.web), limits, bound, started)
+    return {"task": settings.task, "splits": list(pools)}
+
+
+def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
+    """Make the market and return a pool of rows for each split, ready to be stepped."""
+    from vecenv.adapters.openenv.pool import RowPool
+
+    rules = settings.with_symbols(settings.env)
+    with working(console, f"Making the market {settings.market} …"):
+        tape = settings.tape(rules)
+    parts = settings.parts(tape)
+    show_market(console, tape, {name.capitalize(): part for name, part in parts.items()})
+    pools: dict[str, RowPool] = {}
+    for name, part in parts.items():
+        env = vecenv.make(
+            settings.task,
+            settings.limits.sessions + SPARE_ROWS,
+            market=part,
+            seed=settings.seed,
+            device=part.device,
+            compile=settings.compile,
+            config=rules,
+        )
+        rows = TextRows(env, settings.text)
+        with working(console, f"Preparing the step of {name} …"):
+            # The first step and the first look compile; whoever plays later begins anew.
+            env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
+            rows.begin([0])
+        pools[name] = RowPool(rows)
+    return pools

@@ -1,0 +1,1 @@
+"""Daily stock trading, the task of the FinRL contests."""

@@ -1,0 +1,129 @@
+"""Settings of the stock-trading task: the single source of its defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vecenv.market.indicators import FINRL_INDICATORS
+
+Rate = float | tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class StockTradingConfig:
+    """Rules of the stock-trading task; see ``tasks/stock_trading/rules.md`` for their exact meaning."""
+
+    features: tuple[str, ...] = FINRL_INDICATORS
+    """Indicators or numeric columns of the data shown to the agent, per symbol."""
+    action: Literal["shares", "weights"] = "shares"
+    """Orders as a share of hmax, or target portfolio weights."""
+    whole_shares: bool = True
+    """Trade whole shares, with exact integer accounts; otherwise fractions."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of shares and prices; with whole shares both give the same account."""
+    fill: Literal["close", "next_open"] = "close"
+    """Orders fill at the close of day t, or at the open of day t+1."""
+    rationing: Literal["pro_rata", "by_size"] = "pro_rata"
+    """Cash that does not suffice is shared pro rata, or by size of order, largest first (FinRL)."""
+    reward: Literal["delta_value", "log_return", "differential_sharpe", "risk_penalised"] = "delta_value"
+    """Reward of a step."""
+    initial_cash: float = 1_000_000.0
+    """Cash at the start, in the currency of the prices."""
+    initial_holdings: Rate = 0.0
+    """Shares held at the start, one number or one per symbol."""
+    hmax: float = 100.0
+    """Largest order in shares per symbol and day."""
+    commission: Rate = 0.001
+    """Share of the traded value, one number or one per symbol."""
+    slippage: Rate = 0.0
+    """Share of the price lost to the market on each trade, one number or one per symbol."""
+    dead_zone: float = 0.0
+    """Actions up to this size, or with weights orders up to this share of the value, are dropped."""
+    gate: Literal["none", "turbulence", "vix"] = "none"
+    """Series above whose threshold nothing is bought and everything is sold."""
+    gate_threshold: float = 120.0
+    """Threshold of the gate."""
+    stop_loss: float = 0.0
+    """Sell a position that has lost this share of its average purchase price; 0 for never."""
+    shorting: bool = False
+    """Allow short positions, collateralised by cash."""
+    initial_margin: float = 0.5
+    """Cash beyond the value of the shorts needed to open one."""
+    maintenance_margin: float = 0.25
+    """Cash beyond the value of the shorts below which everything is closed."""
+    borrow_rate: float = 0.0
+    """Yearly fee on the value of the shorts."""
+    ruin_fraction: float = 0.0
+    """The episode ends when the value falls to this share of its start."""
+    random_start: bool = True
+    """Draw path and start day; otherwise start at the first day."""
+    episode_length: int = 250
+    """Days of an episode, at most."""
+    min_episode_length: int = 0
+    """If above 0, lengths are drawn uniformly from here to episode_length."""
+    reward_scale: float = 1e-4
+    """Factor of the reward."""
+    sharpe_decay: float = 0.01
+    """Rate of the exponential means of the differential Sharpe ratio."""
+    risk_aversion: float = 1.0
+    """Weight of the squared return in the risk-penalised reward."""
+    min_cash_fraction: float = 0.0
+    """Cash below this share of the value is penalised."""
+    cash_penalty_weight: float = 1.0
+    """Weight of that penalty."""
+    terminal_bonus: float = 0.0
+    """Reward on the last step per unit of the episode's return."""
+    cash_scale: float = 1e-6
+    """Scale of b in the observation."""
+    price_scale: float = 1e-2
+    """Scale of p in the observation."""
+    holdings_scale: float = 1e-3
+    """Scale of h in the observation."""
+    feature_scale: float = 1e-2
+    """Scale of f in the observation."""
+
+    def __post_init__(self) -> None:
+        for name in ("initial_cash", "hmax", "episode_length"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("dead_zone", "stop_loss", "ruin_fraction", "min_cash_fraction", "borrow_rate", "initial_margin"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("commission", "slippage"):
+            rates = getattr(self, name)
+            if not all(0 <= rate < 1 for rate in (rates if isinstance(rates, tuple) else (rates,))):
+                raise ValueError(f"{name} must be in [0, 1), got {rates}")
+        if _largest(self.commission) + _largest(self.slippage) >= 1:
+            raise ValueError(f"commission {self.commission} and slippage {self.slippage} together must be below 1")
+        if not 0 <= self.min_episode_length <= self.episode_length:
+            raise ValueError(
+                f"min_episode_length must be between 0 and episode_length ({self.episode_length}), "
+                f"got {self.min_episode_length}"
+            )
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        names: dict[str, str] = {}
+        if self.action == "weights":
+            names["hmax"] = "action shares"
+        if self.gate == "none":
+            names["gate_threshold"] = "a gate"
+        if not self.shorting:
+            names |= dict.fromkeys(("initial_margin", "maintenance_margin", "borrow_rate"), "shorting")
+        if self.reward != "differential_sharpe":
+            names["sharpe_decay"] = "reward differential_sharpe"
+        if self.reward != "risk_penalised":
+            names["risk_aversion"] = "reward risk_penalised"
+        if not self.min_cash_fraction:
+            names["cash_penalty_weight"] = "a min_cash_fraction above 0"
+        return names
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Series of the whole market that the rules need."""
+        return () if self.gate == "none" else (self.gate,)
+
+
+def _largest(rates: Rate) -> float:
+    return max(rates) if isinstance(rates, tuple) else rates

@@ -1,0 +1,1 @@
+"""Five trading tiers for agents that read numbers or text."""

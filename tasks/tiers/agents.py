@@ -1,0 +1,332 @@
+"""Agents of the trading tiers that learn nothing: what a trained one is compared with.
+
+They act on all rows at once, in environments whose actions are lists of orders. Apart from the random ones they say
+which positions they want changed, and `orders_for` makes orders of it that the tier's rules let through uncut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.core.engine import ACTION_STREAM
+from vecenv.core.env import VecEnv
+from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, Kind, affordable, capacity
+from vecenv.kernels.orders import fill_prices
+from vecenv.learn.agents import Agent
+from vecenv.market.hindsight import hindsight_holdings, sleeves
+from vecenv.core.random import EpisodeKey, episode_key, random_bits
+
+RSI_ENTRY, RSI_EXIT = 35.0, 70.0
+"""Relative strength below which the rule-based agent buys, and above which it sells."""
+
+STOP_LOSS = 0.05
+"""Loss of a position at which the rule-based agent sells it."""
+
+FILL = 0.95
+"""Share of the per-stock limit that the rule-based agent fills."""
+
+
+class Hold:
+    """Never trades."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return orders for nothing. Shape: (N, M, 3), float32."""
+        return no_orders(env)
+
+
+class Invalid:
+    """Never obeys the format."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return orders of the invalid kind. Shape: (N, M, 3), float32."""
+        return no_orders(env) + torch.tensor([float(Kind.INVALID), 0.0, 0.0], device=env.device)
+
+
+class Random:
+    """Draws valid orders: HOLD, BUY or SELL of one of the tier's symbols, with fractions of 10% to 100%.
+
+    All draws are uniform and from each episode's own key, the same in every run.
+    """
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return random valid orders. Shape: (N, M, 3), float32."""
+        bits = order_bits(env)
+        # The n-th of the tier's symbols: the tape may have others between them.
+        owned = owned_symbols(env)
+        nth = (bits[1] * owned.sum(-1, keepdim=True)) >> 32
+        symbol = owned.to(torch.int8).argsort(dim=-1, descending=True, stable=True).gather(-1, nth)
+        fraction = (((bits[2] * 10) >> 32) + 1) / 10.0
+        return torch.stack([(bits[0] * 3) >> 32, symbol, fraction], dim=-1).float()
+
+
+class RandomAny:
+    """Draws from all that an action can hold, malformed orders included; most of its actions are invalid.
+
+    A day has 0 to M orders. Kinds are -1 to 4, symbols -1 to K, fractions -0.5 to 1.5, or NaN in one of 16 orders.
+    """
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return random orders, valid or not. Shape: (N, M, 3), float32."""
+        kind, symbol, fraction, more = order_bits(env)
+        count = (more[:, :1] * (more.shape[-1] + 1)) >> 32
+        size = 2.0 * (fraction >> 8) * 2.0**-24 - 0.5
+        size = torch.where(more & 15 == 0, torch.nan, size)
+        num_symbols = tiers_of(env).tape.num_symbols
+        orders = torch.stack([((kind * 6) >> 32) - 1, ((symbol * (num_symbols + 2)) >> 32) - 1, size], dim=-1)
+        place = torch.arange(more.shape[-1], device=env.device)
+        return torch.where((place < count).unsqueeze(-1), orders, 0.0).float()
+
+
+class BuyAndHold:
+    """Equal-weight buy-and-hold within the tier's limits: the plan of `vecenv.tasks.tiers.grading.benchmark`.
+
+    Args:
+        delay: share of the episode's days that pass before the first purchase.
+    """
+
+    def __init__(self, delay: float = 0.0) -> None:
+        self.delay = delay
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the purchases planned for the day. Shape: (N, M, 3), float32."""
+        return orders_for(env, self.purchases(env))
+
+    def purchases(self, env: VecEnv) -> Tensor:
+        """Return the shares to buy on the day. Shape: (N, K), float64."""
+        scenario, state, owned = tiers_of(env), env.state, owned_symbols(env)
+        wait = (self.delay * (state.end_day - state.start_day)).to(torch.int64)
+        open_days = scenario.references["open_days"][
+            state.rule, scenario.row(state) - state.day + state.start_day + wait
+        ]
+        place = owned.cumsum(-1) - owned.to(torch.int64)
+        turn = place // rule_column(env, "purchases")
+        bought_on = open_days.gather(-1, turn.clamp(max=open_days.shape[-1] - 1))
+        budget = torch.floor(rule_column(env, "holding_share") * state.start_value.unsqueeze(-1))
+        return torch.where(owned & (bought_on == state.day.unsqueeze(-1)), shares_for(env, budget), 0.0)
+
+
+class RuleBased:
+    """Buys weakness or a bullish crossover, sells strength, a bearish crossover or a loss.
+
+    BUY up to `FILL` of the per-stock limit where RSI(14) is below `RSI_ENTRY`, or where the MACD turns bullish and the
+    trend is not bearish. SELL all where RSI(14) is above `RSI_EXIT`, the MACD turns bearish or `STOP_LOSS` is lost.
+    """
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the orders that the indicators ask for. Shape: (N, M, 3), float32."""
+        state, close = env.state, quotes(env).close
+        shown = env.market.features[state.path, state.day]
+        names = ("rsi_14", "macd_state", "trend_state")
+        rsi, macd, trend = (shown[..., env.market.feature_names.index(name)] for name in names)
+        exits = (rsi > RSI_EXIT) | (macd == -2) | (close < (1.0 - STOP_LOSS) * state.average_price)
+        entries = ~exits & ((rsi < RSI_ENTRY) | ((macd == 2) & (trend >= 0)))
+        target = FILL * rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1)
+        wanted = shares_for(env, (target - state.holdings * close).clamp(min=0.0))
+        return orders_for(env, torch.where(exits, -state.holdings.double(), torch.where(entries, wanted, 0.0)))
+
+
+class Oracle:
+    """Follows the plan of `vecenv.market.hindsight` for each row's own episode.
+
+    A position takes its sleeve's share of the portfolio value. What the limit of trades delays is tried again on the
+    next day, so the account may fall short of what it is graded against.
+    """
+
+    def __init__(self) -> None:
+        self._scenario: TierTrading | None = None
+        self._starts = self._plan = torch.empty(0)
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return orders towards the plan. Shape: (N, M, 3), float32."""
+        scenario, state = tiers_of(env), env.state
+        starts = torch.stack([state.path, state.start_day, state.rule])
+        if self._scenario is not scenario or not torch.equal(starts, self._starts):
+            self._scenario, self._starts, self._plan = scenario, starts, hindsight_plan(env)
+        day = (state.day - state.start_day).clamp(max=self._plan.shape[1] - 1)
+        share = self._plan[torch.arange(env.num_envs, device=env.device), day]
+        wanted = shares_for(env, share * state.portfolio_value.unsqueeze(-1))
+        held = state.holdings.double()
+        change = torch.where(share > 0, torch.where(held > 0, 0.0, wanted), -held)
+        return orders_for(env, change, rank=share)
+
+
+AGENTS: dict[str, Callable[[], Agent]] = {
+    "hold": Hold,
+    "random": Random,
+    "random_any": RandomAny,
+    "invalid": Invalid,
+    "buy_and_hold": BuyAndHold,
+    "rule_based": RuleBased,
+    "oracle": Oracle,
+}
+"""Agents by name."""
+
+
+class DayQuotes(NamedTuple):
+    """The market on each row's day. Shape of each: (N, K).
+
+    Attributes:
+        close: ticks, float64.
+        buy: price of a purchase, ticks, float64.
+        sell: price of a sale, ticks, float64.
+        tradable: whether the symbol trades and is the tier's, bool.
+        open: whether it can be bought: it trades and the gate is open, bool.
+    """
+
+    close: Tensor
+    buy: Tensor
+    sell: Tensor
+    tradable: Tensor
+    open: Tensor
+
+
+def tiers_of(env: VecEnv) -> TierTrading:
+    """Return the scenario of an environment that takes lists of orders.
+
+    Raises:
+        ValueError: it is another task or another action space.
+    """
+    scenario = env.scenario
+    if not isinstance(scenario, TierTrading):
+        raise ValueError(f"these agents play the trading tiers, not {scenario.name!r}")
+    if scenario.config.action != "orders":
+        raise ValueError(f"these agents need action='orders', but the environment has {scenario.config.action!r}")
+    return scenario
+
+
+def no_orders(env: VecEnv) -> Tensor:
+    """Return HOLD for every order. Shape: (N, M, 3), float32."""
+    return torch.zeros(env.num_envs, tiers_of(env).config.max_orders, 3, device=env.device)
+
+
+def rule_column(env: VecEnv, name: str) -> Tensor:
+    """Return a number of the rules that each row follows. Shape: (N, 1)."""
+    # One table for all rows, (R,), or one for each, (N, R).
+    return tiers_of(env).params[name].expand(env.num_envs, -1).gather(-1, env.state.rule.unsqueeze(-1))
+
+
+def owned_symbols(env: VecEnv) -> Tensor:
+    """Return which symbols are each row's tier's. Shape: (N, K), bool."""
+    owned = tiers_of(env).owned(env.state, env.scenario.params)
+    return torch.ones_like(env.state.holdings, dtype=torch.bool) if owned is None else owned > 0
+
+
+def order_bits(env: VecEnv) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Draw four words in [0, 2³²) for each order of the day, from each episode's key. Shape of each: (N, M), int64."""
+    num_orders = tiers_of(env).config.max_orders
+    key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
+    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
+    index = env.rows.elapsed.unsqueeze(-1) * num_orders + torch.arange(num_orders, device=env.device)
+    return random_bits(wide, ACTION_STREAM, index)
+
+
+def quotes(env: VecEnv) -> DayQuotes:
+    """Return prices and open markets of each row's day."""
+    scenario, state = tiers_of(env), env.state
+    row = scenario.row(state)
+    close = scenario.market["close"][row].double()
+    prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
+    tradable = env.market.tradable.flatten(0, 1)[row] & owned_symbols(env)
+    closed = (rule_column(env, "gate") > 0) & (scenario.market["breadth"][row, :1] > 0)
+    return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
+
+
+def shares_for(env: VecEnv, budget: Tensor) -> Tensor:
+    """Return the shares that a budget in ticks pays for, costs included. Shape: (N, 1 or K) -> (N, K), float64."""
+    price = quotes(env).buy.clamp(min=1.0)
+    return affordable(tiers_of(env).money, torch.floor(budget), price, rule_column(env, "commission")).clamp(min=0.0)
+
+
+def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tensor:
+    """Turn wanted changes of positions into orders that break no rule.
+
+    Sales come first. Orders beyond M and purchases beyond the day's trades are left out, as is what does not trade
+    or is closed; purchases are cut to the cash and the room within the limits.
+
+    Args:
+        env: an environment of the trading tiers.
+        change: shares, negative to sell. Shape: (N, K), float64.
+        rank: higher is served first within sales and purchases; by default the symbols' order. Shape: (N, K).
+
+    Returns:
+        Shape: (N, M, 3), float32.
+    """
+    scenario, state, today = tiers_of(env), env.state, quotes(env)
+    money, num_orders = scenario.money, scenario.config.max_orders
+    change = torch.where(torch.where(change < 0, today.tradable, today.open), change, 0.0)
+    rank = torch.zeros_like(change) if rank is None else rank
+    first = rank.argsort(dim=-1, descending=True, stable=True)
+    side = torch.sign(change).gather(-1, first)
+    # Sales before purchases before nothing.
+    urgency = torch.where(side < 0, 2.0, side)
+    served = first.gather(-1, urgency.argsort(dim=-1, descending=True, stable=True))[:, :num_orders]
+
+    value = state.portfolio_value
+    commission, most_trades, position_limit, exposure_limit = (
+        rule_column(env, name).squeeze(-1) for name in ("commission", "max_trades", "max_position", "max_exposure")
+    )
+    position_limit, exposure_limit = torch.floor(position_limit * value), torch.floor(exposure_limit * value)
+    share_of_cash = capacity(value, state.peak_value) / (FRACTION_STEPS * CAPACITY_STEPS)
+    cash, exposure, trades = state.cash, value - state.cash, torch.zeros_like(value)
+    action = no_orders(env)
+    for place, symbol in enumerate(served.unbind(-1)):
+        wanted, held, close, buy, sell = (
+            column.double().gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
+            for column in (change, state.holdings, today.close.clamp(min=1.0), today.buy, today.sell)
+        )
+        buy = buy.clamp(min=1.0)
+        sell_steps = torch.ceil(-wanted.clamp(max=0.0) * FRACTION_STEPS / held.clamp(min=1.0)).clamp(max=FRACTION_STEPS)
+        sold = torch.floor(sell_steps * held / FRACTION_STEPS)
+
+        room = torch.minimum(position_limit - held * close, exposure_limit - exposure).clamp(min=0.0)
+        allowed = torch.floor(room / close)
+        asked = torch.where(trades < most_trades, torch.minimum(wanted.clamp(min=0.0), allowed), 0.0)
+        unit = share_of_cash * cash
+        cost = asked * buy + money.commission(asked * buy, commission)
+        steps = torch.ceil(cost / unit.clamp(min=1e-9)).clamp(max=FRACTION_STEPS)
+        # A step of a large account may pay for a share too many, which would count against the limits.
+        too_many = affordable(money, torch.floor(steps * unit), buy, commission) > allowed
+        steps = torch.where(too_many, steps - 1.0, steps)
+        bought = torch.where(steps > 0, affordable(money, torch.floor(steps * unit), buy, commission), 0.0)
+
+        traded = bought * buy + sold * sell
+        cash = cash + sold * sell - bought * buy - money.commission(traded, commission)
+        exposure = exposure + (bought - sold) * close
+        trades = trades + ((bought > 0) | (sold > 0)).double()
+        kind = torch.where(sold > 0, Kind.SELL, torch.where(bought > 0, Kind.BUY, Kind.HOLD))
+        fraction = torch.maximum(sell_steps, steps) / FRACTION_STEPS
+        order = torch.stack([kind.double(), symbol.double(), fraction], dim=-1)
+        action[:, place] = torch.where((kind != Kind.HOLD).unsqueeze(-1), order, 0.0).float()
+    return action
+
+
+def hindsight_plan(env: VecEnv) -> Tensor:
+    """Return the share of the account that hindsight holds of each symbol on each day of each row's episode.
+
+    Returns:
+        0 beyond a tier's days. Shape: (N, days, K), float32.
+    """
+    scenario, state = tiers_of(env), env.state
+    tape = scenario.tape
+    plan = torch.zeros(env.num_envs, scenario.longest, tape.num_symbols, device=env.device)
+    for number, tier in enumerate(scenario.tiers):
+        row = (state.rule == number).nonzero().squeeze(-1)
+        if len(row) == 0:
+            continue
+        columns = [*range(tape.num_symbols)] if tier.random_symbol else [tape.symbols.index(s) for s in tier.symbols]
+        column = torch.tensor(columns, device=env.device)
+        day = state.start_day[row].unsqueeze(-1) + torch.arange(tier.days + 1, device=env.device)
+        path = state.path[row].unsqueeze(-1)
+        close = tape.price_ticks()[path, day][..., column]
+        tradable = tape.tradable[path, day][..., column]
+        buyable = tradable & buying_days(scenario, tier)[path, day].unsqueeze(-1)
+        shares = sleeves(tier.max_position, tier.max_exposure, len(columns))
+        held = hindsight_holdings(close, tradable, buyable, hindsight_cost(tier), shares)
+        plan[row.unsqueeze(-1), : tier.days, column] = held.movedim(-1, 1)
+    return plan

@@ -1,0 +1,154 @@
+"""Settings of the trading tiers: the table of the five tiers is the single source of their rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.tasks.tiers.order_list import MAX_ORDERS
+from vecenv.tasks.tiers.reward_components import component_weights
+from vecenv.market.state_indicators import TIER_FEATURES
+
+THREE = ("RELIANCE", "INFY", "TCS")
+TEN = (*THREE, "HDFCBANK", "SBIN", "ICICIBANK", "BHARTIARTL", "ITC", "KOTAKBANK", "LT")
+TWENTY_FIVE = (
+    *TEN,
+    *("AXISBANK", "BAJFINANCE", "SUNPHARMA", "TITAN", "HINDUNILVR", "HCLTECH", "WIPRO", "NTPC", "POWERGRID"),
+    *("ADANIENT", "TATASTEEL", "JSWSTEEL", "COALINDIA", "ONGC", "MARUTI"),
+)
+
+RANDOM_SYMBOL = "random"
+"""Stands for another symbol of the market in every episode."""
+
+
+@dataclass(frozen=True)
+class TierConfig:
+    """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
+
+    symbols: tuple[str, ...] = THREE[:1]
+    """Symbols of the tier; for one symbol also random, another one in every episode."""
+    days: int = 20
+    """Days of an episode."""
+    initial_cash: float = 100_000.0
+    """Cash at the start, in the currency of the prices."""
+    commission: float = 0.0
+    """Share of the traded value."""
+    slippage: float = 0.0
+    """Share of the price lost to the market on each trade."""
+    max_trades: int = 100
+    """Executed orders a day after which purchases are refused."""
+    max_position: float = 1.0
+    """Largest share of the portfolio value in one symbol."""
+    max_exposure: float = 1.0
+    """Largest share of the portfolio value in all symbols together."""
+    gate: bool = False
+    """Refuse purchases on days on which the market falls."""
+    seed_grader: Literal["single", "portfolio", "full"] = "single"
+    """Kind of the published grader that belongs to the tier."""
+    action: Literal["orders", "discrete", "weights"] = "discrete"
+    """Space of the actions; text is decoded into orders in each."""
+    max_orders: int = MAX_ORDERS
+    """Orders a day, M."""
+    reward: str = "signal"
+    """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
+    reward_weights: dict[str, float] = field(default_factory=dict)
+    """Weights of single components that replace the preset's."""
+    grader: str = "calibrated"
+    """Grader of the episodes: calibrated or seed."""
+    context: tuple[str, ...] = ()
+    """Series of the whole market that are shown, such as vix."""
+    currency: str | None = None
+    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
+    text_style: Literal["full", "compact"] = "full"
+    """Length of the text."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of rewards and average prices; cash and shares are exact in both."""
+
+    def __post_init__(self) -> None:
+        for name in ("days", "initial_cash", "max_trades", "max_orders", "max_position", "max_exposure"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("max_position", "max_exposure"):
+            if getattr(self, name) > 1:
+                raise ValueError(f"{name} must be at most 1, got {getattr(self, name)}")
+        if not (self.commission >= 0 and self.slippage >= 0 and self.commission + self.slippage < 1):
+            raise ValueError(
+                f"commission {self.commission} and slippage {self.slippage} must not be negative and together below 1"
+            )
+        if not self.symbols or len(set(self.symbols)) < len(self.symbols):
+            raise ValueError(f"symbols must be different and at least one, got {', '.join(self.symbols) or 'none'}")
+        if RANDOM_SYMBOL in self.symbols and len(self.symbols) > 1:
+            raise ValueError(f"{RANDOM_SYMBOL!r} must be the only symbol, got {', '.join(self.symbols)}")
+        if self.grader not in GRADERS:
+            raise ValueError(f"unknown grader {self.grader!r}; there are {', '.join(GRADERS)}")
+        component_weights(self.reward, self.reward_weights)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Indicators that every tier shows, per symbol."""
+        return TIER_FEATURES
+
+    @property
+    def market_symbols(self) -> tuple[str, ...]:
+        """Symbols to read or to generate; none where all may be drawn."""
+        return () if self.random_symbol else self.symbols
+
+    @property
+    def random_symbol(self) -> bool:
+        """Whether every episode draws its symbol."""
+        return self.symbols == (RANDOM_SYMBOL,)
+
+
+_COST = 0.001
+
+TIERS: dict[str, TierConfig] = {
+    "single_stock": TierConfig(),
+    "single_stock_costs": TierConfig(max_trades=20, commission=_COST, slippage=_COST),
+    "multi_stock_3": TierConfig(
+        symbols=THREE,
+        days=25,
+        initial_cash=150_000.0,
+        max_trades=15,
+        max_position=0.5,
+        max_exposure=0.6,
+        seed_grader="portfolio",
+        commission=_COST,
+        slippage=_COST,
+    ),
+    "portfolio": TierConfig(
+        symbols=TEN,
+        days=30,
+        initial_cash=200_000.0,
+        max_trades=10,
+        max_position=0.3,
+        max_exposure=0.4,
+        seed_grader="portfolio",
+        commission=_COST,
+        slippage=_COST,
+    ),
+    "full_autonomous": TierConfig(
+        symbols=TWENTY_FIVE,
+        days=40,
+        initial_cash=500_000.0,
+        commission=_COST,
+        slippage=2 * _COST,
+        max_trades=5,
+        max_position=0.15,
+        max_exposure=0.8,
+        gate=True,
+        seed_grader="full",
+    ),
+}
+"""The tiers, easiest first."""
+
+
+def tier_config(name: str) -> TierConfig:
+    """Return the rules of a tier.
+
+    Raises:
+        ValueError: there is no such tier.
+    """
+    if name not in TIERS:
+        raise ValueError(f"unknown tier {name!r}; there are {', '.join(TIERS)}")
+    return replace(TIERS[name])

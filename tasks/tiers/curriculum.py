@@ -1,0 +1,200 @@
+"""A curriculum over the trading tiers: one batch mixes them, and each sub-environment moves on as the agent learns.
+
+All rows have the symbols of the largest tier; those that are not a row's own show zeros and cannot be traded. The share
+of declining symbols and their mean change, and so the gate, are always of all symbols. On its own the task plays the
+last tier, on which an agent is evaluated; a `CurriculumDriver` starts training at the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
+from vecenv.tasks.tiers.rules import Tensors
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.core.engine import Rows
+from vecenv.core.env import VecEnv
+from vecenv.market.tape import MarketTape
+from vecenv.core.random import EpisodeKey, random_bits
+
+PATH_STREAM = 1
+"""Random stream of the draw of a path; `TierTrading.reset` uses stream 0."""
+
+
+class Curriculum(TierTrading):
+    """The trading tiers in one batch, padded to the symbols of the largest.
+
+    With the adaptive scheduler a level also chooses among the market's paths: it draws from the `path_share` of them
+    that lies at its place in the order of their volatility, and start days begin when every path has begun. Replayed
+    history is one path, so there the level does not choose, and start days are never chosen by their volatility.
+
+    Args:
+        tape: a market with the features of the tiers that holds the symbols.
+        config: settings of the curriculum.
+
+    Raises:
+        ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
+    """
+
+    name = "curriculum"
+    version = "1"
+    config_type: Callable[[], Any] = CurriculumConfig
+
+    def __init__(self, tape: MarketTape, config: CurriculumConfig | None = None) -> None:
+        self.settings = config or CurriculumConfig()
+        rules = self.settings.rules
+        super().__init__(tape, self.settings.shared, rules)
+        device, num_paths = self.tape.device, self.tape.num_paths
+        self.params = {**self.params, "rule": torch.full((), len(rules) - 1, dtype=torch.int64, device=device)}
+        if self.settings.scheduler == "adaptive":
+            self.paths_a_level = max(1, round(self.settings.path_share * num_paths))
+            difficulty = torch.tensor(self.settings.difficulties, dtype=torch.float64, device=device)
+            calmest = (difficulty * (num_paths - self.paths_a_level)).round().to(torch.int64)
+            self.params = {**self.params, "calmest_path": calmest}
+            self.market = {
+                **self.market,
+                "first_day": self.market["first_day"].max().repeat(num_paths),
+                "paths_by_volatility": path_volatility(self.tape.price_ticks()).argsort(stable=True),
+            }
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a batch may hold several tiers: even a single one has symbols that are not its own."""
+        return True
+
+    def metadata(self) -> dict[str, Any]:
+        """Task, version, rules, market and curriculum, JSON-able."""
+        return super().metadata() | {"curriculum": asdict(self.settings)}
+
+    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
+        """Draw path and start day, and open the account; with the adaptive scheduler on one of the level's paths."""
+        state = super().reset(key, params, market)
+        if self.settings.scheduler != "adaptive":
+            return state
+        bits = random_bits(key, PATH_STREAM)[0]
+        place = params["calmest_path"][state.rule] + ((bits * self.paths_a_level) >> 32)
+        return state.replace(path=market["paths_by_volatility"][place])
+
+    def regret(self, state: TierState) -> Tensor:
+        """Return hindsight's return of the same days less the account's: the regret of Dennis et al., 2020 (PAIRED).
+
+        Hindsight, of `vecenv.tasks.tiers.grading.references`, stands for PAIRED's antagonist. It pays at least the standard
+        cost and is approximate for several symbols, so a regret may be slightly negative.
+
+        Args:
+            state: of the rows. Batch: (B,).
+
+        Returns:
+            Simple returns. Shape: (B,), float64.
+        """
+        start = state.path * self.tape.num_days + state.start_day
+        oracle = self.references["oracle_return"][state.rule, start, state.day - state.start_day].double()
+        return oracle - (state.portfolio_value / state.start_value - 1.0)
+
+    def scheduler(self, num_envs: int) -> Scheduler:
+        """Return the configured scheduler at its start."""
+        settings, device = self.settings, self.tape.device
+        if settings.scheduler == "promotion":
+            rates = (settings.promote_above, settings.demote_below)
+            return Promotion(num_envs, settings.success_scores, settings.window, *rates, device)
+        target = settings.target_score
+        if target is None:
+            target = sum(settings.success_scores) / len(settings.tiers)
+        steps = (settings.step_size, settings.sensitivity)
+        return AdaptiveDifficulty(num_envs, settings.num_levels, settings.nearest, target, *steps, device)
+
+    def schedule(self, env: VecEnv) -> CurriculumDriver:
+        """Return the curriculum of a training, at its start."""
+        return CurriculumDriver(env)
+
+
+class CurriculumDriver:
+    """Gives every sub-environment the rules that a scheduler chooses, from its next episode on.
+
+    Rules are written in place, so that compiled calls and CUDA graphs see them. Make it before anything is collected
+    or stepped: the rules then differ by row, and every row starts anew under the scheduler's first choice.
+
+    Args:
+        env: an environment of the curriculum.
+        scheduler: by default the one that the settings name.
+
+    Raises:
+        TypeError: the environment is of another task.
+    """
+
+    def __init__(self, env: VecEnv, scheduler: Scheduler | None = None) -> None:
+        scenario = env.scenario
+        if not isinstance(scenario, Curriculum):
+            raise TypeError(f"a curriculum needs the task 'curriculum', not {scenario.name!r}")
+        self.env, self.scenario = env, scenario
+        self.scheduler = scheduler or scenario.scheduler(env.num_envs)
+        scenario.params = {**scenario.params, "rule": self.scheduler.rules()}
+        scenario.varied = scenario.varied | {"rule"}
+        env.reset()
+
+    @torch.no_grad()
+    def update(self, ended: Rows, env: Tensor) -> dict[str, float]:
+        """Take in E ended episodes, choose the rules of the next ones and return metrics.
+
+        Args:
+            ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
+            env: sub-environment of each. Shape: (E,), int64.
+
+        Returns:
+            The scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
+            sub-environments; levels between two tiers count as the nearer.
+        """
+        score = self.score(ended, env)
+        self.scheduler.update(env, ended.state.rule, score)
+        self._write()
+        names, rule = self.scenario.settings.tiers, self.scenario.params["rule"]
+        tier = (rule.double() * (len(names) - 1) / (len(self.scenario.tiers) - 1 or 1)).round().to(torch.int64)
+        shares = tier.bincount(minlength=len(names)).double() / len(tier)
+        return {
+            **self.scheduler.metrics(),
+            "curriculum_score": float(score.mean()) if len(score) else math.nan,
+            **{f"share_{name}": share for name, share in zip(names, shares.tolist(), strict=True)},
+        }
+
+    def score(self, ended: Rows, env: Tensor) -> Tensor:
+        """Return the grade of each episode, or its regret as a negative number. Shape: (E,)."""
+        if len(env) == 0:
+            return torch.zeros(0, device=env.device)
+        if self.scenario.settings.score == "regret":
+            return -self.scenario.regret(ended.state)
+        return self.env.engine.bound().of_rows(env).grade(ended)
+
+    def _write(self) -> None:
+        self.scenario.params["rule"].copy_(self.scheduler.rules())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return copies of everything that later choices depend on; rows that run are in the environment's state."""
+        return self.scheduler.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Go on from a `state_dict`."""
+        self.scheduler.load_state_dict(state_dict)
+        self._write()
+
+
+def path_volatility(close: Tensor) -> Tensor:
+    """Return the root mean square of the daily log-returns of each path's listed symbols.
+
+    Args:
+        close: ticks, 0 before the listing. Shape: (P, T, K).
+
+    Returns:
+        Shape: (P,), float64.
+    """
+    before, after = close[:, :-1].double(), close[:, 1:].double()
+    listed = before > 0
+    change = torch.where(listed, (after / torch.where(listed, before, 1.0)).clamp(min=1e-12).log(), 0.0)
+    return (change.square().sum((1, 2)) / listed.sum((1, 2)).clamp(min=1)).sqrt()

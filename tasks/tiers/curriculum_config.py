@@ -1,0 +1,176 @@
+"""Settings of the curriculum, and the rules that its difficulties stand for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig, tier_config
+
+SUCCESS: dict[str, dict[str, float]] = {
+    "grade": dict.fromkeys(TIERS, 0.4),
+    "regret": dict.fromkeys(TIERS, -0.15) | {"full_autonomous": -0.4},
+}
+"""Score above which an episode of a tier is a success: a little worse than buy-and-hold's usual one.
+
+Its calibrated grade is 0.5 and its mean regret 0.1, in the last tier 0.3 of the account, on NSE and synthetic markets;
+one in ten episodes of random orders is graded above 0.4.
+"""
+
+_SHARED = (
+    *("action", "max_orders", "reward", "reward_weights", "grader"),
+    *("context", "currency", "text_style", "dtype"),
+)
+"""Settings that all rules of a batch have in common."""
+
+
+@dataclass(frozen=True)
+class CurriculumConfig:
+    """Settings of a batch that mixes tiers and moves on as the agent learns."""
+
+    tiers: tuple[str, ...] = tuple(TIERS)
+    """Tiers, easiest first."""
+    symbols: tuple[str, ...] = TWENTY_FIVE
+    """Symbols of the market; each tier trades the first of them, as many as it has of its own."""
+    scheduler: Literal["promotion", "adaptive"] = "promotion"
+    """Promote and demote each sub-environment between tiers, or move one target over a continuous difficulty."""
+    score: Literal["grade", "regret"] = "grade"
+    """What an episode is judged by: its grade, or minus its regret, which is hindsight's return less the agent's."""
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """Scores above which an episode of a tier is a success, where they are not the usual one."""
+    window: int = 8
+    """Episodes of a sub-environment in its tier that decide on its promotion or demotion."""
+    promote_above: float = 0.8
+    """Share of successes above which a sub-environment is promoted."""
+    demote_below: float = 0.2
+    """Share of successes below which it is demoted."""
+    num_levels: int = 21
+    """Rules from the easiest to the hardest of a continuous difficulty. Each has a table of hindsight of its own."""
+    nearest: int = 3
+    """Levels nearest to the target that the sub-environments are spread over."""
+    step_size: float = 0.5
+    """Largest move of the target after a rollout."""
+    sensitivity: float = 2.0
+    """Steepness of the move in the mean score's distance from the target score."""
+    target_score: float | None = None
+    """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
+    path_share: float = 0.5
+    """Share of a market's paths that a level draws from: the calmest for the easiest, the wildest for the hardest."""
+    action: Literal["orders", "discrete", "weights"] = TierConfig.action
+    """Space of the actions; text is decoded into orders in each."""
+    max_orders: int = TierConfig.max_orders
+    """Orders a day, M."""
+    reward: str = TierConfig.reward
+    """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
+    reward_weights: dict[str, float] = field(default_factory=dict)
+    """Weights of single components that replace the preset's."""
+    grader: str = TierConfig.grader
+    """Grader of the episodes: calibrated or seed."""
+    context: tuple[str, ...] = TierConfig.context
+    """Series of the whole market that are shown, such as vix."""
+    currency: str | None = TierConfig.currency
+    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
+    text_style: Literal["full", "compact"] = TierConfig.text_style
+    """Length of the text."""
+    dtype: Literal["float32", "float64"] = TierConfig.dtype
+    """Precision of rewards and average prices; cash and shares are exact in both."""
+
+    def __post_init__(self) -> None:
+        if not self.tiers or len(set(self.tiers)) < len(self.tiers):
+            raise ValueError(f"tiers must be different and at least one, got {', '.join(self.tiers) or 'none'}")
+        for name, allowed in (("scheduler", ("promotion", "adaptive")), ("score", tuple(SUCCESS))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(allowed)}")
+        unknown = [tier for tier in self.thresholds if tier not in self.tiers]
+        if unknown:
+            raise ValueError(f"thresholds of {', '.join(unknown)}, but the tiers are {', '.join(self.tiers)}")
+        for name, least in (("window", 1), ("num_levels", 2), ("nearest", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.nearest > self.num_levels:
+            raise ValueError(f"nearest must be at most num_levels {self.num_levels}, got {self.nearest}")
+        for name in ("step_size", "sensitivity", "path_share"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.path_share > 1:
+            raise ValueError(f"path_share must be at most 1, got {self.path_share}")
+        if not 0 <= self.demote_below < self.promote_above < 1:
+            raise ValueError(
+                f"demote_below {self.demote_below} and promote_above {self.promote_above} must be shares, in this order"
+            )
+        # Refuses unknown tiers and shared settings that no tier takes.
+        _ = self.rules
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return what each setting belongs to that does nothing beside the others."""
+        if self.scheduler == "adaptive":
+            return dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
+        own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
+        return dict.fromkeys(own, "scheduler adaptive")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Indicators that every tier shows, per symbol."""
+        return self.shared.features
+
+    @property
+    def market_symbols(self) -> tuple[str, ...]:
+        """Symbols to read or to generate."""
+        return self.symbols
+
+    @property
+    def shared(self) -> TierConfig:
+        """What the whole batch has in common, on all symbols."""
+        return replace(self._tier(self.tiers[-1]), symbols=self.symbols)
+
+    def _tier(self, name: str) -> TierConfig:
+        """Return the rules of a tier under the shared settings, on the first symbols."""
+        tier = tier_config(name)
+        common: dict[str, Any] = {shared: getattr(self, shared) for shared in _SHARED}
+        return replace(tier, symbols=self.symbols[: len(tier.symbols)], **common)
+
+    @property
+    def rules(self) -> tuple[TierConfig, ...]:
+        """Rows of the table of rules, easiest first: the tiers, or the levels of a continuous difficulty."""
+        tiers = [self._tier(name) for name in self.tiers]
+        if self.scheduler == "promotion":
+            return tuple(tiers)
+        return tuple(interpolated_rules(tiers, difficulty) for difficulty in self.difficulties)
+
+    @property
+    def difficulties(self) -> tuple[float, ...]:
+        """Difficulty of each level, from 0 to 1."""
+        return tuple(level / (self.num_levels - 1) for level in range(self.num_levels))
+
+    @property
+    def success_scores(self) -> tuple[float, ...]:
+        """Score above which an episode is a success, by tier."""
+        return tuple(self.thresholds.get(tier, SUCCESS[self.score][tier]) for tier in self.tiers)
+
+
+_NUMBERS = ("initial_cash", "commission", "slippage", "max_position", "max_exposure")
+_COUNTS = ("days", "max_trades")
+
+
+def interpolated_rules(tiers: Sequence[TierConfig], difficulty: float) -> TierConfig:
+    """Return the rules at a difficulty: those of tier i of n at i / (n - 1), and linear between two tiers.
+
+    Days, trades a day and the number of symbols are rounded. Gate and kind of grader are the nearest tier's.
+
+    Args:
+        tiers: easiest first; their symbols are the first of one list.
+        difficulty: from 0 to 1.
+    """
+    place = difficulty * (len(tiers) - 1)
+    easier, harder = tiers[math.floor(place)], tiers[math.ceil(place)]
+    nearest, share = tiers[math.floor(place + 0.5)], place - math.floor(place)
+
+    def between(low: float, high: float) -> float:
+        return (1.0 - share) * low + share * high
+
+    values: dict[str, Any] = {name: between(getattr(easier, name), getattr(harder, name)) for name in _NUMBERS}
+    values |= {name: round(between(getattr(easier, name), getattr(harder, name))) for name in _COUNTS}
+    num_symbols = round(between(len(easier.symbols), len(harder.symbols)))
+    return replace(nearest, symbols=max(easier.symbols, harder.symbols, key=len)[:num_symbols], **values)

@@ -1,0 +1,155 @@
+"""What an episode of a tier is graded against: buy-and-hold within the tier's limits, and hindsight."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.market import purchases_a_day
+from vecenv.tasks.tiers.rules import Tensors, TierRules
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord
+from vecenv.tasks.tiers.order_list import affordable
+from vecenv.kernels.orders import fill_prices
+from vecenv.tasks.tiers.reward_components import MISTAKES, RULE_BREAKS, picked
+from vecenv.market.hindsight import hindsight_tables, sleeves
+
+
+def hindsight_cost(tier: TierConfig) -> float:
+    """Return the cost per value traded that hindsight pays: the tier's own, at least the standard cost."""
+    return max(STANDARD_COST, tier.commission + tier.slippage)
+
+
+def references(scenario: TierRules) -> dict[str, Tensor]:
+    """Compute what all episodes of a market are graded against, once.
+
+    Returns:
+        ``oracle_return`` and ``oracle_exposure`` by tier, (path, day) of the start and number of days, shape
+        (R, P T, days + 1), float32; and ``open_days``, for each day those from it on that are open to buying
+        in a tier, as many as buy-and-hold needs, shape (R, P T, J), int64.
+    """
+    tape, longest = scenario.tape, scenario.longest
+    flat = tape.num_paths * tape.num_days
+    close = scenario.market["close"].view(tape.num_paths, tape.num_days, -1).double()
+    tables: dict[str, list[Tensor]] = {"oracle_return": [], "oracle_exposure": [], "open_days": []}
+    needed = max(ceil(len(tier.symbols) / purchases_a_day(tier)) for tier in scenario.tiers)
+    for tier in scenario.tiers:
+        columns = slice(None) if tier.random_symbol else [tape.symbols.index(symbol) for symbol in tier.symbols]
+        shares = sleeves(tier.max_position, tier.max_exposure, len(tier.symbols))
+        tradable, open_days = tape.tradable[..., columns], buying_days(scenario, tier)
+        hindsight = hindsight_tables(
+            close[..., columns], tradable, tradable & open_days.unsqueeze(-1), longest, hindsight_cost(tier), shares
+        )
+        tables["oracle_return"].append(hindsight.total_return.view(flat, -1))
+        tables["oracle_exposure"].append(hindsight.exposure.view(flat, -1))
+        tables["open_days"].append(following_days(open_days, needed))
+    return {name: torch.stack(parts) for name, parts in tables.items()}
+
+
+def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
+    """Return the days of each path on which the gate of a tier, if it has one, is open. Shape: (P, T), bool."""
+    closed = scenario.market["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
+    return ~closed if tier.gate else torch.ones_like(closed)
+
+
+def following_days(marked: Tensor, count: int) -> Tensor:
+    """Return for each day the next ``count`` marked days from it on; T where there are no more.
+
+    Args:
+        marked: Shape: (P, T), bool.
+        count: J.
+
+    Returns:
+        Shape: (P T, J), int64.
+    """
+    num_days = marked.shape[1]
+    day = torch.arange(num_days, device=marked.device).expand_as(marked)
+    nearest = torch.where(marked, day, num_days).flip(1).cummin(1).values.flip(1)
+    after = torch.cat([nearest, torch.full_like(nearest[:, :2], num_days)], dim=1)
+    days = [nearest]
+    for _ in range(count - 1):
+        days.append(after.gather(1, (days[-1] + 1).clamp(max=num_days)))
+    return torch.stack(days, dim=-1).flatten(0, 1)
+
+
+def benchmark(
+    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, open_days: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return what equal-weight buy-and-hold within the tier's limits has made of the same start.
+
+    Each symbol of the tier gets the same share of the starting value, at most the limits'. They are bought in their
+    order, as many a day as the tier allows, on days open to buying, in whole shares and at the tier's costs.
+
+    Returns:
+        Portfolio value now and value traded, both in ticks. Shape of each: (), float64.
+    """
+    money, tape = scenario.money, scenario.tape
+    owned = scenario.owned(state, params)
+    mine = torch.ones(tape.num_symbols, device=tape.device) if owned is None else owned
+    place = (mine.cumsum(-1) - mine).to(torch.int64)
+    per_day = scenario.rule("purchases", state, params)
+    bought_on = open_days[(place // per_day).clamp(max=len(open_days) - 1)]
+    base = state.path * tape.num_days
+    symbols = torch.arange(tape.num_symbols, device=tape.device)
+    row = base + bought_on.clamp(max=tape.num_days - 1)
+    close, now = market["close"][row, symbols].double(), market["close"][base + state.day].double()
+    rate = scenario.rule("commission", state, params)
+    prices = fill_prices(money, close, scenario.rule("slippage", state, params), rate)
+    budget = torch.floor(scenario.rule("holding_share", state, params) * state.start_value)
+    bought = (mine > 0) & (bought_on < state.day) & (close > 0)
+    shares = torch.where(bought, affordable(money, budget, prices.buy.clamp(min=1.0), rate), 0.0)
+    value = shares * prices.buy
+    paid = (value + money.commission(value, rate)).sum(-1)
+    return state.start_value - paid + (shares * now).sum(-1), value.sum(-1)
+
+
+def episode_record(
+    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, reference: Tensors
+) -> EpisodeRecord:
+    """Return what an episode came to so far, with what it is graded against.
+
+    Args:
+        scenario: the tiers.
+        state: of one sub-environment.
+        params: of the rules.
+        market: of the scenario.
+        reference: from `references`.
+    """
+    days = (state.day - state.start_day).double()
+    base = state.path * scenario.tape.num_days + state.start_day
+    elapsed = state.day - state.start_day
+    total, squares = state.return_sums.unbind(-1)
+    count = days.clamp(min=1.0)
+    mean = total / count
+    variance = (squares - mean * total) / (days - 1.0).clamp(min=1.0)
+    # What is left of a difference of equal sums is rounding, not risk.
+    varies = (days > 1) & (variance > 1e-12 * squares / count)
+    deviation = torch.where(varies, variance.clamp(min=0.0).sqrt(), 0.0)
+    start = state.start_value
+    benchmark_value, benchmark_traded = benchmark(
+        scenario, state, params, market, reference["open_days"][state.rule, base]
+    )
+    return EpisodeRecord(
+        days=days,
+        tier_days=scenario.rule("days", state, params),
+        total_return=state.portfolio_value / start - 1.0,
+        mean_return=mean,
+        deviation=deviation,
+        max_drawdown=state.max_drawdown,
+        num_trades=state.num_trades,
+        mistakes=picked(state.totals, MISTAKES).sum(-1),
+        rule_breaks=picked(state.totals, RULE_BREAKS).sum(-1),
+        closed_days=state.gate_days[0],
+        respected_days=state.gate_days[1],
+        exposure=state.exposure_sum / count,
+        traded=state.traded_total / start,
+        max_exposure=scenario.rule("max_exposure", state, params),
+        costs=scenario.rule("commission", state, params) + scenario.rule("slippage", state, params),
+        benchmark_return=benchmark_value / start - 1.0,
+        benchmark_traded=benchmark_traded / start,
+        oracle_return=reference["oracle_return"][state.rule, base, elapsed],
+        oracle_exposure=reference["oracle_exposure"][state.rule, base, elapsed],
+    )

@@ -1,0 +1,312 @@
+"""A day's orders as a short list of kind, symbol and fraction, served one after the other.
+
+The orders of a day share the cash, the count of trades and, where they name the same symbol, its position; all else is
+independent. So the kernel works on scalars of one order at a time and never on the K symbols, until the end
+puts the positions back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.materialise import materialise
+from vecenv.kernels.money import Money
+from vecenv.kernels.orders import fill_prices
+
+MAX_ORDERS = 8
+
+FRACTION_STEPS = 10_000
+"""Fractions of orders are whole hundredths of a percent, so that shares and budgets are exact."""
+
+MAX_SHARES = 2**24 - 1
+"""Largest position of one symbol: float32 holds it exactly."""
+
+LOSING_STREAK = 3
+"""Losing sells in a row after which a purchase is a mistake."""
+
+OVERBOUGHT, OVERSOLD = 70.0, 30.0
+"""Relative strength above which buying, and below which selling, is a mistake (Wilder, 1978)."""
+
+CAPACITY_STEPS = 4
+"""Capacity is counted in quarters."""
+
+CAPACITY_DRAWDOWNS = (0.03, 0.05, 0.08)
+"""Drawdowns from each of which on a purchase may use a quarter less."""
+
+
+class Kind(IntEnum):
+    """What an order asks for; an invalid one counts as a hold and is marked."""
+
+    HOLD = 0
+    BUY = 1
+    SELL = 2
+    INVALID = 3
+
+
+class OrderList(NamedTuple):
+    """Orders of one day, decoded. Flags are 1 or 0 in float32: compiled booleans are stored one by one on a CPU.
+
+    Attributes:
+        buys: whether each is a BUY. Shape: (M,).
+        sells: whether each is a SELL. Shape: (M,).
+        symbols: symbol of each, 0 where it is neither. Shape: (M,), int64.
+        steps: fraction in hundredths of a percent, a whole number. Shape: (M,), float32.
+        valid: whether the action obeyed the format. Shape: ().
+    """
+
+    buys: Tensor
+    sells: Tensor
+    symbols: Tensor
+    steps: Tensor
+    valid: Tensor
+
+
+class Positions(NamedTuple):
+    """Cash and positions of an account.
+
+    Attributes:
+        cash: whole ticks. Shape: (), float64.
+        holdings: whole shares. Shape: (K,), float32.
+        average_price: ticks, 0 without shares. Shape: (K,).
+        losing_sells: losing sells in a row. Shape: (), float32.
+    """
+
+    cash: Tensor
+    holdings: Tensor
+    average_price: Tensor
+    losing_sells: Tensor
+
+
+class Quotes(NamedTuple):
+    """The market on the day of the orders, looked up symbol by symbol.
+
+    Attributes:
+        close: function of symbols to their closes in ticks. Shapes: (M,) -> (M,), float32.
+        rsi: to its relative strength index.
+        tradable: to whether it trades on the day, 1 or 0.
+    """
+
+    close: Callable[[Tensor], Tensor]
+    rsi: Callable[[Tensor], Tensor]
+    tradable: Callable[[Tensor], Tensor]
+
+
+class Limits(NamedTuple):
+    """What the tier allows on the day. Shape of each: ().
+
+    Attributes:
+        commission: rate on the traded value, float64.
+        slippage: rate on the price, float64, a float32 number.
+        closed: whether the gate refuses purchases, bool.
+        capacity: quarters of a purchase that the drawdown leaves, float64.
+        max_trades: executed orders after which purchases are refused.
+        position_value: largest value of one position, ticks, float64.
+        exposure_value: largest value of all positions together, ticks, float64.
+    """
+
+    commission: Tensor
+    slippage: Tensor
+    closed: Tensor
+    capacity: Tensor
+    max_trades: Tensor
+    position_value: Tensor
+    exposure_value: Tensor
+
+
+class Execution(NamedTuple):
+    """What became of the orders.
+
+    Attributes:
+        positions: afterwards.
+        fills: shares bought, negative where sold, by order. Shape: (M,), float32.
+        num_trades: executed orders. Shape: (), float32.
+        traded: value bought plus value sold at trade prices, ticks. Shape: (), float64.
+        costs: commissions and slippage, ticks. Shape: (), float64.
+        exposure: value of all positions at the closes, ticks. Shape: (), float64.
+        counts: by name of the reward component, how often it happened. Shape of each: (), float32.
+    """
+
+    positions: Positions
+    fills: Tensor
+    num_trades: Tensor
+    traded: Tensor
+    costs: Tensor
+    exposure: Tensor
+    counts: dict[str, Tensor]
+
+
+def decode_orders(action: Tensor, num_symbols: int, owned: Tensor | None = None) -> OrderList:
+    """Check an action and round its fractions.
+
+    Args:
+        action: kind, symbol and fraction of each order. Shape: (M, 3), float32.
+        num_symbols: K.
+        owned: 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32.
+    """
+    kind, symbol, fraction = action.unbind(-1)
+    # Products with zero stay zero unless something is NaN or infinite.
+    finite = (action * 0.0).sum(-1) == 0.0
+    named = (symbol >= 0) & (symbol < num_symbols) & (symbol == torch.floor(symbol))
+    index = torch.where(named, symbol, 0.0).to(torch.int64)
+    known = torch.where(finite & named, 1.0, 0.0)
+    if owned is not None:
+        known = known * owned[index]
+    buys, sells = known * _flag(kind == Kind.BUY), known * _flag(kind == Kind.SELL)
+    obeyed = buys + sells + _flag(finite & (kind == Kind.HOLD))
+    valid = _flag(obeyed.sum(-1) == len(kind))
+    buys, sells = valid * buys, valid * sells
+    steps = torch.round(torch.where(finite, fraction, 0.0).clamp(0.0, 1.0) * FRACTION_STEPS)
+    return OrderList(buys, sells, torch.where(buys + sells > 0, index, 0), steps, valid)
+
+
+def affordable(money: Money, budget: Tensor, price: Tensor, commission: Tensor) -> Tensor:
+    """Return how many shares a budget pays for, commission included. Shape: (), float64."""
+    shares = torch.floor(budget / (price * (1.0 + commission)))
+    value = shares * price
+    # Budget and value are whole, so only a rounding of the quotient can cost the last share.
+    return shares - torch.where(value + money.commission(value, commission) > budget, 1.0, 0.0)
+
+
+def capacity(value: Tensor, peak: Tensor) -> Tensor:
+    """Return the quarters of a purchase that a drawdown from the peak leaves. Shape: (), float64."""
+    drawdown = 1.0 - value / peak
+    reached = torch.stack([(drawdown >= loss).double() for loss in CAPACITY_DRAWDOWNS])
+    return CAPACITY_STEPS - reached.sum(0)
+
+
+def execute_orders(
+    money: Money, orders: OrderList, before: Positions, exposure: Tensor, quotes: Quotes, limits: Limits
+) -> Execution:
+    """Serve the orders of one day in their sequence.
+
+    Args:
+        money: exact arithmetic in float64.
+        orders: of the day.
+        before: the account before them.
+        exposure: value of all positions before them at the closes, ticks. Shape: (), float64.
+        quotes: of the day.
+        limits: of the tier on the day.
+
+    The rules are those of ``tasks/tiers/rules.md``, rules 2 to 5.
+    """
+    single = before.average_price.dtype
+    zero = torch.zeros_like(before.losing_sells)
+    cash, streak, trades = before.cash, before.losing_sells, zero
+    traded = costs = torch.zeros_like(cash)
+    counts = dict.fromkeys(ORDER_COUNTS, zero)
+    fills: list[Tensor] = []
+    served: list[tuple[Tensor, Tensor]] = []
+    for number in range(orders.symbols.shape[-1]):
+        symbol, buys, sells = orders.symbols[number], orders.buys[number], orders.sells[number]
+        close, rsi, tradable = quotes.close(symbol), quotes.rsi(symbol), quotes.tradable(symbol)
+        prices = fill_prices(money, close, limits.slippage, limits.commission)
+        steps, fill = orders.steps[number].double(), close.double()
+        price = torch.where(buys > 0, prices.buy, prices.sell).double()
+        open_buys = torch.where(limits.closed, 0.0, buys)
+        held, average = _latest(before, orders.symbols, served)
+
+        sold = torch.where(sells * tradable > 0, torch.floor(steps * held / FRACTION_STEPS), 0.0)
+        late = trades >= limits.max_trades
+        budget = torch.floor(steps * limits.capacity * cash / (FRACTION_STEPS * CAPACITY_STEPS))
+        wanted = affordable(money, budget, price, limits.commission)
+        wanted = torch.where((open_buys * tradable > 0) & ~late, wanted, 0.0)
+        room = _smaller(limits.position_value - held * fill, limits.exposure_value - exposure)
+        allowed = torch.where(room > 0, torch.floor(room / fill), 0.0)
+        bought = _smaller(_smaller(wanted, allowed), MAX_SHARES - held)
+
+        change, amount = bought - sold, bought + sold
+        value = amount * price
+        fee = money.commission(value, limits.commission)
+        cash = cash - change * price - fee
+        exposure = exposure + change * fill
+        traded = traded + value
+        costs = costs + fee + amount * (price - fill).abs()
+        buying, selling = bought > 0, sold > 0
+        losing = selling & (price.to(single) < average)
+        revenge = buying & (streak >= LOSING_STREAK)
+        happened = {
+            "overbought_buy": buying & (rsi > OVERBOUGHT),
+            "oversold_sell": selling & (rsi < OVERSOLD),
+            "position_limit": bought < wanted,
+            "trade_limit": (open_buys > 0) & late,
+            "sell_unheld": (sells > 0) & (held == 0),
+            "losing_streak_buy": revenge,
+        }
+        counts |= {name: counts[name] + _flag(flag) for name, flag in happened.items()}
+        trades = trades + _flag(amount > 0)
+        streak = torch.where(losing, streak + 1.0, torch.where(selling | revenge, 0.0, streak))
+
+        now = held + change
+        paid = average * held.to(single) + price.to(single) * bought.to(single)
+        average = torch.where(buying, paid / now.to(single), average)
+        served.append((now, torch.where(now > 0, average, 0.0)))
+        fills.append(change.to(torch.float32))
+    counts["regime_violation"] = torch.where(limits.closed, orders.buys.sum(-1), 0.0)
+    holdings, average_price = _put_back(before, orders.symbols, served)
+    # Few tensors cross the border: each is a copy of its own.
+    money_sums = torch.stack([cash, traded, costs, exposure])
+    numbers = torch.stack([streak, trades, *(counts[name] for name in ORDER_COUNTS), *fills])
+    money_sums, numbers, holdings, average_price = materialise([money_sums, numbers, holdings, average_price])
+    cash, traded, costs, exposure = money_sums.unbind(0)
+    streak, trades, *happenings = numbers[: 2 + len(ORDER_COUNTS)].unbind(0)
+    return Execution(
+        positions=Positions(cash, holdings, average_price, streak),
+        fills=numbers[2 + len(ORDER_COUNTS) :],
+        num_trades=trades,
+        traded=traded,
+        costs=costs,
+        exposure=exposure,
+        counts=dict(zip(ORDER_COUNTS, happenings, strict=True)),
+    )
+
+
+ORDER_COUNTS = (
+    "regime_violation",
+    "overbought_buy",
+    "oversold_sell",
+    "position_limit",
+    "trade_limit",
+    "sell_unheld",
+    "losing_streak_buy",
+)
+"""What orders are counted for."""
+
+
+def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return shares and average price of the next order's symbol after the orders served. Shape of both: ()."""
+    symbol = symbols[len(served)]
+    held, average = before.holdings[symbol].double(), before.average_price[symbol]
+    for number, (shares, price) in enumerate(served):
+        same = symbols[number] == symbol
+        held, average = torch.where(same, shares, held), torch.where(same, price, average)
+    return held, average
+
+
+def _put_back(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return shares and average prices of all symbols. Shape of both: (K,)."""
+    # Orders in one symbol all write what the last of them left, so that the writes need no sequence.
+    left: list[tuple[Tensor, Tensor]] = []
+    for number, state in enumerate(served):
+        held, average = state
+        for later in range(number + 1, len(served)):
+            same = symbols[later] == symbols[number]
+            held = torch.where(same, served[later][0], held)
+            average = torch.where(same, served[later][1], average)
+        left.append((held, average))
+    shares = torch.stack([held for held, _ in left]).to(before.holdings.dtype)
+    prices = torch.stack([average for _, average in left])
+    return before.holdings.scatter(0, symbols, shares), before.average_price.scatter(0, symbols, prices)
+
+
+def _flag(condition: Tensor) -> Tensor:
+    return torch.where(condition, 1.0, 0.0)
+
+
+def _smaller(first: Tensor, second: Tensor) -> Tensor:
+    """Return the smaller of two numbers that are not NaN, which costs half of `torch.minimum`."""
+    return torch.where(first < second, first, second)

@@ -1,0 +1,93 @@
+"""Other spaces of actions, decoded into lists of orders."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.order_list import Kind
+
+FRACTION_BINS = 10
+"""Tenths of the cash or of a position."""
+
+SMALLEST_TRADE = 0.005
+"""Differences to a target below this share of the portfolio value are left alone."""
+
+
+def choices_to_orders(action: Tensor, num_symbols: int) -> Tensor:
+    """Turn categorical choices into orders.
+
+    Args:
+        action: for each order a choice among HOLD, K BUYs and K SELLs, and a tenth from 0 to 9. Shape: (M, 2), int64.
+        num_symbols: K.
+
+    Returns:
+        Kind, symbol and fraction of each order. Shape: (M, 3), float32.
+    """
+    choice, tenth = action.unbind(-1)
+    trades = choice > 0
+    sells = choice > num_symbols
+    symbol = torch.where(trades, choice - 1 - torch.where(sells, num_symbols, 0), 0)
+    kind = torch.where(sells, Kind.SELL, torch.where(trades, Kind.BUY, Kind.HOLD))
+    fraction = (tenth + 1).to(torch.float32) / FRACTION_BINS
+    return torch.stack([kind.to(torch.float32), symbol.to(torch.float32), fraction], dim=-1)
+
+
+def choice_mask(
+    tradable: Tensor, price: Tensor, weight: Tensor, cash: Tensor, unit_cost: Tensor, max_orders: int
+) -> Tensor:
+    """Return which choices of `choices_to_orders` can do anything at the start of a day.
+
+    Args:
+        tradable: 1 where the symbol trades today and is the tier's, else 0. Shape: (..., K).
+        price: closes, in any unit. Shape: (..., K).
+        weight: share of the portfolio value held. Shape: (..., K).
+        cash: in the unit of the prices. Shape: (..., 1).
+        unit_cost: 1 + commission + slippage. Shape: (..., 1).
+        max_orders: M.
+
+    Returns:
+        Shape: (..., M (1 + 2K + 10)), bool, laid out as the logits of the orders' components.
+    """
+    buys = (tradable > 0) & (price * unit_cost <= cash)
+    sells = (tradable > 0) & (weight > 0)
+    hold = torch.ones_like(buys[..., :1])
+    one = torch.cat([hold, buys, sells, hold.expand(*hold.shape[:-1], FRACTION_BINS)], dim=-1)
+    return one.repeat(*(1,) * (one.ndim - 1), max_orders)
+
+
+def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_orders: int) -> Tensor:
+    """Turn target portfolio weights into the orders that matter most.
+
+    Args:
+        action: target share of the portfolio value in each symbol; a sum above 1 is scaled down to it. One number that
+            is NaN or infinite makes the action invalid. Shape: (K,), float32.
+        weight: share held now. Shape: (K,), float32.
+        cash_share: cash over portfolio value. Shape: (), float32.
+        max_orders: M; the M largest differences are traded.
+
+    Returns:
+        Kind, symbol and fraction of each order, sales first, in the order of the symbols. Shape: (M, 3), float32.
+    """
+    finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
+    target = torch.where(finite, action, 0.0).clamp(0.0, 1.0)
+    target = target / target.sum(-1).clamp(min=1.0)
+    difference = target - weight
+    size = torch.where(difference.abs() >= SMALLEST_TRADE, difference.abs(), 0.0)
+    slots = torch.arange(len(weight), device=weight.device)
+    # Ranks by counting: K is small, and a sort of 30 numbers costs ten times as much.
+    first = (size > size.unsqueeze(-1)) | ((size == size.unsqueeze(-1)) & (slots < slots.unsqueeze(-1)))
+    traded = (size > 0) & (first.to(torch.float32).sum(-1) < max_orders)
+    sells, buys = traded & (difference < 0), traded & (difference > 0)
+    # Place of each traded symbol in the list: sales, then purchases, each by symbol.
+    sold_before = sells.to(torch.float32).cumsum(-1)
+    place = torch.where(sells, sold_before, sold_before[-1] + buys.to(torch.float32).cumsum(-1)) - 1.0
+    sold = torch.where(sells, -difference, 0.0).sum(-1)
+    spent_before = torch.where(buys, difference, 0.0).cumsum(-1) - torch.where(buys, difference, 0.0)
+    left = (cash_share + sold - spent_before).clamp(min=1e-9)
+    fraction = torch.where(sells, -difference / weight.clamp(min=1e-9), difference / left).clamp(0.0, 1.0)
+    kind = torch.where(sells, float(Kind.SELL), torch.where(buys, float(Kind.BUY), float(Kind.HOLD)))
+    here = (place.unsqueeze(0) == torch.arange(max_orders, device=weight.device).unsqueeze(-1)) & traded.unsqueeze(0)
+    rows = [torch.where(here, values.unsqueeze(0), 0.0).sum(-1) for values in (kind, slots.to(torch.float32), fraction)]
+    rows[0] = torch.where(finite, rows[0], float(Kind.INVALID))
+    return torch.stack(rows, dim=-1)

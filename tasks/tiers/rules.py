@@ -1,0 +1,115 @@
+"""What the tiers look up: the rules that an episode follows, and the market as rows of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data import Bounded, MultiCategorical, TensorSpec
+
+from vecenv.tasks.tiers.market import market_tensors, rule_table
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.kernels.money import Money, single_rounded_down
+from vecenv.tasks.tiers.order_spaces import FRACTION_BINS
+from vecenv.market.tape import MarketTape
+from vecenv.market.ticks import coarser_tick
+from vecenv.core.scenario import Scenario
+
+Tensors = Mapping[str, Tensor]
+
+MAX_CASH_TICKS = 2**36
+"""Cash at the start is below this, so that shares of it in steps of an order stay exact while it doubles."""
+
+
+class TierRules(Scenario[TierState]):
+    """Rules, market and action space of the trading tiers, without an account; `vecenv.tasks.tiers.scenario.TierTrading` has one.
+
+    Args:
+        tape: a market with `TIER_FEATURES` that holds the tier's symbols.
+        config: the rules, and what all tiers of a mixed batch share: spaces, reward and grader.
+        tiers: rules of the tiers of a mixed batch, whose symbols are among those of ``config``; parameter ``rule``
+            says which of them the next episode of a sub-environment follows.
+
+    Raises:
+        ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
+    """
+
+    config_type: Callable[[], TierConfig] = TierConfig
+    longest: int
+
+    def __init__(
+        self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
+    ) -> None:
+        config = config or type(self).config_type()
+        self.config, self.tiers = config, tuple(tiers or (config,))
+        self.drawn_symbols = tape.symbols
+        self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)
+        if self.tape.feature_names != config.features:
+            raise ValueError(f"{tape.source}: the tiers need the features {', '.join(config.features)}")
+        lacking = [name for name in config.context if name not in self.tape.context_names]
+        if lacking:
+            raise ValueError(f"{tape.source}: no series {', '.join(lacking)}; it has {self.tape.context_names}")
+        richest = max(tier.initial_cash for tier in self.tiers)
+        if richest / self.tape.tick_size >= MAX_CASH_TICKS:
+            raise ValueError(
+                f"initial_cash {richest:g} is {richest / self.tape.tick_size:.3g} ticks of {self.tape.tick_size:g}; "
+                f"exact orders need fewer than 2^36: use a tick_size of {coarser_tick(richest, MAX_CASH_TICKS):g}"
+            )
+        self.money = Money(whole_shares=True, dtype=torch.float64)
+        self.precision = torch.float32 if config.dtype == "float32" else torch.float64
+        self.longest = max(tier.days for tier in self.tiers)
+        self.market = market_tensors(self.tape, config, self.longest)
+        self.params = rule_table(self.tape, config, self.tiers, self.mixed)
+        self.action_spec = self._action_spec()
+
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings.
+
+        Raises:
+            ValueError: as `Scenario.randomise`, or a rule is not one of the tiers'.
+        """
+        rule = params.get("rule")
+        if rule is not None and bool(((rule < 0) | (rule >= len(self.tiers))).any()):
+            raise ValueError(f"parameter 'rule' must be in [0, {len(self.tiers)}), got {rule.unique().tolist()}")
+        super().randomise(params, num_envs)
+        if "slippage" in self.varied:
+            self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a batch may hold several tiers."""
+        return len(self.tiers) > 1
+
+    def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
+        """Return a number of the rules that the episode follows. Shape: ()."""
+        return params[name][state.rule] if self.mixed else params[name][0]
+
+    def owned(self, state: TierState, params: Tensors) -> Tensor | None:
+        """Return 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32."""
+        return params["owned"][state.rule] if self.mixed else None
+
+    def row(self, state: TierState) -> Tensor:
+        """Return the row of the market's tensors. Shape: (), int64."""
+        # A row that has ended is stepped like the others and not used; it must not run off the tape.
+        return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+
+    def metadata(self) -> dict[str, Any]:
+        """Task, versions, rules and market, JSON-able."""
+        versions = {name: grader.version for name, grader in GRADERS.items()}
+        return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
+
+    def _action_spec(self) -> TensorSpec:
+        config, num_symbols, device = self.config, self.tape.num_symbols, self.tape.device
+        if config.action == "weights":
+            return Bounded(0.0, 1.0, (num_symbols,), dtype=torch.float32, device=device)
+        if config.action == "discrete":
+            choices = [[1 + 2 * num_symbols, FRACTION_BINS]] * config.max_orders
+            return MultiCategorical(torch.tensor(choices, device=device), dtype=torch.int64, device=device)
+        # Random kinds and symbols are whole numbers only by chance: see the random agents for valid ones.
+        high = torch.tensor([2.0, max(1.0, num_symbols - 1.0), 1.0], device=device).expand(config.max_orders, 3)
+        return Bounded(torch.zeros_like(high), high, dtype=torch.float32, device=device)

@@ -1,0 +1,384 @@
+"""Five trading tiers for agents that read numbers or text.
+
+`tiers.md` beside this file is the specification of the account, the reward and the observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data import TensorSpec, Unbounded
+
+from vecenv.tasks.tiers.grading import episode_record, references
+from vecenv.tasks.tiers.observation import allowed_choices, observe
+from vecenv.tasks.tiers.text.prompt import system_prompt
+from vecenv.tasks.tiers.rules import Tensors, TierRules
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.text.rows import TierText
+from vecenv.tasks.tiers.tools import TierTools
+from vecenv.tasks.tiers.config import TierConfig, tier_config
+from vecenv.tasks.tiers.graders import GRADERS, grade_function
+from vecenv.tasks.tiers.order_list import (
+    CAPACITY_STEPS,
+    Execution,
+    Limits,
+    OrderList,
+    Positions,
+    Quotes,
+    capacity,
+    decode_orders,
+    execute_orders,
+)
+from vecenv.tasks.tiers.order_spaces import choices_to_orders, weights_to_orders
+from vecenv.tasks.tiers.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
+from vecenv.market.tape import MarketTape
+from vecenv.core.random import EpisodeKey, random_bits
+
+LOSS = 0.05
+"""Loss of a position that should not be sat out."""
+
+
+class TierTrading(TierRules):
+    """Scenario of the trading tiers on a `MarketTape`.
+
+    The arguments are those of `TierRules`.
+    """
+
+    name = "tiers"
+    version = "1"
+    compile_options = MappingProxyType(
+        # A day of orders is one long chain of scalars: few loops, each value computed once, eight accounts at a time.
+        {
+            "realize_opcount_threshold": 5,
+            "max_fusion_size": 2000,
+            "cpp.max_horizontal_fusion_size": 2000,
+            "cpp.enable_tiling_heuristics": False,
+        }
+    )
+
+    def __init__(
+        self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
+    ) -> None:
+        super().__init__(tape, config, tiers)
+        if float(component_weights(self.config.reward, self.config.reward_weights)[-1]) != 0.0:
+            self.market = {**self.market, **self.references}
+
+    @classmethod
+    def baselines(cls) -> Mapping[str, Callable[[], Any]]:
+        """Return the agents that learn nothing."""
+        # The agents know the tiers, so they are imported where they are asked for.
+        from vecenv.tasks.tiers.agents import AGENTS
+
+        return AGENTS
+
+    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
+        """Draw path and start day, and open the account."""
+        tape, num_symbols = self.tape, self.tape.num_symbols
+        day_bits, path_bits, _, _ = random_bits(key, 0)
+        # One number for all rows, as an index, would be read on the host.
+        rule = params["rule"] + torch.zeros_like(day_bits) if self.mixed else params["rule"]
+        table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
+        days = table("days").to(torch.int64)
+        if self.config.random_symbol:
+            path = market["long_paths"][(path_bits * len(market["long_paths"])) >> 32]
+        else:
+            path = (path_bits * tape.num_paths) >> 32
+        first = market["first_day"][path]
+        starts = tape.num_days - 1 - days - first + 1
+        day = first + ((day_bits * starts) >> 32)
+        cash = torch.floor(table("initial_cash") / tape.tick_size)
+        zero, zeros = torch.zeros_like(cash), torch.zeros_like(cash).expand(num_symbols)
+        none = zero.to(torch.float32)
+        components = none.to(self.precision).expand(len(COMPONENTS))
+        return TierState(
+            cash=cash,
+            holdings=zeros.to(torch.float32),
+            average_price=zeros.to(self.precision),
+            days_held=zeros.to(torch.float32),
+            losing_sells=none,
+            portfolio_value=cash,
+            peak_value=cash,
+            start_value=cash,
+            path=path,
+            day=day,
+            start_day=day,
+            end_day=day + days,
+            rule=rule,
+            traded=zero,
+            costs=zero,
+            fills=none.expand(self.config.max_orders),
+            components=components,
+            totals=components,
+            num_trades=none,
+            traded_total=zero,
+            max_drawdown=zero,
+            return_sums=zero.expand(2),
+            exposure_sum=zero,
+            gate_days=none.expand(2),
+            batch_size=[],
+        )
+
+    def orders(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> Tensor:
+        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
+
+        A list of orders is understood in every space, so that text and baselines act beside a policy.
+        """
+        if action.ndim == 2 and action.shape[-1] == 3:
+            return action
+        if self.config.action == "discrete":
+            return choices_to_orders(action, self.tape.num_symbols)
+        weight, cash_share = self._weights(state, market["close"][self.row(state)])
+        if (owned := self.owned(state, params)) is not None:
+            # A product, so that what is not a number stays none.
+            action = action * owned
+        return weights_to_orders(action, weight, cash_share, self.config.max_orders)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of the task's own actions and of a list of orders."""
+        shape = (self.config.max_orders, 3)
+        return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
+
+    def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share of the portfolio value in each symbol and in cash. Shapes: (K,), (), float32."""
+        value = state.portfolio_value.to(torch.float32)
+        return state.holdings * close / value, (state.cash / state.portfolio_value).to(torch.float32)
+
+    def step(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> TierState:
+        """Serve the orders of one day and value the account at the next close."""
+        row = self.row(state)
+        owned = self.owned(state, params)
+        orders = decode_orders(self.orders(state, action, params, market), self.tape.num_symbols, owned)
+        limits = self._limits(state, row, params, market)
+        width = 2 + len(self.config.features)
+        quotes = Quotes(
+            close=lambda symbols: market["close"][row, symbols],
+            rsi=lambda symbols: market["rsi"][row, symbols],
+            tradable=lambda symbols: market["shown"][row, symbols * width + 1],
+        )
+        before = Positions(state.cash, state.holdings, state.average_price, state.losing_sells)
+        value = state.portfolio_value
+        done = execute_orders(self.money, orders, before, value - state.cash, quotes, limits)
+        after = done.positions
+        days_held = torch.where(after.holdings > 0, state.days_held + 1.0, 0.0)
+        next_value = after.cash + self.money.total(after.holdings.double(), market["close"][row + 1].double())
+        peak = torch.maximum(state.peak_value, next_value)
+        profit = (next_value - value) / value
+        components = stacked(
+            {
+                "profit": profit,
+                **self._hold_components(state, orders, done, limits, row, market, owned),
+                **done.counts,
+                "long_holding": torch.where(days_held > LONG_HOLDING_DAYS, 1.0, 0.0).sum(-1),
+                "within_limits": (done.exposure > 0) & (done.exposure <= limits.exposure_value),
+                "invalid": 1.0 - orders.valid,
+                "valid": orders.valid,
+                "counterfactual": self._counterfactual(done, orders, row, market),
+            },
+            self.precision,
+        )
+        closed = limits.closed.to(torch.float32)
+        asked = (orders.buys * orders.steps).sum(-1)
+        respected = torch.where(asked > 0, 0.0, closed)
+        return TierState(
+            cash=after.cash,
+            holdings=after.holdings,
+            average_price=after.average_price,
+            days_held=days_held,
+            losing_sells=after.losing_sells,
+            portfolio_value=next_value,
+            peak_value=peak,
+            start_value=state.start_value,
+            path=state.path,
+            # A row that has ended is stepped like the others and not used; it stays within the market.
+            day=torch.minimum(state.day + 1, state.end_day),
+            start_day=state.start_day,
+            end_day=state.end_day,
+            rule=state.rule,
+            traded=done.traded,
+            costs=done.costs,
+            fills=done.fills,
+            components=components,
+            totals=state.totals + components,
+            num_trades=state.num_trades + done.num_trades,
+            traded_total=state.traded_total + done.traded,
+            max_drawdown=torch.maximum(state.max_drawdown, 1.0 - next_value / peak),
+            return_sums=state.return_sums + torch.stack([profit, profit * profit]),
+            exposure_sum=state.exposure_sum + done.exposure / value,
+            gate_days=state.gate_days + torch.stack([closed, respected]),
+            batch_size=[],
+        )
+
+    def _limits(self, state: TierState, row: Tensor, params: Tensors, market: Tensors) -> Limits:
+        number = partial(self.rule, state=state, params=params)
+        value = state.portfolio_value
+        return Limits(
+            commission=number("commission"),
+            slippage=number("slippage"),
+            closed=(number("gate") > 0) & (market["breadth"][row, 0] > 0),
+            capacity=capacity(value, state.peak_value),
+            max_trades=number("max_trades"),
+            position_value=torch.floor(number("max_position") * value),
+            exposure_value=torch.floor(number("max_exposure") * value),
+        )
+
+    def _hold_components(
+        self,
+        state: TierState,
+        orders: OrderList,
+        done: Execution,
+        limits: Limits,
+        row: Tensor,
+        market: Tensors,
+        owned: Tensor | None,
+    ) -> dict[str, Tensor]:
+        """Return what a day without an executed order is counted for."""
+        close, held = market["close"][row], state.holdings
+        tempting, warning = market["oversold"][row], market["overbought"][row]
+        if owned is not None:
+            tempting = tempting * owned
+        idle = done.num_trades == 0
+        # In float32, and summed as numbers, because booleans are handled one by one on a CPU.
+        single = torch.float32
+        floor = (1.0 - LOSS) * state.average_price
+        losing = torch.where(close.to(self.precision) < floor, held, 0.0).sum(-1) > 0
+        slip = torch.ceil(close * limits.slippage.to(single))
+        payable = (close + slip) * (1.0 + limits.commission.to(single))
+        cash = (state.cash * limits.capacity / CAPACITY_STEPS).to(single)
+        invested = (state.portfolio_value - state.cash).to(single)
+        buyable = torch.where(payable <= cash, tempting, 0.0)
+        buyable = torch.where((held + 1.0) * close <= limits.position_value.to(single), buyable, 0.0)
+        buyable = torch.where(invested + close <= limits.exposure_value.to(single), buyable, 0.0)
+        missed = (torch.where(limits.closed, 0.0, buyable.sum(-1)) + (held * warning).sum(-1)) > 0
+        loss, missed = idle & losing, idle & missed & ~losing
+        passive = (orders.valid > 0) & ((orders.buys + orders.sells).sum(-1) == 0)
+        return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
+
+    def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, market: Tensors) -> Tensor:
+        """Return the sum of the next changes of what was bought less those of what was sold. Shape: ()."""
+        now = market["close"][row, orders.symbols].to(self.precision)
+        later = market["close"][row + 1, orders.symbols].to(self.precision)
+        return summed(torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0))
+
+    def observation(self, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+        """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
+        return observe(self, state, params, market)
+
+    def action_mask(self, observation: Tensor) -> Tensor | None:
+        """Return which choices of a discrete action can do anything, from what the agent sees: `allowed_choices`."""
+        return allowed_choices(self, observation)
+
+    def reward(
+        self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, market: Tensors
+    ) -> Tensor:
+        """Return the weighted sum of the components, the grade on the last day among them."""
+        weights = params["weights"].to(self.precision)
+        reward = summed(next_state.components * weights)
+        if "oracle_return" in market:
+            ended = self.truncated(next_state, params, market)
+            grade = self.grade(next_state, params, market).to(self.precision)
+            reward = reward + torch.where(ended, weights[-1] * grade, 0.0)
+        return reward
+
+    def terminated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the account is worthless."""
+        return state.portfolio_value <= 0
+
+    def truncated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Whether the tier's days are over."""
+        return state.day >= state.end_day
+
+    @cached_property
+    def references(self) -> dict[str, Tensor]:
+        """What episodes are graded against; computed at the first grade, as training may need none."""
+        return references(self)
+
+    def grade(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+        """Return the outcome of the episode so far under the configured grader. Shape: (), float32."""
+        return self.grades(state, params, market)[self.config.grader]
+
+    def grades(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+        """Return the outcome under every grader. Shape of each: (), float32."""
+        # In a compiled step the references are among the market's tensors.
+        reference = market if "oracle_return" in market else self.references
+        record = episode_record(self, state, params, market, reference)
+        grades = {}
+        for name in GRADERS:
+            functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
+            # Tiers share functions, and each is computed once.
+            graded = {function: function(record) for function in dict.fromkeys(functions)}
+            by_tier = torch.stack([graded[function] for function in functions])
+            grades[name] = by_tier[state.rule].to(torch.float32)
+        return grades
+
+    @cached_property
+    def text(self) -> TierText:
+        """Text of the rows."""
+        return TierText(self, self.drawn_symbols)
+
+    def render(self, observations: Tensor, state: TierState) -> list[str]:
+        """Return the text of each row, from what a tensor agent sees of it."""
+        return self.text.render(observations, state)
+
+    def instructions(self, state: TierState) -> list[str]:
+        """Return what a language model is told of each row's episode before its first day."""
+        days = (state.end_day - state.start_day).tolist()
+        return list(map(system_prompt, self.text.symbols(state), days))
+
+    def tools(self, names: Sequence[str]) -> TierTools:
+        """Return the tools of `vecenv.tasks.tiers.tools` that names stand for."""
+        return TierTools(self, self.text, names)
+
+    def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
+        """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""
+        return self.text.parse(texts, state)
+
+    def info(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+        """Return money in currency, components of the last reward and sums of the episode."""
+        names = ("cash", "portfolio_value", "start_value", "traded", "costs")
+        amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
+        components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
+        if "oracle_return" in market:
+            grade = self.grade(state, params, market).to(self.precision)
+            components["reward/episode"] = torch.where(self.truncated(state, params, market), grade, 0.0)
+        invalid = state.totals[COMPONENTS.index("invalid")]
+        return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}
+
+
+class SingleStock(TierTrading):
+    """One symbol, no costs."""
+
+    name = "single_stock"
+    config_type = partial(tier_config, "single_stock")
+
+
+class SingleStockCosts(TierTrading):
+    """One symbol, with costs."""
+
+    name = "single_stock_costs"
+    config_type = partial(tier_config, "single_stock_costs")
+
+
+class MultiStock3(TierTrading):
+    """Three symbols within limits."""
+
+    name = "multi_stock_3"
+    config_type = partial(tier_config, "multi_stock_3")
+
+
+class Portfolio(TierTrading):
+    """Ten symbols within narrow limits."""
+
+    name = "portfolio"
+    config_type = partial(tier_config, "portfolio")
+
+
+class FullAutonomous(TierTrading):
+    """Twenty-five symbols, few trades a day, and a gate on falling days."""
+
+    name = "full_autonomous"
+    config_type = partial(tier_config, "full_autonomous")

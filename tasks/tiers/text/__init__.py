@@ -1,0 +1,1 @@
+"""The trading tiers as text."""

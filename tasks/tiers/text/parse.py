@@ -1,0 +1,205 @@
+r"""From an agent's text to its orders of the day, and back.
+
+The language, exactly:
+
+1.  **Input.** Anything may come in and nothing raises; what is not a ``str`` is invalid. Case does not matter, for the
+    26 ASCII letters alone. A character outside ASCII is part of no order. The time is linear in the text's length.
+2.  **Reasoning.** ``<think>`` and ``</think>`` are tags, without blanks or attributes inside. What stands between a
+    ``<think>`` and the next ``</think>`` is reasoning, and so is all that stands before a ``</think>`` that no
+    ``<think>`` opens: a template may have written that one. Each is read as one blank. Where no ``</think>`` follows
+    the last ``<think>``, all from the first open one on is reasoning, unless an answer ends the text: if an
+    ``<answer>`` and then a ``</answer>`` follow the last ``<think>``, and nothing but blanks, ``\n`` and ``\r`` follows
+    the last ``</answer>``, then the text is what stands from the last ``<answer>`` before that on.
+3.  **Block.** ``<answer>`` and ``</answer>`` are tags, without blanks or attributes inside. The content ends at the
+    last ``</answer>`` and begins after the last ``<answer>`` before it. Where there is no such pair, the whole text is
+    the content.
+4.  **Commas.** A comma after a digit and before exactly three digits (the fourth character is no digit) is a thousands
+    separator and is dropped. Every other comma becomes a blank.
+5.  **Orders.** The content is split at ``\n``, ``\r`` and ``;``. Blanks are the space and the tab; they are stripped
+    from both ends of each order, and empty orders are skipped. Content without any order is invalid.
+6.  **Grammar.** Every order must be ``HOLD`` or ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid.
+    One or more blanks stand between the parts, none or more before the percent sign.
+7.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
+    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (rule 4 applied) or a float64
+    value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to [0, 1]. No
+    number means 1.
+8.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
+    the text invalid. A part that matches NUMBER is a number, so no symbol may be called like one. Without a symbol the
+    order is for the only one; where there are several, the text is invalid.
+9.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
+from vecenv.text.reasoning import without_reasoning
+
+MAX_NUMBER_LENGTH = 32
+
+_OPEN, _CLOSE = "<ANSWER>", "</ANSWER>"
+_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+# Possessive quantifiers keep a failing match linear; only of single characters, for those of groups are wrong before
+# CPython 3.11.5 (gh-106052).
+_NAME = r"[A-Z0-9&._^=/:-]++"
+_NUMBER = r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:E[+-]?+[0-9]++)?"
+# The symbol is lazy: a part that can be a number is one.
+_ORDER = re.compile(rf"HOLD|(BUY|SELL)(?:[ \t]++({_NAME}))??(?:[ \t]++({_NUMBER})(?:[ \t]*+(%))?)?")
+_SYMBOL = re.compile(rf"(?!(?:{_NUMBER})\Z){_NAME}")
+_KINDS = {"BUY": Kind.BUY, "SELL": Kind.SELL}
+
+
+class Order(NamedTuple):
+    """One order of a day.
+
+    Attributes:
+        kind: buy or sell.
+        symbol: slot of the symbol.
+        fraction: share of the cash to spend or of the position to sell, in [0, 1].
+    """
+
+    kind: Kind
+    symbol: int
+    fraction: float
+
+
+def symbol_slots(names: Sequence[str]) -> dict[str, int]:
+    """Map upper-case names to slots, as `parse_orders` takes them.
+
+    Raises:
+        ValueError: a name occurs twice, reads as a number, or has a character that no symbol may have.
+    """
+    slots: dict[str, int] = {}
+    for slot, name in enumerate(names):
+        key = name.upper()
+        if not name.isascii() or not _SYMBOL.fullmatch(key):
+            raise ValueError(
+                f"symbol {name!r} cannot be written in an order: "
+                "it takes letters, digits or & - . _ ^ = / : and must not read as a number"
+            )
+        if key in slots:
+            raise ValueError(f"symbol {name!r} is the same as {names[slots[key]]!r} where case does not matter")
+        slots[key] = slot
+    return slots
+
+
+def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
+    """Read the orders of one text by the rules of this module; never raises.
+
+    Args:
+        text: what the agent wrote.
+        symbols: slots by upper-case name, see `symbol_slots`.
+        only: slot that an order without a symbol is for; None where an order must name its symbol.
+
+    Returns:
+        The orders, none for a hold, or None where the text is invalid.
+    """
+    if not isinstance(text, str):
+        return None
+    if not str.isascii(text):
+        # A question mark, which no order has, stands for each foreign character, so that upper case is ASCII's own.
+        text = str.encode(text, "ascii", "replace").decode("ascii")
+    text = str.upper(text)
+    content = _answer(without_reasoning(text) if "THINK>" in text else text)
+    if "," in content:
+        content = _THOUSANDS.sub("", content).replace(",", " ")
+    orders: list[Order] = []
+    empty = True
+    for line in content.replace("\r", "\n").replace(";", "\n").split("\n"):
+        line = line.strip(" \t")
+        if not line:
+            continue
+        empty = False
+        match = _ORDER.fullmatch(line)
+        if match is None:
+            return None
+        side, name, number, percent = match.groups()
+        if side is None:
+            continue
+        slot = only if name is None else symbols.get(name)
+        fraction = 1.0 if number is None else _fraction(number, percent is not None)
+        if slot is None or fraction is None or len(orders) == MAX_ORDERS:
+            return None
+        orders.append(Order(_KINDS[side], slot, fraction))
+    return None if empty else tuple(orders)
+
+
+def _answer(text: str) -> str:
+    """Return the content of the last complete block of an upper-case text, or the whole text."""
+    end = text.rfind(_CLOSE)
+    start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
+    return text if start < 0 else text[start + len(_OPEN) : end]
+
+
+def _fraction(number: str, percent: bool) -> float | None:
+    """Return a number clamped to [0, 1], None where it is too long or infinite."""
+    if len(number) > MAX_NUMBER_LENGTH:
+        return None
+    value = float(number) / 100.0 if percent else float(number)
+    if 0.0 < value < 1.0:
+        return value
+    if math.isinf(value):
+        return None
+    return 1.0 if value > 0.0 else 0.0
+
+
+def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
+    """Write orders as the text that `parse_orders` reads back, fractions to four decimals.
+
+    Args:
+        orders: at most `MAX_ORDERS` buys and sells; holds are left out.
+        names: of the symbols, by slot.
+
+    Raises:
+        ValueError: there are too many orders, or one is invalid.
+    """
+    traded = [order for order in orders if order.kind != Kind.HOLD]
+    if len(traded) > MAX_ORDERS:
+        raise ValueError(f"{len(traded)} orders, at most {MAX_ORDERS} a day")
+    for order in traded:
+        if order.kind == Kind.INVALID:
+            raise ValueError(f"{order} has no text")
+    return (
+        "; ".join(
+            f"{Kind(order.kind).name} {names[order.symbol]} {f'{order.fraction:.4f}'.rstrip('0').rstrip('.')}"
+            for order in traded
+        )
+        or Kind.HOLD.name
+    )
+
+
+def orders_tensor(parsed: Sequence[tuple[Order, ...] | None], max_orders: int = MAX_ORDERS) -> tuple[Tensor, Tensor]:
+    """Stack parsed texts into one action tensor.
+
+    Args:
+        parsed: results of `parse_orders`.
+        max_orders: orders per row, M.
+
+    Returns:
+        Actions of kind, symbol and fraction, padded with holds, an invalid text marked in its first order, shape
+        (B, M, 3), float32; and whether each text is valid, shape (B,), bool.
+
+    Raises:
+        ValueError: a text has more than ``max_orders`` orders.
+    """
+    valid = np.fromiter((orders is not None for orders in parsed), bool, len(parsed))
+    texts = [orders or () for orders in parsed]
+    counts = np.fromiter(map(len, texts), np.int64, len(texts))
+    if counts.max(initial=0) > max_orders:
+        raise ValueError(f"text {counts.argmax()} has {counts.max()} orders, the tensor holds {max_orders}")
+    total = int(counts.sum())
+    values = chain.from_iterable(chain.from_iterable(texts))
+    actions = np.zeros((len(texts), max_orders, 3), np.float32)
+    # A row-major mask visits the orders in the order of the texts.
+    actions[np.arange(max_orders) < counts[:, None]] = np.fromiter(values, np.float32, 3 * total).reshape(-1, 3)
+    actions[~valid, 0, 0] = Kind.INVALID
+    return torch.from_numpy(actions), torch.from_numpy(valid)

@@ -1,0 +1,236 @@
+"""What a language agent reads: the observation vector of the trading tiers in words.
+
+The text is a function of the vector and of names alone, so it cannot show more than the numbers do. It shows every
+number of the vector, rounded like this:
+
+=============================================  =====================================================
+shown                                          rounded to
+=============================================  =====================================================
+day, days, losing sells, trades a day,         whole numbers, as they are
+shares, days held
+cash, portfolio, capital, price, average       whole from 1,000 up, hundredths below
+price
+return, change, momentum, P&L, drawdown,       0.1%
+exposure, mean change
+symbols down                                   1%
+RSI, volume ratio                              0.1
+limits, commission, slippage                   four significant digits; costs of zero are not shown
+context                                        six significant digits
+labels, gate, tradable                         exact: a label follows from the number before rounding
+=============================================  =====================================================
+
+Cash, portfolio, shares (weight × portfolio / price), the average price, the capacity of a BUY and the available actions
+are worked out from the vector. Left out is what follows from the rest: symbols that are not the tier's (price 0), the
+profit and days of a position without shares, and, where there is one symbol, the share and mean change of the market.
+
+The compact style is for many symbols: one line for each, 25 of them within 1,600 tokens of three characters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, compress
+
+import numpy as np
+
+from vecenv.tasks.tiers.order_list import CAPACITY_DRAWDOWNS, CAPACITY_STEPS
+from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, MARKET_SIZE, POSITION_SIZE, PRICE_UNIT, VALUE_UNIT, Account, Quote
+from vecenv.text.money import amounts, money
+from vecenv.tasks.tiers.text.styles import DECIMALS, PERCENTS, STYLES
+from vecenv.text.tables import label_places
+
+ROWS_AT_ONCE = 256
+"""Rows that are written together: the lists of their parts stay small."""
+
+# In float32 like the drawdown: one that only rounding tells from a threshold counts as on it, the smaller capacity.
+_DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
+
+
+class TextRenderer:
+    """Writes observations as text.
+
+    Args:
+        context_names: names of the series of the whole market that the vector holds, in its order. C of them.
+        currency: sign put before amounts of money, such as that of `vecenv.text.money.sign_of`.
+        style: ``"full"``, or ``"compact"`` with one line per symbol.
+
+    Raises:
+        ValueError: there is no such style.
+    """
+
+    def __init__(self, context_names: Sequence[str] = (), currency: str = "Rs", style: str = "full") -> None:
+        if style not in STYLES:
+            raise ValueError(f"no text style {style!r}; there are {', '.join(STYLES)}")
+        self.context_names = tuple(context_names)
+        self.currency = currency
+        self._style = STYLES[style]
+
+    def render(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> list[str]:
+        """Write each row as text.
+
+        Args:
+            observations: vectors of 16 + C + 17 K numbers. Shape: (B, 16 + C + 17 K), float32.
+            symbols: names of the K slots of each row; a slot with price 0 is left out, whatever its name. Length: B.
+
+        Returns:
+            One text per row, without a line break at its end.
+
+        Raises:
+            ValueError: the rows or their numbers do not fit the names, or a state is none that has a label.
+        """
+        observations = np.asarray(observations, np.float32)
+        num_symbols = self._check(observations, symbols)
+        texts: list[str] = []
+        for first in range(0, len(observations), ROWS_AT_ONCE):
+            some = slice(first, first + ROWS_AT_ONCE)
+            texts += self._texts(observations[some], symbols[some], num_symbols)
+        return texts
+
+    def _texts(self, observations: np.ndarray, symbols: Sequence[Sequence[str]], num_symbols: int) -> list[str]:
+        """Return the texts of some rows."""
+        shared = ACCOUNT_SIZE + len(self.context_names)
+        market, positions = np.split(observations[:, shared:].astype(np.float64), [MARKET_SIZE * num_symbols], axis=1)
+        quotes = market.reshape(len(market), num_symbols, MARKET_SIZE)
+        weight, profit, days_held = positions.reshape(len(market), POSITION_SIZE, num_symbols).transpose(1, 0, 2)
+        start, total_return, cash = observations[:, 2:5].T.astype(np.float64)
+        value = start * VALUE_UNIT * (1.0 + total_return)
+        price, tradable = quotes[..., 0] * PRICE_UNIT, quotes[..., 1] > 0
+        listed = price > 0
+        shares = np.rint(weight * value[:, None] / np.where(listed, price, np.inf)).astype(np.int64)
+        blocks = self._symbols(
+            compress(chain.from_iterable(symbols), listed.ravel().tolist()),
+            dict(zip(Quote._fields, np.ascontiguousarray(quotes[listed].T), strict=True)),
+            shares[listed],
+            profit[listed],
+            days_held[listed],
+        )
+        rows = zip(
+            observations[:, :shared].tolist(),
+            value.tolist(),
+            ((cash > 0) & (listed & tradable).any(1)).tolist(),
+            ((shares > 0) & tradable).any(1).tolist(),
+            listed.sum(1).tolist(),
+            strict=True,
+        )
+        texts, end = [], 0
+        for head, worth, can_buy, can_sell, count in rows:
+            begin, end = end, end + count
+            account = Account._make(head[:ACCOUNT_SIZE])
+            opening = self._opening(account, head[ACCOUNT_SIZE:], worth, num_symbols)
+            texts.append("\n".join([*opening, *blocks[begin:end], *self._closing(account, can_buy, can_sell)]))
+        return texts
+
+    def _symbols(
+        self,
+        names: Iterable[str],
+        quotes: Mapping[str, np.ndarray],
+        shares: np.ndarray,
+        profit: np.ndarray,
+        days_held: np.ndarray,
+    ) -> list[str]:
+        """Return the text of each listed symbol. Shape of the arrays: (L,)."""
+        style, currency, places = self._style, self.currency, label_places(quotes)
+        price = quotes["close"] * PRICE_UNIT
+        wholes, decimals = amounts(price)
+        held = np.flatnonzero(shares)
+        profits = profit[held]
+        positions = [style.no_position] * len(shares)
+        for place, count, whole, decimal, gain, days in zip(
+            held.tolist(),
+            shares[held].tolist(),
+            *amounts(price[held] / (1.0 + profits)),
+            PERCENTS(profits),
+            np.rint(days_held[held]).astype(np.int64).tolist(),
+            strict=True,
+        ):
+            average, current = f"{currency}{whole}{decimal}", f"{currency}{wholes[place]}{decimals[place]}"
+            positions[place] = style.position(count, average, current, gain, days)
+        columns = (
+            names,
+            [style.after_name + currency] * len(shares),
+            wholes,
+            decimals,
+            [style.after_price] * len(shares),
+            PERCENTS(quotes["daily_change"]),
+            style.after_change[(quotes["tradable"] != 0).astype(np.intp)].tolist(),
+            DECIMALS(quotes["rsi_14"]),
+            style.after_rsi(places),
+            DECIMALS(quotes["volume_ratio_20"]),
+            style.after_volume(places),
+            PERCENTS(quotes["momentum_10"]),
+            style.after_momentum(places),
+            positions,
+        )
+        return list(map("".join, zip(*columns, strict=True)))
+
+    def _check(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> int:
+        """Return the number of slots K after comparing the names with the shape of the vectors."""
+        if observations.ndim != 2 or len(observations) != len(symbols):
+            raise ValueError(f"observations of shape {observations.shape} for the symbol names of {len(symbols)} rows")
+        counts = set(map(len, symbols))
+        if len(counts) > 1:
+            raise ValueError(f"rows have different numbers of symbol names: {sorted(counts)}")
+        contexts, width = len(self.context_names), observations.shape[1]
+        num_symbols = counts.pop() if counts else 0
+        expected = ACCOUNT_SIZE + contexts + (MARKET_SIZE + POSITION_SIZE) * num_symbols
+        if symbols and width != expected:
+            raise ValueError(
+                f"observations have {width} numbers, but {num_symbols} symbols and {contexts} context series make "
+                f"{expected}"
+            )
+        return num_symbols
+
+    def _opening(self, account: Account, context: list[float], value: float, num_symbols: int) -> list[str]:
+        """Return the lines before the symbols."""
+        day, days = round(account.days_gone), round(account.num_days)
+        lines = [
+            (f"Day {day + 1} of {days}" if day < days else f"Day {day} of {days} is over")
+            + f" | Cash: {money(self.currency, account.cash * value)} | Portfolio: {money(self.currency, value)}"
+            f" | Return: {account.total_return:+z.1%}"
+        ]
+        if account.gate_closed:
+            lines.append(
+                f"WARNING: regime gate closed ({account.share_down:.0%} of symbols down, "
+                f"mean change {account.mean_change:+z.1%}): BUY will be refused"
+            )
+        elif num_symbols > 1:
+            lines.append(f"Market: {account.share_down:.0%} of symbols down | Mean change: {account.mean_change:+z.1%}")
+        if context:
+            series = zip(self.context_names, context, strict=True)
+            lines.append("Macro: " + " | ".join(f"{name} {number:z.6g}" for name, number in series))
+        return lines + self._style.legend
+
+    def _closing(self, account: Account, can_buy: bool, can_sell: bool) -> list[str]:
+        """Return the lines after the symbols."""
+        if account.days_gone >= account.num_days:
+            actions = "none"
+        else:
+            actions = f"{'BUY, ' if can_buy else ''}{'SELL, ' if can_sell else ''}HOLD"
+        return [
+            f"Risk: drawdown {account.drawdown:z.1%} | exposure {account.exposure:z.1%}"
+            f" | losing sells in a row {account.losing_sells:.0f}"
+            f" | BUY capacity {100 - 100 // CAPACITY_STEPS * bisect_right(_DRAWDOWNS, account.drawdown)}%",
+            _constraints(self.currency, account.start_value, *account[-5:]),
+            f"Available actions: {actions}",
+        ]
+
+
+@lru_cache(4096)
+def _constraints(
+    currency: str,
+    start_value: float,
+    max_position: float,
+    max_exposure: float,
+    max_trades: float,
+    commission: float,
+    slippage: float,
+) -> str:
+    """Return the line of what does not change in an episode."""
+    costs = {"commission": commission, "slippage": slippage}
+    return (
+        f"Constraints: capital {money(currency, start_value * VALUE_UNIT)}"
+        f" | at most {max_position * 100:.4g}% per stock, {max_exposure * 100:.4g}% in total"
+        f" | {max_trades * 100:.0f} trades a day"
+    ) + "".join(f" | {name} {rate * 100:.4g}%" for name, rate in costs.items() if rate)

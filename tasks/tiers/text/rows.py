@@ -1,0 +1,86 @@
+"""The tiers as text: observations rendered for language models, their answers parsed into orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from torch import Tensor
+
+from vecenv.tasks.tiers.rules import TierRules
+from vecenv.tasks.tiers.state import TierState
+from vecenv.text.money import sign_of
+from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.render import TextRenderer
+
+
+class TierText:
+    """Renders and parses for rows of a scenario of the tiers.
+
+    Args:
+        scenario: the tiers.
+        names: symbols of the market before a random one is drawn from them.
+    """
+
+    def __init__(self, scenario: TierRules, names: Sequence[str]) -> None:
+        self.scenario, self.names = scenario, tuple(names)
+
+    @cached_property
+    def renderer(self) -> TextRenderer:
+        """Renderer of the observations."""
+        config = self.scenario.config
+        return TextRenderer(config.context, self.money_sign, config.text_style)
+
+    @property
+    def money_sign(self) -> str:
+        """What is written before amounts of money: what the rules say, else the sign of the market's currency."""
+        chosen = self.scenario.config.currency
+        return sign_of(self.scenario.tape.currency) if chosen is None else chosen
+
+    def symbols(self, state: TierState) -> list[tuple[str, ...]]:
+        """Return the names of the K slots of each row."""
+        if not self.scenario.config.random_symbol:
+            return [self.scenario.tape.symbols] * len(state.day)
+        return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
+
+    def render(self, observations: Tensor, state: TierState) -> list[str]:
+        """Return the text of each row, from the numbers that a tensor agent sees. Shape of these: (B, D)."""
+        return self.renderer.render(observations.cpu().numpy(), self.symbols(state))
+
+    def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
+        """Return the orders of each text and whether it was valid.
+
+        Args:
+            texts: anything; what is no valid text is an invalid HOLD.
+            state: of the rows that the texts are for.
+
+        Returns:
+            Kind, symbol and fraction of each order, shape (B, M, 3), float32, and the validity, shape (B,), bool.
+        """
+        parsed = [
+            self._parsed(text, rule, name[0] if self.scenario.config.random_symbol else "")
+            for text, rule, name in zip(texts, state.rule.tolist(), self.symbols(state), strict=True)
+        ]
+        most = self.scenario.config.max_orders
+        actions, valid = orders_tensor(
+            [None if orders is None or len(orders) > most else orders for orders in parsed], most
+        )
+        return actions.to(state.day.device), valid.to(state.day.device)
+
+    def _parsed(self, text: object, rule: int, drawn: str) -> tuple[Order, ...] | None:
+        slots, only = self.slots_of(rule, drawn)
+        return parse_orders(text, slots, only)
+
+    def slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
+        """Return the slots of the symbols that an order may name, and the one that is meant without a name."""
+        known = self._known.get((rule, drawn))
+        if known is None:
+            symbols = (drawn,) if drawn else self.scenario.tiers[rule].symbols
+            places = {symbol: 0 if drawn else self.scenario.tape.symbols.index(symbol) for symbol in symbols}
+            slots = {name: places[symbols[slot]] for name, slot in symbol_slots(symbols).items()}
+            known = self._known[rule, drawn] = slots, next(iter(slots.values())) if len(symbols) == 1 else None
+        return known
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, str], tuple[dict[str, int], int | None]]:
+        return {}

@@ -1,0 +1,294 @@
+"""Tools that agents of the trading tiers may call before they answer. None sees anything beyond the day.
+
+========  ==============================================  =====================================================
+family    tool                                            what it says
+========  ==============================================  =====================================================
+market    ``price_history(symbol, days)``                 closes up to today
+market    ``indicator(name, symbol, days)``               one of the shown indicators up to today
+account   ``position(symbol)``                            shares, average price, value, profit, days held
+account   ``what_if(orders)``                             what orders would do today, at today's prices and limits
+math      ``calculator(expression)``                      the value of an expression
+========  ==============================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.tiers.rules import TierRules
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.text.rows import TierText
+from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
+from vecenv.text.calculator import calculate
+from vecenv.text.money import money
+from vecenv.tasks.tiers.text.parse import orders_tensor, parse_orders
+from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
+
+MOST_DAYS = 60
+"""Days that a history shows at most."""
+
+
+class ToolFault(Exception):
+    """What was wrong with a call, for the agent."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as agents know it.
+
+    Attributes:
+        family: that is offered together.
+        usage: how it is called and what it says, in a line.
+        arguments: by name, the type of each; all but those of ``needed`` may be left out.
+        needed: arguments that may not.
+    """
+
+    family: str
+    usage: str
+    arguments: Mapping[str, type]
+    needed: tuple[str, ...] = ()
+
+
+TOOLS: dict[str, Tool] = {
+    "price_history": Tool(
+        "market",
+        f"closes of a symbol up to today; symbol, and days from 1 to {MOST_DAYS}, 5 by default",
+        {"symbol": str, "days": int},
+    ),
+    "indicator": Tool(
+        "market",
+        "an indicator of a symbol up to today; name, symbol, and days as for price_history, 1 by default",
+        {"name": str, "symbol": str, "days": int},
+        ("name",),
+    ),
+    "position": Tool("account", "what you hold of a symbol; symbol", {"symbol": str}),
+    "what_if": Tool(
+        "account",
+        "what orders would do today, without placing them; orders, written as in an answer",
+        {"orders": str},
+        ("orders",),
+    ),
+    "calculator": Tool("math", "the value of an expression; expression", {"expression": str}, ("expression",)),
+}
+
+ALL = "all"
+
+
+def offered_tools(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools that names stand for: tools, families, or all.
+
+    Raises:
+        ValueError: a name is none of these.
+    """
+    families = {tool.family for tool in TOOLS.values()}
+    unknown = [name for name in names if name not in TOOLS and name not in families and name != ALL]
+    if unknown:
+        raise ValueError(
+            f"unknown tools {', '.join(unknown)}; there are {', '.join(TOOLS)}, the families "
+            f"{', '.join(sorted(families))}, and {ALL}"
+        )
+    return tuple(name for name, tool in TOOLS.items() if ALL in names or name in names or tool.family in names)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row as its tools see it.
+
+    Attributes:
+        state: of all rows. Batch: (B,).
+        place: of the row among them.
+        names: of the symbols, by slot.
+        slots: of the symbols that may be traded, by upper-case name.
+        only: slot that is meant without a name, None where there are several.
+        path: of the market.
+        day: today.
+    """
+
+    state: TierState
+    place: int
+    names: Sequence[str]
+    slots: Mapping[str, int]
+    only: int | None
+    path: int
+    day: int
+
+
+class TierTools:
+    """The tools of a scenario of the tiers.
+
+    Args:
+        scenario: the tiers.
+        text: of the scenario.
+        offered: tools, families, or all.
+
+    Raises:
+        ValueError: there is no such tool.
+    """
+
+    def __init__(self, scenario: TierRules, text: TierText, offered: Sequence[str]) -> None:
+        self.scenario, self.text, self.offered = scenario, text, offered_tools(offered)
+
+    def instructions(self, form: Form, most: int) -> str:
+        """Return what an agent is told of the tools."""
+        example = "position" if "position" in self.offered else self.offered[0]
+        arguments = ", ".join(f'"{name}": …' for name in TOOLS[example].arguments)
+        if form == "json":
+            how = f'{{"name": "{example}", "arguments": {{{arguments}}}}}'
+            answer = "Anything else is your answer."
+        else:
+            how = f"Action: {example}\nAction Input: {{{arguments}}}"
+            answer = "Your answer follows Final Answer:"
+        opening = f"Before you answer you may call tools, one at a time, at most {most} a day, like this:"
+        lines = [f"  {name}: {TOOLS[name].usage}" for name in self.offered]
+        return "\n".join([opening, how, *lines, answer])
+
+    def results(self, state: TierState, calls: Sequence[ToolCall], step: Step) -> list[str]:
+        """Return what each call says to the agent of its row; what is wrong with a call is said too."""
+        rows = self._rows(state)
+        told: list[str] = [""] * len(calls)
+        wished: dict[int, Tensor] = {}
+        for place, (row, call) in enumerate(zip(rows, calls, strict=True)):
+            try:
+                arguments = self._arguments(call)
+                if call.name == "what_if":
+                    wished[place] = self._orders(row, arguments["orders"])
+                else:
+                    told[place] = self._functions[call.name](row, **arguments)
+            except ToolFault as fault:
+                told[place] = f"{FAULT}{fault}"
+        if wished:
+            places = list(wished)
+            after = step(places, torch.stack(list(wished.values())).to(state.day.device))
+            for place, text in zip(places, self._what_if(after, [rows[place] for place in places]), strict=True):
+                told[place] = text
+        return told
+
+    def _rows(self, state: TierState) -> list[_Row]:
+        text, columns = self.text, (state.path.tolist(), state.day.tolist(), state.rule.tolist())
+        rows = []
+        for place, (names, path, day, rule) in enumerate(zip(text.symbols(state), *columns, strict=True)):
+            slots, only = text.slots_of(rule, names[0] if self.scenario.config.random_symbol else "")
+            rows.append(_Row(state, place, names, slots, only, path, day))
+        return rows
+
+    def _arguments(self, call: ToolCall) -> dict[str, Any]:
+        """Return the arguments of a call as its tool takes them."""
+        if call.fault:
+            raise ToolFault(call.fault)
+        if call.name not in self.offered:
+            raise ToolFault(f"there is no tool {call.name[:40]!r}; there are {', '.join(self.offered)}")
+        tool = TOOLS[call.name]
+        unknown = [name for name in call.arguments if name not in tool.arguments]
+        if unknown:
+            raise ToolFault(f"{call.name} takes no {str(unknown[0])[:40]!r}; it takes {', '.join(tool.arguments)}")
+        lacking = [name for name in tool.needed if name not in call.arguments]
+        if lacking:
+            raise ToolFault(f"{call.name} needs {lacking[0]}")
+        for name, value in call.arguments.items():
+            # JSON's true is an integer to Python.
+            if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
+                kind = "a whole number" if tool.arguments[name] is int else "a text"
+                raise ToolFault(f"{name} must be {kind}")
+        return dict(call.arguments)
+
+    @property
+    def _functions(self) -> dict[str, Callable[..., str]]:
+        return {
+            "price_history": self._price_history,
+            "indicator": self._indicator,
+            "position": self._position,
+            "calculator": self._calculator,
+        }
+
+    def _price_history(self, row: _Row, symbol: str | None = None, days: int = 5) -> str:
+        slot = _slot(row, symbol)
+        closes = [money(self.text.money_sign, price) for price in self._closes(row, slot, _days(days))]
+        return f"{row.names[slot]}, closes of the last {len(closes)} days, today last: {', '.join(closes)}"
+
+    def _indicator(self, row: _Row, name: str, symbol: str | None = None, days: int = 1) -> str:
+        slot, tape = _slot(row, symbol), self.scenario.tape
+        if name not in tape.feature_names:
+            raise ToolFault(f"there is no indicator {name[:40]!r}; there are {', '.join(tape.feature_names)}")
+        # As many days as the symbol has been listed for.
+        first = row.day + 1 - len(self._closes(row, slot, _days(days)))
+        values = tape.features[row.path, first : row.day + 1, slot, tape.feature_names.index(name)].tolist()
+        words = [f"({labels_of(name, value)})" if name in LABELS else "" for value in values]
+        if name in LABELS and name not in LEVELS:
+            shown = [word.strip("()") for word in words]
+        else:
+            shown = [f"{value:.4g} {word}".rstrip() for value, word in zip(values, words, strict=True)]
+        return f"{row.names[slot]}, {name} of the last {len(shown)} days, today last: {', '.join(shown)}"
+
+    def _position(self, row: _Row, symbol: str | None = None) -> str:
+        slot, sign, tick = _slot(row, symbol), self.text.money_sign, self.scenario.tape.tick_size
+        here = row.place, slot
+        shares = int(row.state.holdings[here])
+        if not shares:
+            return f"{row.names[slot]}: no shares"
+        average = float(row.state.average_price[here]) * tick
+        price = self._closes(row, slot, 1)[-1]
+        return (
+            f"{row.names[slot]}: {shares} shares, average price {money(sign, average)}, value "
+            f"{money(sign, shares * price)}, profit {price / average - 1:+z.1%}, held for "
+            f"{int(row.state.days_held[here])} days"
+        )
+
+    def _calculator(self, row: _Row, expression: str) -> str:
+        try:
+            return f"{calculate(expression):.10g}"
+        except ValueError as error:
+            raise ToolFault(str(error)) from error
+
+    def _closes(self, row: _Row, slot: int, days: int) -> list[float]:
+        """Return the closes up to today since the symbol was listed, the last of them, in currency."""
+        tape = self.scenario.tape
+        last = row.path * tape.num_days + row.day
+        ticks = self.scenario.market["close"][max(last - days + 1, row.path * tape.num_days) : last + 1, slot].tolist()
+        return [price * tape.tick_size for price in ticks if price > 0]
+
+    def _orders(self, row: _Row, text: str) -> Tensor:
+        """Return orders as the step takes them. Shape: (M, 3)."""
+        most = self.scenario.config.max_orders
+        parsed = parse_orders(text, row.slots, row.only)
+        if parsed is None or len(parsed) > most:
+            raise ToolFault("these are no orders of a day")
+        return orders_tensor([parsed], most)[0][0]
+
+    def _what_if(self, after: TierState, rows: Sequence[_Row]) -> list[str]:
+        """Return what orders would do, from the state after them, of whose day nothing is told."""
+        scenario, tick = self.scenario, self.scenario.tape.tick_size
+        today = [row.path * scenario.tape.num_days + row.day for row in rows]
+        close = scenario.market["close"][torch.tensor(today, device=after.cash.device)]
+        value = after.cash + (after.holdings.double() * close.double()).sum(-1)
+        columns = (after.cash, value, after.costs, after.fills, after.holdings)
+        told = []
+        for row, cash, worth, costs, fills, held in zip(rows, *(column.tolist() for column in columns), strict=True):
+            amounts = [money(self.text.money_sign, amount * tick) for amount in (cash, worth, costs)]
+            filled = [f"{'bought' if shares > 0 else 'sold'} {abs(int(shares))}" for shares in fills if shares]
+            positions = [f"{int(shares)} {row.names[slot]}" for slot, shares in enumerate(held) if shares]
+            told.append(
+                f"{', '.join(filled) or 'nothing traded'}; then cash {amounts[0]}, portfolio {amounts[1]} at today's "
+                f"closes, costs {amounts[2]}, holding {', '.join(positions) or 'nothing'}"
+            )
+        return told
+
+
+def _slot(row: _Row, symbol: str | None) -> int:
+    if symbol is None and row.only is not None:
+        return row.only
+    slot = None if symbol is None else row.slots.get(symbol.upper())
+    if slot is None:
+        named = "a symbol is needed" if symbol is None else f"there is no symbol {symbol[:40]!r}"
+        raise ToolFault(f"{named}; there are {', '.join(row.slots)}")
+    return slot
+
+
+def _days(days: int) -> int:
+    if not 1 <= days <= MOST_DAYS:
+        raise ToolFault(f"days must be from 1 to {MOST_DAYS}")
+    return days

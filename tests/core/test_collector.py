@@ -1,0 +1,319 @@
+"""The fast door: the same numbers as the standard one, compiled or not, and every step kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from tests.small_env import (
+    assert_same_bits,
+    collected,
+    make_env,
+    same_bits,
+    small_tape,
+    snapshot,
+)
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import leaves
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey, uniform
+
+NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 64, 12, 3
+
+
+def two_rollouts(collector: FusedCollector) -> list[list[torch.Tensor]]:
+    results = []
+    for _ in range(2):
+        collector.rollout()
+        results.append(collected(collector))
+    return results
+
+
+@pytest.fixture(scope="module")
+def eager_rollouts() -> list[list[torch.Tensor]]:
+    return two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS))
+
+
+@pytest.fixture(scope="module")
+def compiled_random() -> FusedCollector:
+    """Compiled once for all tests."""
+    return FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, mode="compiled")
+
+
+@pytest.fixture(scope="module")
+def compiled_rollouts(compiled_random) -> list[list[torch.Tensor]]:
+    return two_rollouts(compiled_random)
+
+
+def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts, compiled_rollouts):
+    """Account, actions, rewards, flags and observations of two rollouts, with several ends in each row."""
+    for rollout in range(2):
+        assert_same_bits(compiled_rollouts[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
+
+
+def test_members_of_a_group_start_alike_and_draw_apart():
+    """In the episodes that follow, too: starts have a name for each group, draws one for each row."""
+    env = make_env(6)
+    env.reset_groups(2, 3, seed=4)
+    collector = FusedCollector(env, num_steps=20)
+    collector.rollout()
+    rows, starts = collector.rows(), {}
+    for episodes, days in zip(rows.episode.tolist(), rows.state.start_day.tolist(), strict=True):
+        for row, (episode, day) in enumerate(zip(episodes, days, strict=True)):
+            starts.setdefault((row // 3, episode), set()).add(day)
+    assert {episode for _, episode in starts} >= {0, 1} and all(len(days) == 1 for days in starts.values())
+    assert starts[0, 0] != starts[1, 0] or starts[0, 1] != starts[1, 1]
+    assert len(collector.actions[0].unique(dim=0)) == 6
+
+
+def test_a_collector_compiles_where_its_environment_does():
+    modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
+    assert modes == ["eager", "compiled"]
+
+
+def test_random_actions_differ_between_steps_and_between_rollouts(compiled_random, compiled_rollouts):
+    """Random numbers of a compiled or captured step must not freeze."""
+    rows = len(compiled_rollouts[0]) - 5
+    first, second = (rollout[rows] for rollout in compiled_rollouts)
+    assert first.shape == (NUM_STEPS, NUM_ENVS, NUM_SYMBOLS)
+    both = torch.cat([first, second]).reshape(2 * NUM_STEPS * NUM_ENVS, -1)
+    assert len(both.unique(dim=0)) == len(both), "an action of three numbers was drawn twice"
+    assert both.abs().max() <= 1 and both.min() < -0.99 and both.max() > 0.99
+
+
+@pytest.mark.parametrize("rows", [[5], [63, 0, 17]])
+def test_rows_are_the_same_alone_and_in_any_order(eager_rollouts, rows):
+    ids = torch.tensor(rows)
+    alone = two_rollouts(FusedCollector(make_env(len(rows), env_ids=ids), num_steps=NUM_STEPS))
+    for some, many in zip(alone, eager_rollouts, strict=True):
+        assert_same_bits(some, [tensor[:, ids] for tensor in many])
+
+
+def test_another_seed_is_another_run_and_the_same_seed_the_same(eager_rollouts):
+    again = two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS))
+    for rollout, expected in zip(again, eager_rollouts, strict=True):
+        assert_same_bits(rollout, expected)
+    other = FusedCollector(make_env(NUM_ENVS, seed=2), num_steps=NUM_STEPS)
+    other.rollout()
+    assert not same_bits(collected(other)[-1], eager_rollouts[0][-1])
+    assert not same_bits(collected(other)[-5], eager_rollouts[0][-5])
+
+
+def test_the_length_of_a_rollout_does_not_matter(eager_rollouts):
+    """24 steps at once are twice 12 steps."""
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=2 * NUM_STEPS)
+    collector.rollout()
+    for whole, first, second in zip(collected(collector), *eager_rollouts, strict=True):
+        assert same_bits(whole, torch.cat([first, second]))
+
+
+def stepped_by_hand(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
+    """Step the standard door, resetting the rows that are done before each step."""
+    observed, results = env.reset(), []
+    for action in actions:
+        if observed["done"].any():
+            marked = observed["done"].clone()
+            reset = env.reset(TensorDict({"_reset": marked, "done": marked}, batch_size=env.batch_size))
+            observed["observation"] = torch.where(marked, reset["observation"], observed["observation"])
+        result = env.step(TensorDict({"observation": observed["observation"], "action": action}, env.batch_size))
+        results.append(result.clone())
+        observed = result["next"].clone()
+    return results
+
+
+def stepped_by_torchrl(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
+    """Let TorchRL step and reset."""
+    observed, results = env.reset(), []
+    for action in actions:
+        result, observed = env.step_and_maybe_reset(observed.set("action", action))
+        results.append(result.clone())
+    return results
+
+
+@pytest.mark.parametrize("door", [stepped_by_hand, stepped_by_torchrl], ids=["explicit resets", "step_and_maybe_reset"])
+def test_both_doors_give_the_same_numbers(compiled_rollouts, door):
+    """Two compiled rollouts, one eager rollout of the same actions given, and eager TorchRL steps."""
+    actions = torch.cat([rollout[-5] for rollout in compiled_rollouts])
+    given = FusedCollector(make_env(NUM_ENVS), "given", num_steps=2 * NUM_STEPS)
+    given.actions.copy_(actions)
+    batch = given.rollout()
+    assert same_bits(given.actions, actions)
+    for whole, first, second in zip(collected(given), *compiled_rollouts, strict=True):
+        assert same_bits(whole, torch.cat([first, second]))
+    env = make_env(NUM_ENVS)
+    for step, result in enumerate(door(env, actions)):
+        for name in ("observation", "action"):
+            assert same_bits(batch[name][:, step], result[name]), f"{name} at step {step}"
+        for name in ("reward", "done", "terminated", "truncated"):
+            assert same_bits(batch["next", name][:, step], result["next", name]), f"{name} at step {step}"
+        ended = result["next", "done"][:, 0].nonzero()[:, 0]
+        final = given.final_observations(torch.full_like(ended, step), ended)
+        assert same_bits(final, result["next", "observation"][ended]), f"final observations at step {step}"
+    # TorchRL has reset the rows that ended in the last step, the collector will at its next.
+    ended = given.env.rows.done
+    for left, right in zip(snapshot(given.env.rows), snapshot(env.rows), strict=True):
+        assert same_bits(left[~ended], right[~ended])
+
+
+def test_final_observations_are_those_before_the_reset():
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS)
+    collector.rollout()
+    steps, envs = torch.meshgrid(torch.arange(NUM_STEPS - 1), torch.arange(NUM_ENVS), indexing="ij")
+    final = collector.final_observations(steps.flatten(), envs.flatten()).view(NUM_STEPS - 1, NUM_ENVS, -1)
+    done = (collector.terminated | collector.truncated)[:-1]
+    assert done.any()
+    following = collector.observation[1:]
+    assert same_bits(final[~done], following[~done])
+    assert (final[done] != following[done]).any(-1).all()
+
+
+def test_an_end_is_marked_once_and_the_next_episode_follows():
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=40)
+    batch = collector.rollout()
+    rows, before = collector.rows(), collector.rows(after=False)
+    done = batch["next", "done"][..., 0].T
+    assert (done.sum(0) >= 4).all(), "episodes have at most nine days"
+    assert torch.equal(done, collector.terminated | collector.truncated) and torch.equal(done, rows.done)
+    assert (collector.terminated & ~collector.truncated).any() and (collector.truncated & ~collector.terminated).any()
+    assert torch.equal(rows.episode[1:] - rows.episode[:-1], done[:-1].long())
+    assert torch.equal(rows.elapsed[1:], torch.where(done[:-1], 1, rows.elapsed[:-1] + 1))
+    assert same_bits(before.state.day[1:], rows.state.day[:-1])
+    # The observation of the step after an end shows the account at its start.
+    cash, shares = collector.observation[1:, :, 0][done[:-1]], collector.observation[1:, :, 4:7][done[:-1]]
+    assert torch.allclose(cash, torch.tensor(5_000.0 * 1e-6)) and torch.allclose(shares, torch.tensor(5.0 * 1e-3))
+
+
+def test_the_batch_is_made_of_views_of_the_buffers(compiled_random):
+    batch = compiled_random.rollout()
+    width = NUM_SYMBOLS * 4 + 1
+    assert batch.batch_size == (NUM_ENVS, NUM_STEPS)
+    assert batch["observation"].shape == (NUM_ENVS, NUM_STEPS, width)
+    assert batch["next", "reward"].shape == (NUM_ENVS, NUM_STEPS, 1)
+    for name, buffer in (("observation", compiled_random.observation), ("action", compiled_random.actions)):
+        assert batch[name].data_ptr() == buffer.data_ptr()
+    kept = {name: batch[name].clone() for name in ("observation", "action")}
+    after = compiled_random.rollout()
+    assert all(not torch.equal(kept[name], after[name]) for name in kept)
+
+
+def test_without_observations_nothing_else_changes(eager_rollouts):
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, store_observations=False)
+    batch = collector.rollout()
+    assert "observation" not in batch
+    assert_same_bits(collected(collector), eager_rollouts[0][:-1])
+
+
+class NoisyPolicy:
+    """Scales the first observations by a weight and adds noise; records the noise."""
+
+    def __init__(self) -> None:
+        self.parameters = [torch.tensor(0.5)]
+        self.extras = {"noise": ((NUM_SYMBOLS,), torch.float32)}
+
+    def act(self, parameters, observation, key: EpisodeKey, elapsed):
+        wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
+        index = elapsed.unsqueeze(-1) * NUM_SYMBOLS + torch.arange(NUM_SYMBOLS)
+        noise = uniform(wide, (1 << 16) + 1, index) - 0.5
+        return parameters[0] * observation[:, 1 : 1 + NUM_SYMBOLS] + noise, noise
+
+
+def test_a_policy_sees_the_observation_and_its_parameters_may_change():
+    policy = NoisyPolicy()
+    collector = FusedCollector(make_env(NUM_ENVS), policy, num_steps=4)
+    noises = []
+    for weight in (0.5, -2.0):
+        policy.parameters[0].fill_(weight)
+        batch = collector.rollout()
+        expected = weight * batch["observation"][..., 1 : 1 + NUM_SYMBOLS] + batch["noise"]
+        torch.testing.assert_close(batch["action"], expected, rtol=1e-6, atol=1e-6)
+        noises.append(batch["noise"].reshape(-1, NUM_SYMBOLS).clone())
+    assert len(torch.cat(noises).unique(dim=0)) == 8 * NUM_ENVS, "noise was drawn twice"
+
+
+def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
+    env = make_env(NUM_ENVS)
+    collector = FusedCollector(env, num_steps=NUM_STEPS)
+    collector.rollout()
+    saved = env.state_dict()
+    resumed = make_env(NUM_ENVS, seed=77)
+    resumed.load_state_dict(saved)
+    later = FusedCollector(resumed, num_steps=NUM_STEPS)
+    later.rollout()
+    assert_same_bits(collected(later), eager_rollouts[1])
+    # A state loaded under a collector that has run already counts too.
+    collector.rollout()
+    env.load_state_dict(saved)
+    collector.rollout()
+    assert_same_bits(collected(collector), eager_rollouts[1])
+
+
+def test_what_was_kept_survives_the_next_rollout():
+    """The rows of the environment share no memory with the buffers, which are filled anew."""
+    env = make_env(NUM_ENVS)
+    collector = FusedCollector(env, num_steps=NUM_STEPS)
+    collector.rollout()
+    kept, before = env.rows, snapshot(env.rows)
+    collector.rollout()
+    assert_same_bits(leaves(kept), before)
+    assert not same_bits(env.rows.elapsed, kept.elapsed)
+
+
+def test_it_stops_after_the_frames_it_was_given():
+    collector = FusedCollector(make_env(4), num_steps=5, total_frames=41)
+    assert len(list(collector)) == 3
+    endless = iter(FusedCollector(make_env(4), num_steps=5))
+    assert len([next(endless) for _ in range(4)]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_steps": 0}, "num_steps must be at least 1"),
+        ({"policy": "random"}, "policy must be None, 'given' or a policy"),
+        ({"policy": NoisyPolicy(), "store_observations": False}, "a policy needs the observations"),
+        ({"mode": "fast"}, "mode 'fast'"),
+        ({"mode": "cuda_graph"}, "on a CUDA device"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FusedCollector(make_env(2), **arguments)
+
+
+# The two accounts that trade differently: orders of shares with stops and a gate, and target weights.
+GPU_RULES = [{}, {"action": "weights", "stop_loss": 0.0, "rationing": "by_size"}]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("mode", ["cuda_graph", "compiled", "eager"])
+@pytest.mark.parametrize("rules", GPU_RULES, ids=["shares", "weights"])
+def test_a_gpu_gives_the_numbers_of_the_cpu(rules, mode):
+    """Actions, cash, holdings, days and flags bit for bit over two rollouts; observations and rewards within 1e-5."""
+    tape = small_tape()
+    here = FusedCollector(make_env(NUM_ENVS, tape=tape, **rules), num_steps=NUM_STEPS)
+    there = FusedCollector(make_env(NUM_ENVS, tape=tape, device="cuda", **rules), num_steps=NUM_STEPS, mode=mode)
+    for rollout in range(2):
+        here.rollout()
+        there.rollout()
+        exact = [
+            [getattr(collector.rows().state, name).cpu() for name in ("cash", "holdings", "portfolio_value", "day")]
+            + [collector.actions.cpu(), collector.terminated.cpu(), collector.truncated.cpu()]
+            for collector in (here, there)
+        ]
+        assert_same_bits(*exact, f"in rollout {rollout}")
+        for name in ("observation", "reward"):
+            torch.testing.assert_close(getattr(there, name).cpu(), getattr(here, name), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_two_replays_of_a_graph_differ_and_resume():
+    env = make_env(NUM_ENVS, device="cuda")
+    collector = FusedCollector(env, num_steps=NUM_STEPS, mode="cuda_graph")
+    first, second = two_rollouts(collector)
+    assert not (first[-5] == second[-5]).any(), "the actions of two replays share numbers"
+    again = FusedCollector(make_env(NUM_ENVS, device="cuda"), num_steps=NUM_STEPS, mode="cuda_graph")
+    for left, right in zip(two_rollouts(again), (first, second), strict=True):
+        assert_same_bits(left, right)

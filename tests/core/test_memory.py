@@ -1,0 +1,136 @@
+"""Sizes that cannot fit are refused in a sentence before anything of them is made."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from vecenv.tasks.commands import cli
+from tests.small_env import make_env
+from vecenv.core import memory
+from vecenv.core.collector import FusedCollector
+from vecenv.core.engine import leaves
+from vecenv.tasks.stock_trading.agents import Hold
+from vecenv.learn.evaluation import evaluate
+from vecenv.market.load import load_market
+from vecenv.market.planted import planted_bars, random_walk_bars
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.sampling.generator import WEIGHTS, model_bars
+
+HUGE = 100_000_000
+
+
+def test_the_memory_that_is_left_is_what_the_system_and_the_container_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meminfo, limit, unlimited = (tmp_path / name for name in ("meminfo", "limit", "unlimited"))
+    meminfo.write_text("MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
+    limit.write_text("4000000000\n")
+    unlimited.write_text("max\n")
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (unlimited, tmp_path / "nowhere"))
+    assert memory.available_memory("cpu") == 8_000_000 * 1024
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (limit, unlimited))
+    assert memory.available_memory("cpu") == 4_000_000_000
+    memory.check_memory(4_000_000_000, "cpu", "few things")
+    words = r"^many things need 4\.1 GB of memory or more, and cpu has 4\.0 GB left: choose fewer$"
+    with pytest.raises(ValueError, match=words):
+        memory.check_memory(4_100_000_000, "cpu", "many things")
+
+
+def test_the_memory_of_a_device_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PyTorch holds without using it can be used."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 5000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 300)
+    assert memory.available_memory("cuda") == 1400
+
+
+def test_this_machine_says_how_much_it_has() -> None:
+    available = memory.available_memory("cpu")
+    assert available is not None and 1e8 < available < 1e14
+
+
+@pytest.mark.parametrize("generator", ["synthetic", "planted", "random_walk", "neural"])
+def test_paths_that_cannot_fit_are_refused_by_every_generator(generator: str) -> None:
+    with pytest.raises(ValueError, match=r"num_paths 1,000,000,000 of [\d,]+ bars each need .* GB of memory or more"):
+        load_market(generator, num_paths=1_000_000_000)
+
+
+def test_the_estimates_are_of_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lies between the smallest part of it that must be held and some times the whole."""
+    asked: list[int] = []
+    for module in ("market.synthetic", "env", "collector", "learn.evaluation"):
+        monkeypatch.setattr(f"vecenv.{module}.check_memory", lambda needed, device, what: asked.append(needed))
+    for generate in (
+        partial(synthetic_bars, 2, 30, 3),
+        partial(planted_bars, 2, 30, 3),
+        partial(random_walk_bars, 2, 30, 3),
+        partial(model_bars, WEIGHTS, 2, 254, 3),
+        partial(model_bars, WEIGHTS, 2, 254, 3, regime="bull"),
+    ):
+        bars = generate()
+        assert bars.ohlcv.nbytes <= asked.pop() <= 40 * bars.ohlcv.nbytes and not asked
+    env = make_env(8)
+    rows = sum(leaf.nbytes for leaf in leaves(env.rows))
+    shown = 8 * sum(env.block_widths) * 4
+    assert rows + shown <= asked.pop() <= 10 * (rows + shown) and not asked
+    collector = FusedCollector(env, None, 5)
+    assert collector.observation is not None
+    assert asked.pop() == 5 * rows + collector.observation.numel() * 4 and not asked
+    FusedCollector(env, None, 5, store_observations=False)
+    assert asked.pop() == 5 * rows
+    curves = evaluate(env, {"hold": Hold()}).records["hold"].curves
+    assert curves.equity.nbytes <= asked.pop() <= 4 * curves.equity.nbytes
+
+
+def test_rows_that_differ_in_their_rules_are_counted_too() -> None:
+    env = make_env(8, params={"commission": torch.linspace(0, 0.01, 8)})
+    assert env.num_envs == 8
+
+
+def test_too_many_sub_environments_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**7)
+    with pytest.raises(
+        ValueError, match=r"^100,000 sub-environments need [\d,.]+ GB of memory or more, and cpu has 0\.0"
+    ):
+        make_env(100_000)
+    env = make_env(8)
+    with pytest.raises(ValueError, match=r"^20,000 steps of 8 sub-environments need"):
+        FusedCollector(env, None, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", "--num-envs", str(HUGE)], "16 steps of 100,000,000 sub-environments need 102.4 GB"),
+        (["train", "--episodes", str(10 * HUGE)], "1,000,000,000 held-out episodes need 64.0 GB"),
+        (["train", "--market", "synthetic", "--num-paths", "1000000"], "num_paths 1,000,000 of 45,000 bars each need"),
+        (["evaluate", "--market", "synthetic", "--num-paths", "1000000"], "num_paths 1,000,000 of 45,000 bars each"),
+    ],
+)
+def test_a_command_refuses_sizes_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**10)
+    assert cli.main([*words, "--device", "cpu"]) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert f"vecenv {words[0]}: error: {told}" in captured.err and "Traceback" not in captured.err
+    assert captured.out == "" and not list(tmp_path.iterdir())
+
+
+def test_many_sub_environments_on_a_real_market_are_refused_when_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Whose rollout could fit with fewer symbols."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "available_memory", lambda device: 10**8)
+    words = ["train", "--device", "cpu", "--market", "synthetic", "--num-paths", "2", "--num-envs", "90000"]
+    assert cli.main(words) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert "error: 90,000 sub-environments need " in captured.err
+    assert captured.out == "" and not list(tmp_path.iterdir())

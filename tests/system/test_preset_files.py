@@ -1,0 +1,166 @@
+"""Presets: files found, read into dataclasses, and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import yaml
+
+from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.tiers.config import TIERS, TierConfig
+from vecenv.tasks.commands.train import TrainSettings
+from vecenv.system import preset_files
+from vecenv.market.fetch import UNIVERSES
+from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+@dataclass(frozen=True)
+class Inner:
+    rate: float | tuple[float, ...] = 0.0
+    whole: bool = True
+
+    def __post_init__(self):
+        if self.rate == 9:
+            raise ValueError("rate must not be 9")
+
+
+@dataclass(frozen=True)
+class Outer:
+    name: str = "a"
+    count: int = 1
+    kind: Literal["x", "y"] = "x"
+    day: date | None = None
+    place: Path | None = None
+    names: tuple[str, ...] = ("a",)
+    weights: dict[str, float] = field(default_factory=dict)
+    inner: Inner = field(default_factory=Inner)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", Outer()),
+        ("name: b\ncount: 1_000", Outer(name="b", count=1000)),
+        ("day: 2020-01-02\nplace: a/b", Outer(day=date(2020, 1, 2), place=Path("a/b"))),
+        ("day: null\nnames: []", Outer(names=())),
+        ("names: [b, c]\nkind: y", Outer(names=("b", "c"), kind="y")),
+        ("weights: {}", Outer()),
+        ("weights: {a: 1, b c: -0.5}", Outer(weights={"a": 1.0, "b c": -0.5})),
+        # YAML 1.1 takes 1e-4 for a text.
+        ("inner: {rate: 1e-4}", Outer(inner=Inner(rate=1e-4))),
+        ("inner: {rate: -0.5, whole: no}", Outer(inner=Inner(rate=-0.5, whole=False))),
+        ("inner: {rate: [0.1, 0.2]}", Outer(inner=Inner(rate=(0.1, 0.2)))),
+        ("inner:", Outer()),
+    ],
+)
+def test_values_become_those_of_the_fields(tmp_path, text, expected):
+    (tmp_path / "a.yaml").write_text(text)
+    assert with_values(Outer(), read_values(tmp_path / "a.yaml"), "a.yaml") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("nme: b", "a.yaml: unknown settings nme; known are name, count"),
+        ("inner: {rte: 1}", "a.yaml: inner: unknown settings rte; known are rate, whole"),
+        ("count: 1.5", "a.yaml: count: 1.5 is not of the type int"),
+        ("kind: z", "a.yaml: kind: 'z' is not of the type Literal"),
+        ("inner: {whole: 3}", "a.yaml: inner: whole: 3 is not of the type bool"),
+        ("inner: {rate: 9}", "a.yaml: inner: rate must not be 9"),
+        ("inner: 3", "a.yaml: inner: settings by name are needed, got 3"),
+        ("names: [[b]]\ncount: [1, 2]", "a.yaml: count"),
+        ("weights: {a: b}", "a.yaml: weights: {'a': 'b'} is not of the type dict[str, float]"),
+        ("weights: [a, 1]", "a.yaml: weights: ['a', 1] is not of the type dict[str, float]"),
+        ("weights: []", "a.yaml: weights: [] is not of the type dict[str, float]"),
+        ("- name", "a.yaml: settings by name are needed, got list"),
+        ("name: [", "a.yaml: not YAML"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(tmp_path, monkeypatch, text, words, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text(text)
+    with pytest.raises(ValueError) as error:
+        with_values(Outer(), read_values(Path("a.yaml")), "a.yaml")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_written_values_read_back():
+    settings = Outer(day=date(2020, 1, 2), place=Path("p"), inner=Inner(rate=(1e-9, 0.2)))
+    values = as_values(settings, without=("name",))
+    for text in (yaml.safe_dump(values), json.dumps(values)):
+        assert with_values(Outer(), yaml.safe_load(text), "text", without=("name",)) == settings
+    with pytest.raises(ValueError, match="unknown settings name"):
+        with_values(Outer(), {"name": "b"}, "text", without=("name",))
+
+
+@pytest.mark.parametrize("rules", [*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})])
+def test_the_rules_of_tiers_read_back(rules):
+    for text in (yaml.safe_dump(json.loads(json.dumps(as_values(rules)))), json.dumps(as_values(rules))):
+        assert with_values(TierConfig(), yaml.safe_load(text), "text") == rules
+
+
+def test_every_shipped_preset_fits_its_settings():
+    paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
+    assert len(paths) >= 8
+    for path in paths:
+        assert preset_path(path.parent.name, path.stem).samefile(path)
+        if path.parent.name == "train":
+            settings = TrainSettings.defaults(["--preset", path.stem])
+            assert settings.task == read_values(path).get("task", "stock_trading")
+        else:
+            rules = TierConfig() if path.stem == "planted" else StockTradingConfig()
+            with_values(rules, read_values(path), str(path))
+
+
+def test_the_default_preset_is_the_default():
+    assert TrainSettings.defaults(["--preset", "default"]) == TrainSettings.defaults([])
+
+
+def test_the_planted_presets_have_the_same_rules():
+    rules = read_values(preset_path("task", "planted"))
+    assert read_values(preset_path("train", "planted_language"))["env"] == rules
+
+
+def test_the_nifty_preset_names_the_universe():
+    names = read_values(preset_path("train", "nifty"))["symbols"]
+    assert tuple(names) == UNIVERSES["nifty25"].symbols
+
+
+def test_the_presets_of_the_tiers_differ_in_the_days_alone():
+    own, nifty = (read_values(preset_path("train", name)) for name in ("tiers", "nifty_tiers"))
+    assert {name: value for name, value in nifty.items() if name not in ("train_end", "test_start", "end")} == own
+
+
+@pytest.mark.parametrize("task", [*TIERS, "curriculum"])
+def test_a_preset_of_tiers_fits_every_tier(task):
+    settings = TrainSettings.defaults(["--preset", "tiers", "--task", task])
+    assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+    assert settings.env.market_symbols == rules_of(task).market_symbols
+
+
+def test_presets_of_a_wheel_lie_inside_the_package(tmp_path, monkeypatch):
+    (tmp_path / "presets" / "train").mkdir(parents=True)
+    (tmp_path / "presets" / "train" / "own.yaml").write_text("")
+    monkeypatch.setattr(preset_files, "_PACKAGE", tmp_path)
+    assert preset_path("train", "own") == tmp_path / "presets" / "train" / "own.yaml"
+    with pytest.raises(ValueError, match="unknown train preset 'quick'; there are own"):
+        preset_path("train", "quick")
+    with pytest.raises(ValueError, match="unknown task preset 'own'; there are none"):
+        preset_path("task", "own")
+
+
+def test_a_path_is_taken_as_it_is(tmp_path):
+    (tmp_path / "a.yml").write_text("")
+    assert preset_path("train", str(tmp_path / "a.yml")) == tmp_path / "a.yml"
+    with pytest.raises(ValueError, match=r"b\.yaml: no such preset file"):
+        preset_path("train", str(tmp_path / "b.yaml"))

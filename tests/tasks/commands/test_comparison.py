@@ -1,0 +1,26 @@
+"""What agents are compared on."""
+
+from __future__ import annotations
+
+import pytest
+
+from vecenv.tasks.commands import comparison
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from tests.small_env import small_tape
+
+
+@pytest.mark.parametrize(
+    ("shortest", "longest", "expected"), [(60, 250, (39, 39)), (10, 250, (10, 39)), (0, 39, (0, 39))]
+)
+def test_episodes_fit_into_the_days_of_the_test(shortest, longest, expected):
+    """Of forty days the last is there for the last value alone; the shortest episode is no longer than the longest."""
+    tape = small_tape(40)
+    rules = StockTradingConfig(
+        features=tape.feature_names, episode_length=longest, min_episode_length=shortest, random_start=True
+    )
+    env, note = comparison.test_environment("stock_trading", tape, rules, 50)
+    config = env.scenario.config
+    assert (config.min_episode_length, config.episode_length) == expected
+    lengths = env.state.end_day - env.state.start_day
+    assert expected[0] <= int(lengths.min()) and int(lengths.max()) <= 39 and int(env.state.end_day.max()) == 39
+    assert note == ("" if longest == 39 else "Test episodes have 39 days instead of 250: the test has 40.")

@@ -1,0 +1,128 @@
+"""New training paths at fixed update numbers: the same whatever the number of environments, and after a resume."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+
+import vecenv
+from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.core.env import VecEnv
+from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.market import load
+from vecenv.market.bars import VOLUME
+from vecenv.market.load import generator_of
+
+RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
+MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
+LEARNER = PPOConfig(num_steps=4, total_frames=4 * 4 * 16, epochs=1, minibatches=2, hidden=(8,), anneal=False)
+
+
+def made(num_envs: int = 16, every: int = 2, rules=RULES, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
+    settings, tape = first_round(MARKET, rules)
+    env = vecenv.make(task, num_envs, market=settings.training(tape), compile=False, config=rules)
+    return env, FreshPaths(settings, rules, env, every)
+
+
+def closes(settings: MarketSettings) -> torch.Tensor:
+    return settings.training(settings.tape(RULES)).price_ticks().flatten(0, 1)
+
+
+@pytest.mark.parametrize("num_envs", [4, 16])
+def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
+    env, fresh = made(num_envs)
+    first = env.scenario.market["close"].clone()
+    rounds = []
+    for update in range(5):
+        env.rollout(3, break_when_any_done=False)
+        running = env.rows.elapsed.clone()
+        fresh.before_update(update)
+        rounds.append(env.scenario.market["close"].clone())
+        assert bool((env.rows.elapsed == 0).all()) == (update in (2, 4))
+        assert update in (2, 4) or torch.equal(env.rows.elapsed, running)
+    expected = [closes(replace(fresh.settings, market_seed=number * SEED_STRIDE)) for number in range(3)]
+    assert torch.equal(rounds[0], first) and torch.equal(first, expected[0])
+    for update, close in enumerate(rounds):
+        assert torch.equal(close, expected[update // 2])
+    assert not torch.equal(expected[0], expected[1]) and not torch.equal(expected[1], expected[2])
+
+
+def test_accounts_start_on_the_new_paths():
+    env, fresh = made(every=1)
+    fresh.before_update(1)
+    other = replace(fresh.settings, market_seed=SEED_STRIDE)
+    tape = other.training(other.tape(RULES))
+    again = vecenv.make("stock_trading", 16, market=tape, compile=False, config=RULES)
+    values = []
+    for each in (env, again):
+        step = each.reset()
+        for _ in range(3):
+            step = each.step(step.set("action", torch.ones(16, 2)))["next"]
+        values.append(each.state.portfolio_value.clone())
+    assert torch.equal(*values) and len(values[0].unique()) > 4
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """Stopped after one and after three of four updates, in the middle and at the end of a round."""
+    env, fresh = made()
+    whole = train(env, LEARNER, tmp_path / "whole", before_update=fresh.before_update).learner
+    for stop in (1, 2, 3):
+        env, fresh = made()
+        part = replace(LEARNER, total_frames=stop * 64)
+        train(env, part, tmp_path / str(stop), before_update=fresh.before_update)
+        env, fresh = made()
+        resumed = train(env, LEARNER, tmp_path / str(stop), resume=True, before_update=fresh.before_update).learner
+        assert resumed.update_number == whole.update_number == 4
+        for one, other in zip(resumed.actor, whole.actor, strict=True):
+            assert torch.equal(one, other)
+    plain = train(made()[0], LEARNER).learner
+    assert not torch.equal(plain.actor[0], whole.actor[0])
+
+
+def test_the_learner_is_compiled_once():
+    env, fresh = made(every=1)
+    learner = PPO(env, LEARNER)
+    learner.update()
+    market = {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()}
+    fresh.before_update(1)
+    assert {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()} == market
+
+
+def test_later_rounds_may_have_higher_prices(monkeypatch):
+    """All rounds count in one tick; prices up to `HEADROOM` times those of the first fit, higher ones are refused."""
+    settings, tape = first_round(MARKET, RULES)
+    assert settings.tick_size == tape.tick_size == MARKET.tape(RULES).tick_size == 1e-4
+    assert first_round(replace(MARKET, tick_size=0.01), RULES)[0].tick_size == 0.01
+    random_walk, factor = generator_of("random_walk"), [1.0]
+
+    @functools.wraps(random_walk)
+    def dearer(**arguments):
+        bars = random_walk(**arguments | {"seed": 0})
+        return replace(bars, ohlcv=torch.cat([bars.ohlcv[..., :VOLUME] * factor[0], bars.ohlcv[..., VOLUME:]], dim=-1))
+
+    monkeypatch.setitem(load.GENERATORS, "random_walk", dearer)
+    env, fresh = made(every=1)
+    bits = env.market.price_bits
+    highest = float(env.market.ohlcv[..., :VOLUME].max()) / env.market.tick_size
+    factor[0] = 0.99 * 2 ** (bits - 1) / highest
+    assert factor[0] >= HEADROOM / 2
+    fresh.before_update(1)
+    assert float(env.scenario.market["close"].max()) > 0.5 * 2 ** (bits - 1)
+    factor[0] *= 1.1
+    with pytest.raises(ValueError, match=r"round 2 .* 2\^\d+ ticks .* tick_size"):
+        fresh.before_update(2)
+
+
+def test_what_cannot_be_refreshed_is_refused():
+    env, fresh = made()
+    with pytest.raises(ValueError, match="refresh_every must be at least 1, got 0"):
+        FreshPaths(fresh.settings, RULES, env, 0)
+    with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
+        FreshPaths(replace(fresh.settings, market="bars.parquet"), RULES, env, 1)
+    with pytest.raises(ValueError, match="the new market: close must be"):
+        env.change_market({**env.scenario.market, "close": torch.zeros(3)})

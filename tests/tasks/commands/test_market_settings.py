@@ -1,0 +1,109 @@
+"""Markets of the command line: spans, splits and devices."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+RULES = StockTradingConfig(features=("rsi_30",))
+DAYS = 300
+
+
+def settings(**values) -> MarketSettings:
+    given = {"market": "synthetic", "symbols": ("A", "B"), "num_paths": 1, "num_days": DAYS, "device": "cpu"}
+    return MarketSettings(**given | values)
+
+
+@pytest.fixture(scope="module")
+def dates():
+    """The days of the market."""
+    return settings().tape(RULES).dates
+
+
+def day(dates, index: int) -> date:
+    return dates[index].astype(date)
+
+
+def spans(chosen: MarketSettings) -> list:
+    """First and last day of training and of the test."""
+    tape = chosen.tape(RULES)
+    parts = (chosen.training(tape), chosen.test(tape))
+    return [edge for part in parts for edge in (part.dates[0], part.dates[-1])]
+
+
+def test_the_last_days_are_the_test_after_an_embargo(dates):
+    tape = settings().tape(RULES)
+    boundary = DAYS - round(0.25 * (DAYS - tape.first_day))
+    expected = [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
+    assert spans(settings(test_fraction=0.25, embargo=7)) == expected
+
+
+def test_other_paths_are_the_test_of_a_generated_market():
+    """All days of each; by dates, all paths."""
+    chosen = settings(num_paths=10, test_fraction=0.25)
+    tape = chosen.tape(RULES)
+    training, test = chosen.training(tape), chosen.test(tape)
+    assert (training.num_paths, test.num_paths) == (8, 2)
+    for tensor in ("ohlcv", "features", "tradable"):
+        parts = [getattr(part, tensor) for part in (training, test)]
+        assert np.array_equal(np.concatenate(parts), getattr(tape, tensor).numpy())
+    dated = settings(num_paths=10, train_end=tape.dates[200].astype(date))
+    assert dated.training(tape).num_paths == dated.test(tape).num_paths == 10
+
+
+@pytest.mark.parametrize("market", ["synthetic", "planted", "random_walk"])
+@pytest.mark.parametrize("split", [{}, {"num_paths": 1}, {"train_end": date(2010, 12, 1)}, {"test_fraction": 0.9}])
+def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
+    chosen = settings(**{"market": market, "num_paths": 7, "tick_size": 0.01} | split)
+    alone, expected = chosen.training_alone(RULES), chosen.training(chosen.tape(RULES))
+    assert alone.fingerprint() == expected.fingerprint() and alone.num_paths == expected.num_paths
+
+
+def test_what_only_some_generators_take_reaches_them():
+    calm = settings(num_paths=4, regime="sideways").tape(RULES)
+    assert calm.fingerprint() != settings(num_paths=4).tape(RULES).fingerprint()
+    assert settings(history_end=date(2020, 1, 2), temperature=0.5).generator() == {
+        "history_end": "2020-01-02",
+        "temperature": 0.5,
+    }
+    with pytest.raises(ValueError, match="'synthetic' takes no temperature"):
+        settings(temperature=0.5).tape(RULES)
+    with pytest.raises(ValueError, match="'random_walk' takes no regime"):
+        settings(market="random_walk", regime="bull").tape(RULES)
+
+
+def test_dates_override_the_fraction(dates):
+    both = settings(train_end=day(dates, 149), test_start=day(dates, 200), end=day(dates, 250))
+    assert spans(both) == [dates[0], dates[149], dates[200], dates[250]]
+    assert spans(settings(train_end=day(dates, 149), embargo=7)) == [dates[0], dates[149], dates[157], dates[-1]]
+    assert spans(settings(test_start=day(dates, 200), embargo=7)) == [dates[0], dates[192], dates[200], dates[-1]]
+
+
+def test_a_later_start_keeps_the_features_of_the_days_before(dates):
+    whole, late = settings().tape(RULES), settings(start=day(dates, 100)).tape(RULES)
+    assert late.dates[0] == dates[100] and late.first_day == 0
+    assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
+
+
+def test_symbols_name_those_of_a_generator():
+    assert settings().tape(RULES).symbols == ("A", "B")
+    assert settings(market="planted").tape(RULES).symbols == ("A", "B")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"test_fraction": 1.0}, "test_fraction"),
+        ({"embargo": -1}, "embargo"),
+        ({"start": date(2020, 1, 1), "end": date(2019, 1, 1)}, "start 2020-01-01 must be before end 2019-01-01"),
+        ({"train_end": date(2020, 1, 1), "test_start": date(2020, 1, 1)}, "train_end 2020-01-01 must be before"),
+    ],
+)
+def test_what_cannot_be_is_refused(values, words):
+    with pytest.raises(ValueError, match=words):
+        settings(**values)

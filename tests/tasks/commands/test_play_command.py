@@ -1,0 +1,82 @@
+"""An episode played through the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from vecenv.tasks.commands import cli
+from vecenv.tasks.tiers.records import read_jsonl
+
+ARGS = ["play", "--market", "random_walk", "--num-paths", "1", "--num-days", "320", "--env.days", "3"]
+
+
+@pytest.fixture
+def play(monkeypatch, capsys):
+    """Return a function that plays with given lines of input and returns exit code, output and errors."""
+
+    def played(lines, *more):
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        code = cli.main([*ARGS, *more])
+        return code, *capsys.readouterr()
+
+    return played
+
+
+def test_an_episode_is_played_recorded_and_replayed(play, tmp_path):
+    record, result = tmp_path / "played.jsonl", tmp_path / "played.json"
+    lines = ["BUY 0.5", "?", "buy everything", "<think>sell", "hold", "<think>all of it?</think> sell"]
+    code, out, _ = play(lines, "--task", "single_stock_costs", "--record", str(record), "--json", str(result))
+    assert code == 0
+    assert "Day 1 of 3" in out and "Day 3 of 3" in out and "Left after" not in out
+    assert out.count("BUY RELIANCE 0.5") == 3 and out.count("These are no valid orders.") == 2
+    (episode,) = read_jsonl(record)
+    assert [day.action for day in episode.days] == ["BUY 0.5", "hold", "<think>all of it?</think> sell"]
+    shares = episode.days[0].orders[0]["shares"]
+    assert f"Bought {shares:,} RELIANCE" in out and f"Sold {shares:,} RELIANCE" in out
+    assert f"reward {episode.days[1].reward:+.3f}: " in out and "within limits +0.020" in out
+    for words in (("you", f"{episode.total_return:+.2%}"), ("buy_and_hold",), ("oracle",)):
+        assert any(all(word in line for word in words) for line in out.splitlines())
+    values = json.loads(result.read_text())
+    assert (
+        values["grades"] == episode.grades
+        and values["finished"]
+        and set(values["references"]["oracle"])
+        == {
+            "calibrated",
+            "seed",
+        }
+    )
+    assert cli.main(["replay", str(record)]) == 0
+
+
+@pytest.mark.parametrize("lines", [["HOLD"], ["HOLD", "quit"], ["HOLD", "", "Q"]])
+def test_the_end_of_the_input_and_quit_end_politely(play, tmp_path, lines):
+    record = tmp_path / "left.jsonl"
+    code, out, err = play(lines, "--record", str(record))
+    assert (code, err) == (0, "")
+    assert "Left after 1 days" in out and "buy_and_hold" in out
+    (episode,) = read_jsonl(record)
+    assert not episode.finished and len(episode.days) == 1
+    assert cli.main(["replay", str(record)]) == 0
+
+
+def test_several_symbols_must_be_named_and_refused_orders_are_told(play):
+    code, out, _ = play(["BUY 0.5", "BUY INFY 1; SELL TCS", "quit"], "--task", "multi_stock_3")
+    assert code == 0
+    assert out.count("Every order names its symbol.") == 1 and "Symbols: RELIANCE, INFY, TCS" in out
+    assert "Bought" in out and "SELL TCS: nothing was traded" in out
+    assert "Mistakes: position limit x1" in out and "sell unheld -0.050" in out
+
+
+def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
+    for more, word in (
+        (["--task", "stock_trading"], "full_autonomous"),
+        (["--record", str(tmp_path / "nowhere" / "a.jsonl")], "nowhere"),
+        (["--market", str(tmp_path / "none.csv")], "--num-paths, --num-days belong to a generated market"),
+        (["--symbols", "RELIANCE", "--env.days", "400"], "fewer"),
+    ):
+        code, out, err = play(["HOLD"], *more)
+        assert code == 2 and out == "" and word in err

@@ -1,0 +1,320 @@
+"""The stock-trading account in plain Python: one account, one symbol at a time, one rule after another.
+
+Written from ``tasks/stock_trading/rules.md`` alone, to be read beside it; the vectorised kernels are held to it.
+Money is in ticks: Python integers with whole shares, so nothing rounds by accident, floats otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+RATIO_STEPS = 2**16
+
+
+@dataclass
+class Rules:
+    """The page's settings under its names; ``gate`` says whether the market's gate series is used."""
+
+    whole_shares: bool = True
+    action: str = "shares"
+    hmax: float = 100
+    dead_zone: float = 0.0
+    fill: str = "close"
+    rationing: str = "pro_rata"
+    commission: float | Sequence[float] = 0.001
+    slippage: float | Sequence[float] = 0.0
+    gate: bool = False
+    gate_threshold: float = math.inf
+    stop_loss: float = 0.0
+    shorting: bool = False
+    initial_margin: float = 0.5
+    maintenance_margin: float = 0.25
+    borrow_rate: float = 0.0
+    initial_cash: float = 1_000_000.0
+    initial_holdings: float | Sequence[float] = 0
+    ruin_fraction: float = 0.0
+    episode_length: int = 250
+    reward: str = "delta_value"
+    reward_scale: float = 1e-4
+    sharpe_decay: float = 0.01
+    risk_aversion: float = 1.0
+    min_cash_fraction: float = 0.0
+    cash_penalty_weight: float = 1.0
+    terminal_bonus: float = 0.0
+    cash_scale: float = 1.0
+    price_scale: float = 1.0
+    holdings_scale: float = 1.0
+    feature_scale: float = 1.0
+
+
+@dataclass
+class Market:
+    """One path of a tape, indexed ``[day][symbol]``."""
+
+    tick_size: float  # currency per tick
+    close: Sequence[Sequence[int]]  # ticks, carried over gaps, 0 before a symbol is listed
+    open: Sequence[Sequence[int]]  # ticks, carried likewise
+    tradable: Sequence[Sequence[bool]]  # has a bar on the day and its own warm-up is over
+    gate_series: Sequence[float]  # turbulence or VIX per day
+    features: Sequence[Sequence[Sequence[float]]]  # [day][symbol][feature]
+
+
+class Account:
+    """One account on one path.
+
+    Attributes:
+        cash: ticks.
+        holdings: shares per symbol, negative when short.
+        average_price: average purchase price of each long position in ticks, 0 without one.
+        value: portfolio value at the close of ``day``, in ticks.
+        traded, costs: of the last step, in ticks.
+        invalid_actions: NaN and infinite entries since the start.
+        terminated, truncated: whether the account is ruined, whether the length or the data are used up.
+    """
+
+    def __init__(self, rules: Rules, market: Market, start_day: int, length: int) -> None:
+        """Open the account at the close of ``start_day`` for at most ``length`` steps."""
+        self.rules, self.market = rules, market
+        self.day, self.last_day = start_day, min(start_day + length, len(market.close) - 1)
+        self.symbols = range(len(market.close[0]))
+        self.whole = rules.whole_shares
+        self.commission_rate = 0.0 if isinstance(rules.commission, Sequence) else rules.commission
+        self.cash: float = math.floor(rules.initial_cash / market.tick_size)
+        self.holdings = [_of(rules.initial_holdings, k) for k in self.symbols]
+        self.average_price = [float(market.close[start_day][k]) for k in self.symbols]
+        self._forget_closed_longs()
+        self.start_value = self.value = self.cash + self._total(self.holdings, market.close[start_day])
+        self.traded = self.costs = 0.0
+        self.invalid_actions = 0
+        self.terminated, self.truncated = False, self.day >= self.last_day
+        self.return_mean = self.return_square = 0.0
+
+    def step(self, action: Sequence[float]) -> float:
+        """Trade on ``day``, let it pass, and return the reward."""
+        if self.terminated or self.truncated:
+            raise ValueError("the episode is over")
+        rules, market, t = self.rules, self.market, self.day
+        at_close = rules.fill == "close"
+        self.prices = market.close[t] if at_close else market.open[t + 1]  # rule 1
+        self.can_trade = market.tradable[t if at_close else t + 1]
+        self.invalid_actions += sum(not math.isfinite(a) for a in action)  # rule 2
+        self.traded = self.costs = 0
+        self._set_trade_prices()
+        self._trade(self._orders(action))
+        self._forget_closed_longs()
+        self.day += 1  # rule 10
+        if rules.shorting:
+            borrow_fee = self._up(self._shorts(market.close[self.day]) * rules.borrow_rate / 252)
+            self.cash -= borrow_fee
+            self.costs += borrow_fee
+        before, self.value = self.value, self.cash + self._total(self.holdings, market.close[self.day])
+        self.terminated = self.value <= max(rules.ruin_fraction * self.start_value, 0)
+        self.truncated = self.day >= self.last_day
+        return self._reward(before, self.value)
+
+    def observation(self) -> list[float]:
+        """Return ``[b, p, h, f]`` of ``day``, money in currency. Length: K (I + 2) + 1."""
+        rules, tick_size = self.rules, self.market.tick_size
+        observed = [self.cash * tick_size * rules.cash_scale]
+        observed += [price * tick_size * rules.price_scale for price in self.market.close[self.day]]
+        observed += [shares * rules.holdings_scale for shares in self.holdings]
+        features = self.market.features[self.day]
+        return observed + [number * rules.feature_scale for symbol in features for number in symbol]
+
+    def _orders(self, action: Sequence[float]) -> list[float]:
+        rules, closes = self.rules, self.market.close[self.day]
+        maintenance = (1 + rules.maintenance_margin) * self._shorts(closes)
+        margin_call = rules.shorting and self.cash < maintenance
+        gated = rules.gate and self.market.gate_series[self.day] >= rules.gate_threshold  # rule 4
+        entries = [self._single(max(-1.0, min(1.0, a))) if math.isfinite(a) else None for a in action]
+        wanted = self._wanted_shares(entries) if rules.action == "shares" else self._wanted_weights(entries)
+        for k in self.symbols:
+            stop_price = self._product(1 - rules.stop_loss, self.average_price[k])
+            stopped = rules.stop_loss > 0 and self.holdings[k] > 0 and closes[k] <= stop_price  # rule 5
+            if margin_call or gated or stopped:
+                wanted[k] = -self.holdings[k]
+        return [order if can else 0 for order, can in zip(wanted, self.can_trade, strict=True)]  # rule 6
+
+    def _wanted_shares(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="shares"
+        dead_zone = self._single(self.rules.dead_zone)
+        moved = [0.0 if entry is None or abs(entry) <= dead_zone else entry for entry in entries]
+        wanted = [self._product(entry, self.rules.hmax) for entry in moved]
+        return [math.trunc(shares) for shares in wanted] if self.whole else wanted
+
+    def _wanted_weights(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="weights"
+        rules = self.rules
+        weights = [Fraction(max(entry or 0.0, 0.0)) for entry in entries]
+        if self.whole:
+            weights = [Fraction(math.floor(weight * RATIO_STEPS), RATIO_STEPS) for weight in weights]
+        total = max(sum(weights), Fraction(1))
+        wanted: list[float] = [0] * len(entries)
+        for k in self.symbols:
+            if entries[k] is None or not self.can_trade[k]:
+                continue
+            weight = float(weights[k] / total)
+            if self.whole:
+                weight = math.floor(weights[k] / total * RATIO_STEPS) / RATIO_STEPS
+            commission = _of(rules.commission, k)
+            if isinstance(rules.commission, Sequence):
+                commission = self._rate(commission)
+            price_with_costs = self.prices[k] * (1 + commission + self._rate(_of(rules.slippage, k)))
+            target = self._down(self._down(weight * self.value) / self._up(price_with_costs))
+            order = target - self.holdings[k]
+            if abs(order) * self.prices[k] > rules.dead_zone * self.value:
+                wanted[k] = order
+        return wanted
+
+    def _set_trade_prices(self) -> None:  # rule 7
+        self.buy_prices: list[float] = []
+        self.sell_prices: list[float] = []
+        for k in self.symbols:
+            rates = [_of(self.rules.slippage, k)]
+            if isinstance(self.rules.commission, Sequence):
+                rates.append(self.rules.commission[k])
+            buy: float = self.prices[k]
+            sell = buy
+            for rate in rates:
+                cost = self._up(self._product(self.prices[k], self._rate(rate)))
+                buy, sell = self._price(buy + cost), self._price(sell - cost)
+            self.buy_prices.append(buy)
+            self.sell_prices.append(max(sell, 0))
+
+    def _trade(self, orders: Sequence[float]) -> None:
+        pairs = list(zip(orders, self.holdings, strict=True))
+        sells = [min(max(-order, 0), max(held, 0)) for order, held in pairs]
+        covers = [min(max(order, 0), max(-held, 0)) for order, held in pairs]
+        buys = [max(order, 0) - cover for (order, _), cover in zip(pairs, covers, strict=True)]
+        openings = [max(-order, 0) - sell for (order, _), sell in zip(pairs, sells, strict=True)]
+        self._sell(sells)  # rule 8
+        self._buy(self._pro_rata(covers, max(self.cash, 0)))  # covers and openings: shorting
+        ration = self._pro_rata if self.rules.rationing == "pro_rata" else self._by_size
+        self._buy(ration(buys, self._free_cash()))  # rule 9
+        if self.rules.shorting:
+            margin_rate = self.rules.initial_margin + self.commission_rate
+            limit = self._down(self._free_cash() / margin_rate) if margin_rate > 0 else math.inf
+            self._sell(self._scaled(openings, limit, self._total(openings, self.sell_prices)))
+
+    def _free_cash(self) -> float:
+        requirement = self._up((1 + self.rules.initial_margin) * self._shorts(self.prices))
+        return max(self.cash - requirement, 0)
+
+    def _pro_rata(self, wanted: Sequence[float], cash: float) -> Sequence[float]:
+        cost = self._total(wanted, self.buy_prices)
+        return self._scaled(wanted, cash, cost + self._commission(cost))
+
+    def _scaled(self, wanted: Sequence[float], limit: float, need: float) -> Sequence[float]:
+        if need <= limit:
+            return wanted
+        if not self.whole:
+            return [shares * (limit / need) for shares in wanted]
+        steps = RATIO_STEPS * limit // need
+        return [shares * steps // RATIO_STEPS for shares in wanted]
+
+    def _by_size(self, wanted: Sequence[float], cash: float) -> Sequence[float]:
+        budget = cash / (1 + self.commission_rate)
+        if self.whole:  # the largest V with V + commission(V) ≤ cash
+            budget = next(v for v in range(int(budget) + 1, -1, -1) if v + self._commission(v) <= cash)
+        bought: list[float] = [0] * len(wanted)
+        for k in sorted(self.symbols, key=lambda k: (-wanted[k], k)):
+            if wanted[k] > 0:
+                bought[k] = min(wanted[k], self._down(budget / self.buy_prices[k]))
+                budget = max(budget - bought[k] * self.buy_prices[k], 0)
+        return bought
+
+    def _sell(self, shares: Sequence[float]) -> None:
+        proceeds = self._total(shares, self.sell_prices)
+        commission = min(self._commission(proceeds), proceeds)
+        self.cash += proceeds - commission
+        self.holdings = [held - sold for held, sold in zip(self.holdings, shares, strict=True)]
+        self._book(shares, self.sell_prices, commission)
+
+    def _buy(self, shares: Sequence[float]) -> None:
+        if not any(shares):  # a debt in cash must not pass for a commission
+            return
+        value = self._total(shares, self.buy_prices)
+        commission = min(self._commission(value), self.cash - value)
+        self.cash = self.cash - value - commission
+        self._book(shares, self.buy_prices, commission)
+        for k in self.symbols:
+            old = max(self.holdings[k], 0)
+            self.holdings[k] += shares[k]
+            if shares[k] > 0 and self.holdings[k] > 0:
+                had = self._product(self.average_price[k], old)
+                paid = self._product(self.buy_prices[k], shares[k])
+                self.average_price[k] = self._single(self._single(had + paid) / self._single(old + shares[k]))
+
+    def _forget_closed_longs(self) -> None:
+        self.average_price = [self.average_price[k] if self.holdings[k] > 0 else 0.0 for k in self.symbols]
+
+    def _book(self, shares: Sequence[float], trade_prices: Sequence[float], commission: float) -> None:
+        self.traded += self._total(shares, trade_prices)
+        slipped = [abs(trade_prices[k] - self.prices[k]) for k in self.symbols]
+        self.costs += self._total(shares, slipped) + commission
+
+    def _reward(self, before: float, after: float) -> float:
+        rules, tick_size = self.rules, self.market.tick_size
+        if rules.reward == "delta_value":
+            reward = (after - before) * tick_size
+        elif rules.reward == "log_return":
+            reward = math.log(max(after / before, 1e-6))
+        elif rules.reward == "differential_sharpe":
+            reward = self._differential_sharpe(after / before - 1)
+        else:
+            r = after / before - 1
+            reward = r - rules.risk_aversion * r * r
+        if rules.min_cash_fraction > 0:
+            missing = max(0, rules.min_cash_fraction * after - self.cash)
+            reward -= rules.cash_penalty_weight * missing * tick_size
+        reward *= rules.reward_scale
+        if self.terminated or self.truncated:
+            reward += rules.terminal_bonus * (after / self.start_value - 1)
+        return reward
+
+    def _differential_sharpe(self, r: float) -> float:
+        a, b = self.return_mean, self.return_square
+        delta_a, delta_b = r - a, r * r - b
+        self.return_mean += self.rules.sharpe_decay * delta_a
+        self.return_square += self.rules.sharpe_decay * delta_b
+        return (b * delta_a - a * delta_b / 2) / (b - a * a) ** 1.5 if b - a * a > 1e-12 else 0.0
+
+    def _shorts(self, prices: Sequence[float]) -> float:
+        return self._total([max(-held, 0) for held in self.holdings], prices)
+
+    def _total(self, shares: Sequence[float], prices: Sequence[float]) -> float:
+        return sum(n * price for n, price in zip(shares, prices, strict=True))
+
+    def _commission(self, value: float) -> float:
+        return self._up(value * self.commission_rate)
+
+    def _up(self, value: float) -> float:
+        return math.ceil(value) if self.whole else value
+
+    def _down(self, value: float) -> float:
+        return math.floor(value) if self.whole else value
+
+    def _single(self, value: float) -> float:
+        return float(np.float32(value)) if self.whole else value
+
+    def _price(self, price: float) -> float:
+        """Round to the 24 significant bits of a price, still a whole number, with whole shares."""
+        return int(self._single(price)) if self.whole else price
+
+    def _rate(self, rate: float) -> float:
+        """Round a rate down to single precision with whole shares."""
+        single = np.float32(rate)
+        if self.whole and float(single) > rate:
+            single = np.nextafter(single, np.float32(0))
+        return float(single) if self.whole else rate
+
+    def _product(self, left: float, right: float) -> float:
+        """Multiply in single precision with whole shares, over the real numbers otherwise."""
+        return self._single(self._single(left) * self._single(right))
+
+
+def _of(setting: float | Sequence[float], k: int) -> float:
+    return setting[k] if isinstance(setting, Sequence) else setting

@@ -1,0 +1,186 @@
+"""Baselines on small markets whose accounts can be computed by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import vecenv
+from vecenv.core.engine import select_rows
+from vecenv.learn.agents import PolicyAgent, Random
+from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, Oracle, fill_up, gain_ahead, return_bound
+from vecenv.market.bars import Bars
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
+
+
+def tape_of(closes: list[list[float]]) -> MarketTape:
+    """A market of one path whose bars are flat at given closes. Shape: (T, K); NaN for no bar."""
+    close = torch.tensor(closes, dtype=torch.float64)
+    bars = torch.stack([close, close, close, close, torch.where(close.isnan(), close, 1e6)], dim=-1)[None]
+    dates = np.datetime64("2020-01-01") + np.arange(len(closes))
+    names = tuple("ABCDEFG"[: close.shape[1]])
+    return MarketTape.from_bars(Bars(names, dates, bars, {"zero": torch.zeros_like(bars[..., 0])}), ("zero",))
+
+
+def make(tape, num_envs=1, **settings):
+    settings = {"random_start": False, "episode_length": tape.num_days - 1, **settings}
+    return vecenv.make("stock_trading", num_envs, market=tape, compile=False, **settings)
+
+
+def advance(env, agent):
+    """One step of all rows that still run."""
+    outcome = env.engine.bound().step(env.rows, agent.act(env))
+    env.rows = select_rows(~env.rows.done, outcome.rows, env.rows)
+
+
+def play(env, agent):
+    """Values after every step, in currency. Shape: (T + 1, N)."""
+    env.reset_groups(env.num_envs, 1, 0)
+    values = [env.state.portfolio_value.double()]
+    while not bool(env.rows.done.all()):
+        advance(env, agent)
+        values.append(env.state.portfolio_value.double())
+    return torch.stack(values) * env.market.tick_size
+
+
+@pytest.fixture(scope="module")
+def synthetic():
+    return MarketTape.from_bars(synthetic_bars(num_paths=4, num_days=160, symbols=6, seed=3), ("rsi_14",))
+
+
+def test_buy_and_hold_equals_a_hand_computation():
+    closes = [[10.0, 40.0], [9.5, 40.0], [9.0, 30.0], [13.0, 50.0], [9.0, 60.0]]
+    env = make(tape_of(closes), initial_cash=10_000.0, commission=0.01, hmax=200.0)
+    # Half of the cash each: floor(5000 / 10.1) = 495 of A, floor(5000 / 40.4) = 123 of B, 200 a day at most.
+    cash, held = 10_000.0, np.zeros(2)
+    expected = [cash]
+    for today, tomorrow in itertools.pairwise(closes):
+        bought = np.minimum(np.array([495.0, 123.0]) - held, 200.0)
+        cost = float(bought @ today) * 1.01
+        assert cost <= cash
+        cash, held = cash - cost, held + bought
+        expected.append(cash + float(held @ tomorrow))
+    assert play(env, BuyAndHold())[:, 0].tolist() == pytest.approx(expected, abs=1e-6)
+    assert env.state.holdings[0].tolist() == [495.0, 123.0]
+
+
+def test_buy_and_hold_leaves_out_what_cannot_be_traded_at_the_start():
+    nan = float("nan")
+    env = make(tape_of([[10.0, nan], [10.0, 5.0], [10.0, 5.0]]), initial_cash=1_000.0, hmax=1_000.0)
+    play(env, BuyAndHold())
+    assert env.state.holdings[0].tolist() == [99.0, 0.0]
+
+
+def test_buy_and_hold_keeps_initial_holdings():
+    env = make(tape_of([[10.0, 10.0]] * 4), initial_cash=1_000.0, initial_holdings=(7.0, 0.0), commission=0.0)
+    play(env, BuyAndHold())
+    assert env.state.holdings[0].tolist() == [57.0, 50.0]
+
+
+def test_buy_and_hold_in_weights_buys_once(synthetic):
+    env = make(synthetic, 8, action="weights", random_start=True, episode_length=60)
+    shares = make(synthetic, 8, hmax=1e5, random_start=True, episode_length=60)
+    values, of_shares = play(env, BuyAndHold()), play(shares, BuyAndHold())
+    assert torch.allclose(values[-1], of_shares[-1], rtol=3e-3)
+    env.reset_groups(8, 1, 0)
+    traded = []
+    for _ in range(60):
+        advance(env, BuyAndHold())
+        traded.append(env.state.traded.double() * env.market.tick_size / 1e6)
+    assert bool((traded[0] > 0.98).all())
+    assert float(torch.stack(traded[1:]).sum(0).max()) < 0.004
+
+
+@pytest.mark.parametrize("action", ["shares", "weights"])
+def test_hold_never_trades(synthetic, action):
+    values = play(make(synthetic, 8, action=action, random_start=True, episode_length=40), Hold())
+    assert bool((values == 1e6).all())
+
+
+@pytest.mark.parametrize("action", ["shares", "weights"])
+@pytest.mark.parametrize("fill", ["close", "next_open"])
+def test_order_of_the_agents_on_a_market(synthetic, action, fill):
+    settings = {"action": action, "fill": fill, "random_start": True, "episode_length": 60, "initial_cash": 1e5}
+    env = make(synthetic, 16, **settings)
+    env.reset_groups(16, 1, 0)
+    bound = return_bound(env)
+    returns = {name: play(env, agent())[-1] / 1e5 - 1 for name, agent in BASELINES.items()}
+    for name, values in returns.items():
+        assert bool((values <= bound + 1e-6).all()), name
+    for name in ("hold", "random", "buy_and_hold"):
+        assert bool((returns["oracle"] > returns[name] + 0.05).all()), name
+
+
+def test_oracle_finds_the_obvious():
+    closes = [[10.0, 20.0], [10.0, 22.0], [12.0, 22.0], [12.0, 22.0], [12.0, 11.0], [12.0, 11.0]]
+    env = make(tape_of(closes), initial_cash=1_000.0, commission=0.001, hmax=1_000.0)
+    agent = Oracle()
+    held = []
+    env.reset_groups(1, 1, 0)
+    for _ in range(5):
+        advance(env, agent)
+        held.append(env.state.holdings[0].tolist())
+    assert held[0] == [0.0, 49.0]
+    assert held[1] == [109.0, 0.0]
+    assert all(position[1] == 0.0 for position in held[1:])
+    assert float(env.state.portfolio_value[0]) * env.market.tick_size == pytest.approx(1000 * 1.1 * 1.2, rel=0.02)
+
+
+def test_oracle_leaves_gains_below_the_costs():
+    env = make(tape_of([[10.0], [10.05], [10.0], [10.05], [10.0]]), initial_cash=1e3, commission=0.01, hmax=1e3)
+    assert bool((play(env, Oracle()) == 1e3).all())
+
+
+def test_oracle_forgets_the_market_it_saw_before():
+    rising, falling = tape_of([[10.0], [11.0], [12.0]]), tape_of([[12.0], [11.0], [10.0]])
+    agent = Oracle()
+    assert float(play(make(rising), agent)[-1]) > 1e6
+    assert float(play(make(falling), agent)[-1]) == 1e6
+
+
+def test_gain_ahead_discounts_future_returns():
+    env = make(tape_of([[1.0], [2.0], [8.0]]))
+    gain = gain_ahead(env, 2.0)[0, :, 0]
+    assert gain.tolist() == pytest.approx([np.log(2.0) + 0.5 * np.log(4.0), np.log(4.0), 0.0])
+
+
+def test_fill_up_serves_the_highest_rank_first():
+    amount = fill_up(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([[5.0, 6.0, 7.0]]), torch.tensor([[10.0]]))
+    assert amount.tolist() == [[0.0, 6.0, 4.0]]
+
+
+def test_return_bound_by_hand():
+    # At most 10 shares after the first day, 20 after the second: 10 (11 - 10), then 20 (12 - 11) on 1,010.
+    env = make(tape_of([[10.0], [11.0], [12.0]]), initial_cash=1_000.0, hmax=10.0)
+    assert float(return_bound(env)) == pytest.approx(0.03)
+    with pytest.raises(ValueError, match="long-only"):
+        return_bound(make(tape_of([[10.0], [11.0]]), shorting=True))
+
+
+def test_random_is_the_same_every_time_and_alone(synthetic):
+    env, alone = (make(synthetic, count, random_start=True, episode_length=30) for count in (8, 3))
+    values = play(env, Random())
+    assert torch.equal(values, play(env, Random()))
+    assert torch.equal(values[:, :3], play(alone, Random()))
+    assert len(values[-1].unique()) == 8
+
+
+def test_policy_agent_shows_the_policy_what_it_would_see(synthetic):
+    class Buyer:
+        parameters = [torch.tensor(0.5)]  # noqa: RUF012
+        extras: dict = {}  # noqa: RUF012
+
+        def act(self, parameters, observation, key, elapsed):
+            self.seen, self.elapsed, self.env_id = observation, elapsed, key.env_id
+            return (parameters[0].expand(len(observation), 6),)
+
+    env, buyer = make(synthetic, 4, random_start=True, episode_length=30), Buyer()
+    observation = env.reset_groups(4, 1, 0)["observation"]
+    assert torch.equal(PolicyAgent(buyer).act(env), torch.full((4, 6), 0.5))
+    assert torch.equal(buyer.seen, observation)
+    assert buyer.env_id.tolist() == [0, 1, 2, 3]
+    assert buyer.elapsed.tolist() == [0, 0, 0, 0]

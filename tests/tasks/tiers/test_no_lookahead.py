@@ -1,0 +1,193 @@
+"""Replacing every bar after a day changes nothing that was seen, paid or rewarded up to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+from tests.small_env import random_actions, same_bits
+from vecenv.core.engine import Engine
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
+from vecenv.market.indicators import INDICATORS
+from vecenv.market.tape import MarketTape
+
+NUM_DAYS, NUM_SYMBOLS, CUT = 330, 3, 300
+FEATURES = (*INDICATORS, "score")
+
+
+def bars(rng: np.random.Generator) -> Bars:
+    """Random bars with gaps, a symbol that lists late, a column of the data and a VIX."""
+    close = 50 * np.exp(rng.normal(0, 0.03, (NUM_DAYS, NUM_SYMBOLS)).cumsum(0))
+    open_ = close * np.exp(rng.normal(0, 0.01, close.shape))
+    high, low = np.maximum(open_, close) * 1.01, np.minimum(open_, close) * 0.99
+    ohlcv = np.stack([open_, high, low, close, rng.integers(1, 1000, close.shape)], -1)
+    ohlcv = ohlcv.clip(0.01, 800)
+    ohlcv[rng.random(close.shape) < 0.01] = np.nan
+    ohlcv[:40, 1] = np.nan
+    return Bars(
+        symbols=("A", "B", "C"),
+        dates=np.datetime64("2020-01-01") + np.arange(NUM_DAYS),
+        ohlcv=torch.from_numpy(ohlcv)[None],
+        columns={"score": torch.from_numpy(rng.normal(0, 1, (1, NUM_DAYS, NUM_SYMBOLS)))},
+        context={"vix": torch.from_numpy(rng.uniform(10, 40, (1, NUM_DAYS)))},
+    )
+
+
+def with_future(past: Bars, future: Bars, cut: int) -> Bars:
+    """Return bars that are ``past`` up to and including day ``cut`` and ``future`` after it."""
+
+    def spliced(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return torch.cat([old[:, : cut + 1], new[:, cut + 1 :]], dim=1)
+
+    return replace(
+        past,
+        ohlcv=spliced(past.ohlcv, future.ohlcv),
+        columns={"score": spliced(past.columns["score"], future.columns["score"])},
+        context={"vix": spliced(past.context["vix"], future.context["vix"])},
+    )
+
+
+def tape_of(source: Bars) -> MarketTape:
+    return MarketTape.from_bars(source, FEATURES, ("vix", "turbulence"))
+
+
+@pytest.fixture(scope="module")
+def worlds() -> tuple[Bars, Bars]:
+    """Bars, and the same with another future, which begins with a shock that every gate would see."""
+    past, future = (bars(np.random.default_rng(seed)) for seed in (1, 2))
+    future.ohlcv[:, CUT + 1, :, :VOLUME] = past.ohlcv[:, CUT, :, :VOLUME] * torch.tensor([[1.5], [0.7], [1.6]])
+    past.context["vix"][:, CUT + 1], future.context["vix"][:, CUT + 1] = 10.0, 90.0
+    return past, with_future(past, future, CUT)
+
+
+@pytest.fixture(scope="module")
+def tapes(worlds) -> tuple[MarketTape, MarketTape]:
+    return tape_of(worlds[0]), tape_of(worlds[1])
+
+
+@pytest.mark.parametrize("name", ["ohlcv", "tradable", "features", "context"])
+def test_the_tape_up_to_a_day_is_made_of_the_bars_up_to_it(tapes, name):
+    """Also with every indicator, the turbulence of a year, gaps and a late listing."""
+    one, other = (getattr(tape, name) for tape in tapes)
+    assert same_bits(one[:, : CUT + 1], other[:, : CUT + 1])
+    assert not same_bits(one, other)
+    assert tapes[0].first_day == tapes[1].first_day and tapes[0].tick_size == tapes[1].tick_size
+
+
+def test_a_market_that_ends_on_the_day_is_the_same_market(worlds, tapes):
+    ended = replace(
+        worlds[0],
+        dates=worlds[0].dates[: CUT + 1],
+        ohlcv=worlds[0].ohlcv[:, : CUT + 1],
+        columns={"score": worlds[0].columns["score"][:, : CUT + 1]},
+        context={"vix": worlds[0].context["vix"][:, : CUT + 1]},
+    )
+    for name in ("ohlcv", "tradable", "features", "context"):
+        assert same_bits(getattr(tape_of(ended), name), getattr(tapes[0], name)[:, : CUT + 1]), name
+
+
+def play(tape: MarketTape, rules: dict, num_envs: int = 48, num_steps: int = 60) -> list[dict[str, torch.Tensor]]:
+    """Play random episodes and return per step what was seen, paid and rewarded, and the day it was decided on."""
+    config = StockTradingConfig(**({"features": FEATURES, "episode_length": 60, "min_episode_length": 20} | rules))
+    bound = Engine(StockTrading(tape, config), num_envs).bound()
+    ids = torch.arange(num_envs)
+    rows, played = bound.start(torch.tensor(4), ids, torch.zeros_like(ids)), []
+    for action in random_actions(num_steps, num_envs, NUM_SYMBOLS):
+        seen = torch.cat(bound.observe(rows), dim=-1)
+        outcome = bound.step(rows, action)
+        after = outcome.rows.state
+        played.append(
+            {
+                "day": rows.state.day,
+                "done": rows.done,
+                "seen": seen,
+                "grade": bound.grade(rows),
+                "cash": after.cash,
+                "holdings": after.holdings,
+                "costs": after.costs,
+                "average_price": after.average_price,
+                "reward": outcome.reward,
+                "value": after.portfolio_value,
+                "terminated": outcome.terminated,
+                "truncated": outcome.truncated,
+            }
+        )
+        rows = outcome.rows
+    return played
+
+
+SEEN = ("seen", "grade")
+PAID = ("cash", "holdings", "costs", "average_price")
+REWARDED = ("reward", "value", "terminated", "truncated")
+
+
+def compared(one: list[dict], other: list[dict], names: tuple[str, ...], last: int) -> tuple[int, bool]:
+    """Count the steps decided on days up to ``last``, and say whether what they left is equal, bit for bit."""
+    count, equal = 0, True
+    for left, right in zip(one, other, strict=True):
+        chosen = (left["day"] <= last) & ~left["done"]
+        count += int(chosen.sum())
+        equal &= all(same_bits(left[name][chosen], right[name][chosen]) for name in names)
+    return count, equal
+
+
+RULES = [
+    {},
+    {"action": "weights", "rationing": "by_size"},
+    {"gate": "vix", "gate_threshold": 35.0, "stop_loss": 0.05, "slippage": 0.001},
+    {"gate": "turbulence", "gate_threshold": 4.0, "reward": "differential_sharpe", "ruin_fraction": 0.7},
+    # Without the fee for borrowed shares, which is due at the next close.
+    {"shorting": True, "borrow_rate": 0.0, "reward": "log_return"},
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["default", "weights", "vix gate", "turbulence gate", "shorts"])
+def test_fills_at_the_close_know_nothing_of_the_next_day(tapes, rules):
+    """Up to day t: what is seen and what orders of day t pay. What is rewarded: up to the step that ends on day t."""
+    rules = {"initial_cash": 20_000.0} | rules
+    one, other = (play(tape, rules) for tape in tapes)
+    for names, last in ((SEEN, CUT), (PAID, CUT), (REWARDED, CUT - 1)):
+        count, equal = compared(one, other, names, last)
+        assert count > 1000 and equal, names
+    # The replaced bars do reach what comes after.
+    assert not compared(one, other, ("seen",), CUT + 1)[1]
+    assert not compared(one, other, ("reward",), CUT)[1]
+
+
+def test_fills_at_the_next_open_know_that_open_alone(worlds, tapes):
+    """An order of day t pays the open of day t+1; the rest of that day's bar does not matter to it."""
+    rules = {"fill": "next_open", "initial_cash": 20_000.0, "stop_loss": 0.05}
+    one, other = (play(tape, rules) for tape in tapes)
+    for names, last in ((SEEN, CUT), (PAID, CUT - 1), (REWARDED, CUT - 1)):
+        count, equal = compared(one, other, names, last)
+        assert count > 1000 and equal, names
+    assert not compared(one, other, PAID, CUT)[1]
+    kept_open = worlds[1].ohlcv.clone()
+    day = kept_open[:, CUT + 1]
+    kept = worlds[0].ohlcv[:, CUT + 1, :, OPEN]
+    day[..., OPEN] = kept
+    day[..., HIGH], day[..., LOW] = kept * 1.4, kept * 0.6
+    day[..., CLOSE] = kept * 1.1
+    same_open = tape_of(replace(worlds[1], ohlcv=kept_open))
+    assert same_open.tradable[:, CUT + 1].equal(tapes[0].tradable[:, CUT + 1])
+    third = play(same_open, rules)
+    assert compared(one, third, PAID, CUT)[1]
+    assert not compared(one, third, REWARDED, CUT)[1]
+
+
+def test_no_later_price_moves_the_ticks_of_a_day():
+    """After the first day that an agent sees, prices rise ten thousandfold or fall to a tenth: no earlier bit moves."""
+    source = bars(np.random.default_rng(1))
+    tape = tape_of(source)
+    seen = tape.first_day + 1
+    for factor in (10_000.0, 0.1):
+        ohlcv = source.ohlcv.clone()
+        ohlcv[:, seen:, :, :VOLUME] *= factor
+        other = tape_of(replace(source, ohlcv=ohlcv))
+        assert (other.tick_size, other.first_day) == (tape.tick_size, tape.first_day)
+        assert same_bits(other.ohlcv[:, :seen], tape.ohlcv[:, :seen])
+        assert not same_bits(other.ohlcv[:, seen:], tape.ohlcv[:, seen:])

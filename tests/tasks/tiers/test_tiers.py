@@ -1,0 +1,266 @@
+"""The tiers as environments: doors and batches agree bit for bit, and settings that cannot be met are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torchrl.envs.utils import check_env_specs
+
+from vecenv.tasks.tiers.market import market_breadth
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.config import TEN, TIERS, tier_config
+from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
+from tests.tasks.tiers.random_tiers import random_orders, tier_tape
+from vecenv.core.engine import Engine, Rows, leaves, with_leaves
+from vecenv.core.env import VecEnv
+from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.market.bars import Bars
+from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.market.tape import MarketTape
+from vecenv.registry import make
+from vecenv.tasks.tiers.layout import Account
+
+NUM_DAYS, FULL = 70, tier_config("full_autonomous")
+
+
+def nse_tape(seed: int = 0, num_paths: int = 2, num_days: int = NUM_DAYS) -> MarketTape:
+    """Return a random market whose symbols are those of the largest tier."""
+    rng = np.random.default_rng(seed)
+    tape = tier_tape(rng, len(FULL.symbols), num_days, num_paths, highest=3_000_000)
+    return replace(tape, symbols=FULL.symbols)
+
+
+def env_of(num_envs: int, compiled: bool = False, seed: int = 1, env_ids=None, **rules) -> VecEnv:
+    scenario = TierTrading(nse_tape(), replace(FULL, **({"action": "orders"} | rules)))
+    return VecEnv(scenario, num_envs, seed, "cpu", compiled, env_ids=env_ids)
+
+
+def orders(num_steps: int, num_envs: int, num_symbols: int = 25) -> torch.Tensor:
+    rng = np.random.default_rng(4)
+    return torch.from_numpy(random_orders(rng, num_steps, num_envs, 8, num_symbols=num_symbols))
+
+
+@pytest.mark.parametrize(
+    ("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, marks=pytest.mark.slow, id="full tier")]
+)
+def test_a_compiled_step_is_the_eager_one_bit_for_bit(num_symbols, max_orders):
+    """Every tensor of the rows, the reward and the observation, over a whole episode; the full tier compiles long."""
+    rules = {"symbols": FULL.symbols[:num_symbols], "max_orders": max_orders, "days": 12}
+    eager, compiled = (env_of(16, flag, **rules) for flag in (False, True))
+    for action in orders(12, 16, num_symbols)[:, :, :max_orders]:
+        assert_same_bits(numbers(step(eager, action)), numbers(step(compiled, action)))
+        assert_same_bits(snapshot(eager.rows), snapshot(compiled.rows))
+    assert bool(eager.rows.truncated.all()) and float(eager.state.num_trades.min()) > 0
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it():
+    """Neither on how many they are nor on its own place among them."""
+    many, ids = env_of(24), torch.tensor([20, 3, 11])
+    few = env_of(3, env_ids=ids)
+    for action in orders(10, 24):
+        result, small = numbers(step(many, action)), numbers(step(few, action[ids]))
+        assert_same_bits([values[ids] for values in result], small)
+    assert_same_bits([leaf[ids] for leaf in snapshot(many.rows)], snapshot(few.rows))
+
+
+@pytest.mark.parametrize("action", ["orders", "discrete", "weights"])
+def test_torchrl_accepts_the_specs(action):
+    check_env_specs(env_of(2, action=action, days=3, max_orders=2), seed=0)
+
+
+def test_a_run_goes_on_from_its_state():
+    one, actions = env_of(8), orders(12, 8)
+    for action in actions[:6]:
+        step(one, action)
+    other = env_of(8, seed=9)
+    other.load_state_dict(one.state_dict())
+    for action in actions[6:]:
+        assert_same_bits(numbers(step(one, action)), numbers(step(other, action)))
+    assert_same_bits(snapshot(one.rows), snapshot(other.rows))
+
+
+def test_rows_that_have_ended_are_stepped_without_harm():
+    """Episodes that end on the market's last day, under a reward that grades them."""
+    rules = {"reward": "aligned", "days": 10}
+    scenario = TierTrading(nse_tape(num_days=17), replace(FULL, action="orders", **rules))
+    env = VecEnv(scenario, 64, 1, "cpu", compiled=False)
+    assert int(env.state.end_day.max()) == 16
+    for action in orders(12, 64):
+        result = step(env, action)
+    assert (
+        bool(env.rows.done.all()) and not bool(result["reward"].any()) and bool(result["observation"].isfinite().all())
+    )
+
+
+def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
+    tape = nse_tape()
+    tape.tradable[1, : NUM_DAYS - 15, 7] = False
+    env = VecEnv(TierTrading(tape, replace(tier_config("single_stock"), symbols=("random",))), 2_000, 3, "cpu", False)
+    drawn = env.state.path
+    assert set(drawn.tolist()) == set(range(2 * 25)) - {25 + 7}
+    close = tape.price_ticks()[drawn // 25, env.state.day, drawn % 25]
+    shown = env.observe_rows(env.rows, torch.arange(2_000))
+    assert shown.shape == (2_000, len(Account._fields) + 14 + 3) and bool((close > 0).all())
+    torch.testing.assert_close(shown[:, len(Account._fields)], close * tape.tick_size / 1024)
+
+
+def test_unknown_names_are_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'hard'.*full_autonomous.*single_stock"):
+        make("hard")
+    with pytest.raises(ValueError, match="'hard'; there are single_stock, single_stock_costs, multi_stock_3, port"):
+        tier_config("hard")
+    with pytest.raises(ValueError, match="unknown grader 'kind'; there are calibrated, seed"):
+        replace(FULL, grader="kind")
+    with pytest.raises(ValueError, match="unknown reward preset 'rich'; there are signal, counterfactual"):
+        replace(FULL, reward="rich")
+    with pytest.raises(ValueError, match="unknown reward components luck; there are profit, loss_hold"):
+        replace(FULL, reward_weights={"luck": 1.0})
+    with pytest.raises(ValueError, match=r"unknown symbols \['NOPE'\]; it has RELIANCE, INFY"):
+        make("single_stock", market=nse_tape(), symbols=("NOPE",), compile=False)
+    with pytest.raises(ValueError, match=r"no series vvix; it has .*vix"):
+        TierTrading(nse_tape(), replace(FULL, context=("vvix",)))
+    with pytest.raises(ValueError, match=r"initial_cash 1e\+12 is 1e\+1. ticks .* exact orders need fewer than 2\^36"):
+        TierTrading(nse_tape(), replace(FULL, initial_cash=1e12))
+    with pytest.raises(ValueError, match=r"20 days are fewer than .* an episode of 40"):
+        TierTrading(nse_tape(num_days=20), FULL)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"days": 0}, "days must be positive, got 0"),
+        ({"initial_cash": -1.0}, "initial_cash must be positive, got -1.0"),
+        ({"max_position": 1.5}, "max_position must be at most 1, got 1.5"),
+        ({"commission": 0.6, "slippage": 0.4}, "commission 0.6 and slippage 0.4 must not be negative and together"),
+        ({"symbols": ()}, "at least one, got none"),
+        ({"symbols": ("A", "A")}, "symbols must be different and at least one, got A, A"),
+        ({"symbols": ("A", "random")}, "'random' must be the only symbol, got A, random"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(FULL, **changes)
+
+
+def test_no_episode_starts_before_every_indicator_is_known():
+    """A symbol that lists on day 300 delays the starts; on the first day all trade and no feature is a filler."""
+    rng = np.random.default_rng(2)
+    close = 90 * np.exp(rng.normal(0, 0.02, (1, 700, 3)).cumsum(1))
+    ohlcv = np.stack([close, close * 1.01, close * 0.99, close, rng.integers(1, 9, close.shape)], -1)
+    ohlcv[:, :300, 1] = np.nan
+    dates = np.datetime64("2020-01-01") + np.arange(700)
+    tape = MarketTape.from_bars(Bars(tuple("ABC"), dates, torch.from_numpy(ohlcv)), TIER_FEATURES)
+    env = VecEnv(TierTrading(tape, replace(FULL, symbols=tuple("ABC"))), 3_000, 1, "cpu", False)
+    day, first = env.state.day, tape.tradable[0].to(torch.int8).argmax(0)
+    assert int(day.min()) == int(first[1]) > int(first[0]) > 0 and int(day.max()) == 700 - 1 - FULL.days
+    assert bool(tape.tradable[0, day].all()) and bool(
+        (tape.features[0, day, :, TIER_FEATURES.index("rsi_14")] > 0).all()
+    )
+
+
+def play(tape: MarketTape) -> list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]]:
+    """Play random orders; per step the day, what was seen and paid on it, and what it brought."""
+    bound = Engine(TierTrading(tape, replace(FULL, action="orders")), 96).bound()
+    ids, played = torch.arange(96), []
+    rows = bound.start(torch.tensor(4), ids, torch.zeros_like(ids))
+    for action in orders(FULL.days, 96):
+        seen = torch.cat(bound.observe(rows), dim=-1)
+        outcome = bound.step(rows, action)
+        after = outcome.rows.state
+        paid = [after.cash, after.holdings, after.average_price, after.costs, after.fills, after.losing_sells]
+        played.append((rows.state.day, [seen, *paid], outcome.reward))
+        rows = outcome.rows
+    return played
+
+
+def test_nothing_is_known_of_the_next_day():
+    """Another market after day 45: all that is seen and paid up to it is the same, and what it brings is not."""
+    cut, one, other = 45, nse_tape(0), nse_tape(1)
+    spliced = {
+        name: torch.cat([getattr(one, name)[:, : cut + 1], getattr(other, name)[:, cut + 1 :]], dim=1)
+        for name in ("ohlcv", "tradable", "features", "context")
+    }
+    compared, differ = 0, False
+    for (day, left, gain), (_, right, other_gain) in zip(play(one), play(replace(one, **spliced)), strict=True):
+        known = day <= cut
+        compared += int(known.sum())
+        assert_same_bits([part[known] for part in left], [part[known] for part in right])
+        assert same_bits(gain[day < cut], other_gain[day < cut])
+        differ |= not same_bits(gain[day == cut], other_gain[day == cut])
+    assert compared > 1_000 and differ
+
+
+def started(rows: Rows, path: torch.Tensor, day: torch.Tensor) -> Rows:
+    """Return rows at their start with another path and day."""
+    length = rows.state.end_day - rows.state.start_day
+    moved = {"path": path, "day": day, "start_day": day, "end_day": day + length}
+    names = sorted(rows.state.keys())
+    fields = [moved.get(name, tensor) for name, tensor in zip(names, leaves(rows.state), strict=True)]
+    state = with_leaves(rows.state, fields)
+    return Rows(state=state, episode=rows.episode, elapsed=rows.elapsed, ended=rows.ended, batch_size=rows.batch_size)
+
+
+@pytest.mark.parametrize("name", list(TIERS))
+def test_a_row_of_a_mixed_batch_has_the_account_of_its_tier_alone(name):
+    """The same orders on the same path and days, the symbols' numbers being those of each batch."""
+    tape, tier, num_envs = nse_tape(), replace(TIERS[name], action="orders"), 32
+    alone = Engine(TierTrading(tape, tier), num_envs).bound()
+    mixed_tiers = TierTrading(tape, replace(FULL, action="orders"), list(TIERS.values()))
+    mixed_tiers.randomise({"rule": torch.full((num_envs,), list(TIERS).index(name))}, num_envs)
+    mixed, ids = Engine(mixed_tiers, num_envs).bound(), torch.arange(num_envs)
+    rows = [bound.start(torch.tensor(2), ids, torch.zeros_like(ids)) for bound in (alone, mixed)]
+    rows[0] = started(rows[0], rows[1].state.path, rows[1].state.day)
+    place = torch.tensor([FULL.symbols.index(symbol) for symbol in tier.symbols])
+    per_symbol = ("holdings", "average_price", "days_held")
+    for action in orders(tier.days, num_envs, len(place)):
+        symbol = action[..., 1]
+        # What is no symbol of the tier stays as it is: invalid, even where another tier has that symbol.
+        known = (symbol >= 0) & (symbol < len(place)) & (symbol % 1 == 0)
+        padded = action.clone()
+        padded[..., 1] = torch.where(known, place[torch.where(known, symbol, 0.0).long()].float(), symbol)
+        first, second = alone.step(rows[0], action), mixed.step(rows[1], padded)
+        rows = [first.rows, second.rows]
+        assert same_bits(first.reward, second.reward) and torch.equal(first.truncated, second.truncated)
+        for field in sorted(rows[0].state.keys()):
+            left, right = getattr(rows[0].state, field), getattr(rows[1].state, field)
+            if field != "rule":
+                assert same_bits(left, right[:, place] if field in per_symbol else right), field
+    others = [k for k in range(len(FULL.symbols)) if k not in place.tolist()]
+    shown = torch.cat(mixed.observe(rows[1]), dim=-1)[:, len(Account._fields) :]
+    assert bool((shown[:, : 14 * 25].unflatten(-1, (25, 14))[:, others] == 0).all())
+    assert bool((shown[:, 14 * 25 :].unflatten(-1, (3, 25))[..., others] == 0).all())
+    assert bool(first.truncated.all()) and float(rows[0].state.num_trades.sum()) > 0
+
+
+def test_weights_of_symbols_that_are_not_the_tiers_own_count_as_zero():
+    config = replace(FULL, action="weights")
+    tiers = [config, replace(config, symbols=TEN)]
+    scenario = TierTrading(nse_tape(), config, tiers)
+    scenario.randomise({"rule": torch.tensor([0, 1, 1])}, 3)
+    bound, ids = Engine(scenario, 3).bound(), torch.arange(3)
+    target = torch.full((3, 25), 0.03)
+    target[2, 20] = torch.nan
+    state = bound.step(bound.start(torch.tensor(0), ids, torch.zeros_like(ids)), target).rows.state
+    assert state.totals[:, COMPONENTS.index("invalid")].tolist() == [0, 0, 1]
+    assert float(state.holdings[1, 10:].sum()) == 0
+
+
+@pytest.mark.parametrize(
+    ("closes", "closed"),
+    [([99] * 7 + [150] * 3, 0), ([99] * 3 + [150], 1), ([99.02] * 5 + [100] * 5, 0), ([98.98] * 5 + [100] * 5, 1)],
+)
+def test_the_gate_closes_beyond_seven_tenths_or_half_a_percent(closes, closed):
+    """Seven of ten lower are not too many, three of four are; so is a mean change of -0.51% but not of -0.49%."""
+    days = torch.tensor([[[100.0] * len(closes), closes]], dtype=torch.float64)
+    assert market_breadth(days * 100)[0, :, 0].tolist() == [0, closed]
+
+
+def test_slippage_that_differs_by_row_is_rounded_like_that_of_the_settings():
+    """Rows that all have the tier's own slippage have the tier's own accounts."""
+    own = env_of(4)
+    given = env_of(4)
+    given.scenario.randomise({"slippage": torch.full((4, 1), FULL.slippage, dtype=torch.float64)}, 4)
+    assert torch.equal(given.scenario.params["slippage"][0], own.scenario.params["slippage"])

@@ -1,0 +1,146 @@
+"""The tiers' kernels against the scalar oracle, step by step over random episodes of random size and rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.config import TierConfig
+from tests.tasks.tiers.oracle import SIGNAL, TierAccount
+from tests.tasks.tiers.random_tiers import (
+    HIGHEST,
+    oracle_market,
+    oracle_rules,
+    random_orders,
+    random_rules,
+    random_tiers,
+    tier_tape,
+)
+from vecenv.core.engine import Engine
+from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+
+NUM_ENVS, EXAMPLES, PARTS, NUM_PATHS = 120, 15, 6, 2
+WIDE = 2**33
+
+INTEGERS = {
+    "cash": lambda account: account.cash,
+    "holdings": lambda account: account.held,
+    "days_held": lambda account: account.days_held,
+    "losing_sells": lambda account: account.losing_sells,
+    "portfolio_value": lambda account: account.value,
+    "peak_value": lambda account: account.peak_value,
+    "costs": lambda account: account.costs,
+    "traded": lambda account: account.traded,
+    "traded_total": lambda account: account.traded_sum,
+    "fills": lambda account: account.fills,
+    "num_trades": lambda account: account.num_trades,
+    "gate_days": lambda account: [account.gated_days, account.respected_days],
+    # Whole numbers up to 2^24 or averages in the settings' precision: equal, bit for bit.
+    "average_price": lambda account: account.average_price,
+}
+SUMS = {
+    "max_drawdown": lambda account: account.max_drawdown,
+    "return_sums": lambda account: [account.sum_returns, account.sum_squared_returns],
+    "exposure_sum": lambda account: account.exposure_sum,
+}
+
+
+def columns(state: Any, playing: list[int], accounts: list[TierAccount], fields: dict) -> dict[str, tuple]:
+    """Return what kernel and oracle hold of some fields, as arrays of the rows that play."""
+    return {
+        name: (getattr(state, name)[playing].double().numpy(), np.array([read(accounts[n]) for n in playing], float))
+        for name, read in fields.items()
+    }
+
+
+def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) -> Counter:
+    """Play an episode of every row on both sides, compare after every step, and count what happened."""
+    # Every fourth market has prices beyond the 24 bits in which float32 is exact.
+    highest = WIDE if rng.random() < 0.25 else HIGHEST
+    tape = tier_tape(rng, len(shared.symbols), num_paths=NUM_PATHS, ragged=bool(rng.random() < 0.7), highest=highest)
+    scenario, close = TierTrading(tape, shared, tiers), tape.price_ticks().long()
+    rule = torch.from_numpy(rng.integers(0, len(tiers), NUM_ENVS))
+    scenario.randomise({"rule": rule}, NUM_ENVS)
+    bound, ids = Engine(scenario, NUM_ENVS).bound(), torch.arange(NUM_ENVS)
+    rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
+    markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
+    rules = [oracle_rules(tier, shared) for tier in tiers]
+    accounts = [
+        TierAccount(rules[row], markets[path], day)
+        for row, path, day in zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), strict=True)
+    ]
+    tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
+    happened: Counter = Counter(episodes=NUM_ENVS)
+    for step in range(scenario.longest):
+        playing = [n for n, account in enumerate(accounts) if not (account.terminated or account.truncated)]
+        if not playing:
+            break
+        where = f"step {step}, {tiers}"
+        seen = torch.cat(bound.observe(rows), dim=-1)[playing]
+        expected = np.array([accounts[n].observation() for n in playing], np.float32)
+        np.testing.assert_allclose(seen, expected, rtol=2e-6, atol=5e-7, err_msg=where)
+
+        orders = random_orders(rng, NUM_ENVS, shared.max_orders, num_symbols=len(shared.symbols))
+        outcome = bound.step(rows, torch.from_numpy(orders))
+        state, info = outcome.rows.state, bound.info(outcome.rows)
+        grade = bound.grade(outcome.rows).double().tolist() if shared.reward == "aligned" else [0.0] * NUM_ENVS
+        actions = orders.tolist()
+        rewards = [accounts[n].step(actions[n], grade[n]) for n in playing]
+
+        for name, (given, wanted) in columns(state, playing, accounts, INTEGERS).items():
+            np.testing.assert_array_equal(given, wanted, err_msg=f"{name}, {where}")
+        for name, (given, wanted) in columns(state, playing, accounts, SUMS).items():
+            np.testing.assert_allclose(given, wanted, rtol=1e-9, atol=1e-9, err_msg=f"{name}, {where}")
+        parts = torch.stack([info[f"reward/{name}"] for name in COMPONENTS], dim=-1)[playing].double().numpy()
+        wanted = np.array([[accounts[n].components[name] for name in COMPONENTS] for n in playing])
+        np.testing.assert_allclose(parts, wanted, rtol=tolerance, atol=tolerance, err_msg=f"components, {where}")
+        np.testing.assert_allclose(outcome.reward[playing], rewards, rtol=tolerance, atol=tolerance, err_msg=where)
+        totals = state.totals[playing].double().numpy()
+        for name in MISTAKES:
+            counts = [accounts[n].mistakes[name] for n in playing]
+            np.testing.assert_array_equal(totals[:, COMPONENTS.index(name)], counts, err_msg=f"{name}, {where}")
+        invalid = [accounts[n].invalid_days for n in playing]
+        np.testing.assert_array_equal(totals[:, COMPONENTS.index("invalid")], invalid, err_msg=where)
+        assert outcome.terminated[playing].tolist() == [accounts[n].terminated for n in playing], where
+        assert outcome.truncated[playing].tolist() == [accounts[n].truncated for n in playing], where
+
+        assert float(state.cash[playing].min()) >= 0 and float(state.holdings[playing].min()) >= 0, where
+        path, day = rows.state.path[playing], rows.state.day[playing]
+        move = close[path, day + 1] - close[path, day]
+        gain = (state.holdings[playing].long() * move).sum(-1) - state.costs[playing].long()
+        change = state.portfolio_value[playing].long() - rows.state.portfolio_value[playing].long()
+        assert torch.equal(change, gain), where
+
+        happened.update({name: int((wanted[:, index] != 0).sum()) for index, name in enumerate(COMPONENTS)})
+        drawdown = (1.0 - state.portfolio_value / state.peak_value)[playing]
+        for level in (0.03, 0.05, 0.08):
+            happened[f"drawdown of {level}"] += int((drawdown >= level).sum())
+        happened["sold out"] += int(((rows.state.holdings > 0) & (state.holdings == 0)).sum())
+        rows = outcome.rows
+    return happened
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_accounts_equal_the_oracle(part):
+    """Exactly in money, shares, counts and average prices, at every step of 1,800 episodes in each part."""
+    happened: Counter = Counter()
+    for example in range(EXAMPLES):
+        rng = np.random.default_rng((part, example))
+        symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
+        shared = random_rules(rng, symbols)
+        # Two long examples of each part pay by the episode, so that every component occurs in it.
+        shared = replace(shared, reward="aligned", days=12) if example < 2 else shared
+        happened += play(rng, shared, random_tiers(rng, shared))
+    assert happened["episodes"] == NUM_ENVS * EXAMPLES
+    rare = {name: happened[name] for name in (*SIGNAL, "drawdown of 0.08", "sold out") if happened[name] < 30}
+    assert not rare, f"too rare to be tested: {rare}"
+
+
+def test_the_parts_make_ten_thousand_episodes():
+    assert NUM_ENVS * EXAMPLES * PARTS >= 10_000

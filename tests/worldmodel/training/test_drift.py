@@ -1,0 +1,131 @@
+"""The drift: rolled-out days rise as fast as those of training, however many symbols are drawn together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vecenv.market.bars import CLOSE, VOLUME
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.training import drift
+from vecenv.worldmodel.data.bar_moves import daily_returns
+from vecenv.worldmodel.training.drift import Effort, calibrate_drift
+from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
+from vecenv.worldmodel.network.transformer import TransformerSettings
+
+DAYS, SYMBOLS = 400, 6
+SMALL = NetworkSettings(
+    trunk=TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0), head=16
+)
+
+
+@pytest.fixture(autouse=True)
+def _little_effort(monkeypatch):
+    monkeypatch.setattr(drift, "EFFORTS", dict.fromkeys(DRIFT_SIZES, Effort(starts=8, paths=64)))
+    monkeypatch.setattr(drift, "DAYS", 10)
+
+
+def untrained_network(settings: NetworkSettings = SMALL) -> MarketNetwork:
+    torch.manual_seed(0)
+    return MarketNetwork(settings).requires_grad_(False).eval()
+
+
+def market_of(train: int) -> TrainingMarket:
+    bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
+    return TrainingMarket.from_bars("us", bars, Split(train, train + 5, DAYS))
+
+
+def stretches_of(market: TrainingMarket, symbols: int):
+    return drift._training_stretches(market, symbols, 8, np.random.default_rng([0, symbols]))
+
+
+def test_rolled_out_days_have_the_mean_return_of_training(monkeypatch):
+    """For every number of symbols, of the draws that it was matched on: others differ by chance."""
+    monkeypatch.setattr(drift, "LIMIT", 1.0)
+    network, market = untrained_network(), market_of(380)
+    returns, valid = daily_returns(market.encoded)
+    target = float(returns[:380][valid[:380]].mean())
+
+    def mean_return(symbols: int) -> float:
+        closes = NeuralMarket(network, "us").generate(stretches_of(market, symbols), 64, 10)[..., CLOSE].log()
+        return float((closes[:, -1] - closes[:, 0]).mean()) / 9.0
+
+    before = {symbols: mean_return(symbols) for symbols in (1, 5)}
+    calibrate_drift(network, market)
+    one, five, *more = network.drifts_of("us").tolist()
+    assert one != five and more == [five, five], "there are six symbols: what holds for five holds for more"
+    assert not bool(network.drifts_of("india").any())
+    for symbols, unmatched in before.items():
+        # The untrained network is off by far more than the tolerance.
+        assert abs(unmatched - target) > 5e-4
+        assert mean_return(symbols) == pytest.approx(target, abs=2e-4)
+
+
+def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarithm():
+    network = untrained_network()
+    network.drifts_of("us").copy_(torch.tensor([-0.02, 0.0, 0.01, 0.03]))
+    known = [float(network.drift_of("us", symbols)) for symbols in DRIFT_SIZES]
+    assert known == pytest.approx([-0.02, 0.0, 0.01, 0.03])
+    assert float(network.drift_of("us", 3)) == pytest.approx(-0.02 + 0.02 * math.log(3, 5))
+    assert float(network.drift_of("us", 50)) == pytest.approx(0.02)
+    assert float(network.drift_of("us", 400)) == pytest.approx(0.03)
+    with pytest.raises(ValueError, match="unknown market 'mars'"):
+        network.drift_of("mars", 3)
+
+
+def test_days_after_training_do_not_move_the_drift():
+    """Prices that explode from the first day of the embargo on."""
+    bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
+    after = torch.ones(DAYS, dtype=torch.float64)
+    after[380:] = 1.1 ** torch.arange(1, DAYS - 380 + 1)
+    ohlcv = bars.ohlcv.clone()
+    ohlcv[..., :VOLUME] *= after[:, None, None]
+    split, drifts = Split(380, 385, DAYS), []
+    for each in (bars, replace(bars, ohlcv=ohlcv)):
+        network = untrained_network(replace(SMALL, joint="none"))
+        calibrate_drift(network, TrainingMarket.from_bars("us", each, split))
+        drifts.append(network.drifts_of("us").clone())
+    assert torch.equal(*drifts) and bool(drifts[0].any())
+
+
+def test_independent_symbols_have_one_drift():
+    network = untrained_network(replace(SMALL, joint="none"))
+    calibrate_drift(network, market_of(380))
+    drifts = network.drifts_of("us")
+    assert float(drifts[0]) != 0.0 and bool((drifts == drifts[0]).all())
+
+
+def test_a_market_of_too_few_days_keeps_no_drift():
+    network = untrained_network()
+    network.drifts.fill_(0.04)
+    calibrate_drift(network, market_of(200))
+    assert not bool(network.drifts_of("us").any())
+
+
+def test_drift_stays_within_its_limit(monkeypatch):
+    monkeypatch.setattr(drift, "LIMIT", 1e-4)
+    network = untrained_network()
+    calibrate_drift(network, market_of(380))
+    assert network.drifts_of("us").abs().tolist() == pytest.approx([1e-4] * len(DRIFT_SIZES))
+
+
+def test_stretches_are_days_of_the_history():
+    market = market_of(380)
+    bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
+    past = stretches_of(market, 2)
+    closes = bars.ohlcv[0, ..., CLOSE].float()
+    chosen = set()
+    for path in past.ohlcv[..., CLOSE].float():
+        # Each starts on another day, of other symbols; levels go on from the history's own.
+        days, symbols = zip(*(torch.isclose(closes, price).nonzero()[0].tolist() for price in path[0]), strict=True)
+        assert days[0] == days[1] and symbols[0] != symbols[1]
+        assert torch.allclose(path, closes[days[0] : days[0] + len(path), list(symbols)], rtol=1e-6)
+        assert days[0] + len(path) <= market.split.train
+        chosen.add(symbols)
+    assert len(chosen) > 4

@@ -1,0 +1,309 @@
+"""The fast door: one compiled step, replayed T times, fills preallocated (N, T, ...) tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from vecenv.core.collector_inputs import CollectorInputs, Policy, checked_acted
+from vecenv.core.compiling import FirstCallCompiled, TensorFunction
+from vecenv.core.engine import BoundEngine, Rows, leaves, random_action, with_leaves
+from vecenv.core.env import VecEnv
+from vecenv.core.memory import check_memory
+from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.core.tensor_checks import ActionCheck
+
+ALIGNMENT = 16
+"""Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
+
+
+@dataclass
+class _Phase:
+    """One call of a step, with the tensors it reads and writes at every step."""
+
+    call: FirstCallCompiled
+    inputs: list[list[Tensor]]
+    outputs: list[list[Tensor]]
+
+
+class FusedCollector:
+    """Collects rollouts with observation, action, reward and flags of every step.
+
+    A row that ends starts its next episode at the next step; the state in which it ended stays in the buffers, so that
+    `final_observations` can rebuild the observation that the agent did not get to act on. Buffers are reused: the
+    tensordict of one rollout is overwritten by the next.
+
+    Its steps read the tensors that environment and policy had when it was made: what changes between rollouts, such as
+    a policy's parameters, is written in place.
+
+    Args:
+        env: the environment, whose rows go on from where they are.
+        policy: None draws random actions, ``"given"`` takes them from `actions`.
+        num_steps: steps per rollout and sub-environment, T.
+        total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
+        store_observations: keep the (N, T, D) observations; without them a policy cannot be given.
+        mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``; by default what ``env`` was made with, as one
+            graph of T steps on a CUDA device.
+
+    Raises:
+        ValueError: an argument is out of range, the mode does not fit the device, or the policy acts in other shapes
+            or types than it declares.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv,
+        policy: Policy | Literal["given"] | None = None,
+        num_steps: int = 64,
+        total_frames: int = -1,
+        store_observations: bool = True,
+        mode: str | None = None,
+    ) -> None:
+        if num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, got {num_steps}")
+        if not (policy is None or policy == "given" or isinstance(policy, Policy)):
+            raise ValueError(f"policy must be None, 'given' or a policy, got {policy!r}")
+        if isinstance(policy, Policy) and not store_observations:
+            raise ValueError("a policy needs the observations")
+        on_cuda = env.device.type == "cuda"
+        self.mode = mode or (("cuda_graph" if on_cuda else "compiled") if env.compiled else "eager")
+        if self.mode not in ("compiled", "eager", "cuda_graph") or (self.mode == "cuda_graph" and not on_cuda):
+            raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
+        self.env, self.policy = env, policy
+        self.num_steps, self.total_frames = num_steps, total_frames
+        self._graph: torch.cuda.CUDAGraph | None = None
+        device = env.seed_tensor.device
+        self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
+        self._inputs = CollectorInputs(env, policy)
+        self._allocate(store_observations)
+        if isinstance(policy, Policy):
+            self._try(policy)
+
+    def _allocate(self, store_observations: bool) -> None:
+        """Lay out the buffers, time-major, and the arguments of every step."""
+        env, steps = self.env, self.num_steps
+        num_envs, device = env.num_envs, env.device
+        seen = num_envs * sum(env.block_widths) * 4 if store_observations else 0
+        needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + seen)
+        check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
+
+        def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
+            return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
+
+        self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
+        self._actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
+        self.reward = buffer(dtype=env.reward_dtype)
+        self.extras = {}
+        if isinstance(self.policy, Policy):
+            self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
+        self.observation: Tensor | None = None
+        blocks: list[Tensor] = []
+        if store_observations:
+            widths = env.block_widths
+            lead = -sum(widths[:-1]) % ALIGNMENT
+            padded = -(-(lead + sum(widths)) // ALIGNMENT) * ALIGNMENT
+            storage = buffer(padded)
+            self.observation = storage[..., lead : lead + sum(widths)]
+            blocks = list(self.observation.split(widths, dim=-1))
+
+        shared, parameters = self._inputs.shared, self._inputs.parameters
+        own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
+        shown = [[block[step] for block in blocks] for step in range(steps)]
+        self._phases = []
+        if not isinstance(self.policy, Policy):
+            given = [[self._actions[step]] for step in range(steps)]
+            drawn = self.policy is None
+            self._phases.append(
+                _Phase(
+                    self._first_call_compiled(self._observe_and_step),
+                    [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
+                    [
+                        [*own_rows[step + 1], self.reward[step], *shown[step], *(given[step] if drawn else [])]
+                        for step in range(steps)
+                    ],
+                )
+            )
+        else:
+            # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph
+            # they would be written twice.
+            assert self.observation is not None
+            acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
+            self._phases += [
+                _Phase(
+                    self._first_call_compiled(self._observe),
+                    [[*shared, *own_rows[step]] for step in range(steps)],
+                    shown,
+                ),
+                _Phase(
+                    self._first_call_compiled(self._act_and_step),
+                    [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
+                    [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
+                ),
+            ]
+
+    def _first_call_compiled(self, function: TensorFunction) -> FirstCallCompiled:
+        return FirstCallCompiled(function, lambda: self.mode != "eager", **self.env.scenario.compile_options)
+
+    @property
+    def actions(self) -> Tensor:
+        """Actions of the rollout; given ones are written here, in place. Shape: (T, N, *spec.shape)."""
+        return self._actions
+
+    @actions.setter
+    def actions(self, actions: Tensor) -> None:
+        raise AttributeError("the steps read the buffer: write given actions in place, collector.actions.copy_(...)")
+
+    def _unpacked(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
+        """Return the engine, the rows with the done ones restarted, the keys of episodes, and the tensors left."""
+        env = self.env
+        remaining = list(tensors)
+
+        def take(count: int) -> list[Tensor]:
+            taken = remaining[:count]
+            del remaining[:count]
+            return taken
+
+        seed, env_ids, start_ids = take(3)
+        bound = env.engine.bind(take(len(env.engine.inputs)))
+        rows = bound.restart_done(with_leaves(env.rows, take(len(self.row_buffers))), seed, start_ids)
+        return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
+
+    def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
+        """Observe, and step with the given or with random actions."""
+        bound, rows, key_of, remaining = self._unpacked(tensors)
+        blocks = bound.observe(rows) if self.observation is not None else ()
+        drawn = []
+        if not remaining:
+            drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
+        outcome = bound.step(rows, *remaining, *drawn)
+        return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
+
+    def _observe(self, *tensors: Tensor) -> list[Tensor]:
+        """Observe alone, for a policy."""
+        bound, rows, _, _ = self._unpacked(tensors)
+        return list(bound.observe(rows))
+
+    def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
+        """Act on the observation that has been written, and step."""
+        assert isinstance(self.policy, Policy)
+        bound, rows, key_of, remaining = self._unpacked(tensors)
+        *parameters, observation = remaining
+        acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
+        action, *extras = self._checked_acted(acted)
+        outcome = bound.step(rows, action)
+        return [*leaves(outcome.rows), outcome.reward, action, *extras]
+
+    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
+        """Return action and extras of the policy, if they are as declared."""
+        assert isinstance(self.policy, Policy)
+        extras = {name: (buffer.shape[1:], buffer.dtype) for name, buffer in self.extras.items()}
+        return checked_acted(type(self.policy).__name__, acted, self._checked_action, extras)
+
+    @torch.no_grad()
+    def _try(self, policy: Policy) -> None:
+        """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
+        assert self.observation is not None
+        rows = self.env.rows
+        key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
+        self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
+
+    def _capture(self) -> None:
+        """Record the T steps in one graph. Does not advance the environment."""
+        self._replay()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._replay()
+        self._graph = graph
+
+    def _replay(self) -> None:
+        for step in range(self.num_steps):
+            for phase in self._phases:
+                phase.call(phase.inputs[step], phase.outputs[step])
+
+    @torch.no_grad()
+    def rollout(self) -> TensorDict:
+        """Advance every row by T steps and return the batch. Batch size: [N, T].
+
+        Raises:
+            ValueError: a tensor of policy or environment has been replaced.
+        """
+        # A graph reads addresses.
+        self._inputs.check(addresses=self._graph is not None)
+        for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
+            buffer[0].copy_(leaf)
+        if self.mode == "cuda_graph" and self._graph is None:
+            self._capture()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._replay()
+        # Copies: the environment may be stepped, saved or collected by another before the next rollout.
+        self.env.take_leaves([buffer[-1].clone() for buffer in self.row_buffers])
+        return self.batch()
+
+    def batch(self) -> TensorDict:
+        """Return the buffers as a tensordict of views. Batch size: [N, T]."""
+        entries = {"action": self.actions, **self.extras}
+        if self.observation is not None:
+            entries["observation"] = self.observation
+        after = self.rows()
+        following = {
+            "reward": self.reward,
+            "terminated": after.terminated,
+            "truncated": after.truncated,
+            "done": after.done,
+        }
+        shape = [self.env.num_envs, self.num_steps]
+        batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=shape)
+        batch["next"] = TensorDict(
+            {name: entry.transpose(0, 1).unsqueeze(-1) for name, entry in following.items()}, batch_size=shape
+        )
+        return batch
+
+    @property
+    def terminated(self) -> Tensor:
+        """Whether each step ended its episode by the rules. Shape: (T, N), bool."""
+        return self.rows().terminated
+
+    @property
+    def truncated(self) -> Tensor:
+        """Whether each step was the last before a cut. Shape: (T, N), bool."""
+        return self.rows().truncated
+
+    def buffers(self) -> list[Tensor]:
+        """Return every buffer that a step writes but the actions, time-major. Shape of each: (T or T + 1, N, ...)."""
+        kept = [*self.row_buffers, self.reward, *self.extras.values()]
+        return kept if self.observation is None else [*kept, self.observation]
+
+    def rows(self, after: bool = True) -> Rows:
+        """Return the rows after (or before) every step, not reset. Batch: (T, N)."""
+        part = slice(1, None) if after else slice(None, -1)
+        tensors = [buffer[part] for buffer in self.row_buffers]
+        return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
+
+    @torch.no_grad()
+    def final_observations(self, step: Tensor, env: Tensor) -> Tensor:
+        """Rebuild the observations after given steps, before any reset.
+
+        Args:
+            step: steps of the rollout. Shape: (M,).
+            env: rows. Shape: (M,).
+
+        Returns:
+            Shape: (M, D).
+        """
+        tensors = [buffer[step + 1, env] for buffer in self.row_buffers]
+        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), env)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        frames = 0
+        while self.total_frames < 0 or frames < self.total_frames:
+            yield self.rollout()
+            frames += self.num_steps * self.env.num_envs

@@ -1,0 +1,115 @@
+"""What the fast door reads that is not its own: tensors of the environment, and a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey
+from vecenv.core.tensor_checks import ActionCheck, form, layout
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """A policy as the fused step sees it: a pure function of tensors.
+
+    Attributes:
+        parameters: tensors that may change between rollouts, such as weights.
+        extras: names, shapes and dtypes of what `act` returns beside the action.
+    """
+
+    parameters: list[Tensor]
+    extras: dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
+        ...
+
+
+class CollectorInputs:
+    """The tensors that every step of a collector reads beside its buffers, as they are when it is made.
+
+    Args:
+        env: its environment.
+        policy: its policy, if it has one.
+
+    Attributes:
+        shared: seed, ids, and what the engine's functions read.
+        parameters: of the policy.
+    """
+
+    def __init__(self, env: VecEnv, policy: object) -> None:
+        self._env = env
+        # Asking whether it is one costs as much as a rollout's checks.
+        self._policy = policy if isinstance(policy, Policy) else None
+        self._read = self._now()
+        count = 3 + len(env.engine.inputs)
+        self.shared, self.parameters = self._read[:count], self._read[count:]
+        self._layouts = [layout(tensor) for tensor in self._read]
+        self._own_layouts = self._layouts[count:]
+        self._addresses = [tensor.data_ptr() for tensor in self._read]
+
+    def _now(self) -> list[Tensor]:
+        env, own = self._env, [] if self._policy is None else self._policy.parameters
+        return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
+
+    def check(self, addresses: bool) -> None:
+        """Refuse a rollout whose steps would not read what environment and policy have now.
+
+        Args:
+            addresses: whether they would read where the tensors were in memory.
+
+        Raises:
+            ValueError: a tensor has been replaced, or has changed its form.
+        """
+        now = self._now()
+        same = len(now) == len(self._read) and all(map(is_, now, self._read))
+        same = same and [layout(tensor) for tensor in self.parameters] == self._own_layouts
+        if same and not (addresses and [tensor.data_ptr() for tensor in now] != self._addresses):
+            return
+        raise ValueError(f"{self._replaced(now)} has been replaced since the collector was made: write it in place")
+
+    def _replaced(self, now: list[Tensor]) -> str:
+        """Return the name of the first tensor that is not what it was."""
+        own = range(len(now) - 3 - len(self._env.engine.inputs))
+        names = ["seed_tensor", "env_ids", "start_ids", *self._env.engine.named_inputs()]
+        names += [f"parameter {place} of the policy" for place in own]
+        read = zip(self._read, self._layouts, self._addresses, strict=True)
+        for name, tensor, (before, form_before, address) in zip(names, now, read, strict=False):
+            if tensor is not before or layout(tensor) != form_before or tensor.data_ptr() != address:
+                return name
+        return f"one of {len(self._read)} tensors, now {len(now)},"
+
+
+def checked_acted(
+    name: str, acted: Sequence[Tensor], action: ActionCheck, extras: Mapping[str, tuple[torch.Size, torch.dtype]]
+) -> list[Tensor]:
+    """Return what a policy has returned, if it is what it declares.
+
+    Args:
+        name: of the policy, for messages.
+        acted: action and extras.
+        action: checks the action.
+        extras: shape, with the dimension of the rows, and type of each by name.
+
+    Raises:
+        ValueError: something is missing, or has another shape or type.
+    """
+    if len(acted) != 1 + len(extras):
+        declared = ", ".join(["action", *extras])
+        raise ValueError(f"{name}.act must return {declared}, but returned {len(acted)} tensors")
+    for (extra, (shape, dtype)), tensor in zip(extras.items(), acted[1:], strict=True):
+        if not isinstance(tensor, Tensor) or (tensor.shape, tensor.dtype) != (shape, dtype):
+            wanted = f"{tuple(shape)} {str(dtype).removeprefix('torch.')}"
+            raise ValueError(f"{name}.act must return {extra} as {wanted}, but returned {form(tensor)}")
+    try:
+        return [action(acted[0]), *acted[1:]]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}.act: {error}") from None

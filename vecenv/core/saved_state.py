@@ -1,0 +1,40 @@
+"""Checks of a saved state before anything of an environment is overwritten by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vecenv.core.tensor_checks import check_same_forms, checked_integers
+
+IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
+"""What names the episodes in a saved state, all integers from 0 on, below two to these powers."""
+
+
+def check_state(state: Mapping[str, Any], scenario: Mapping[str, str], rows: Mapping[str, Tensor]) -> None:
+    """Refuse a state that is not of an environment's kind and size.
+
+    Args:
+        state: a saved state.
+        scenario: name and version of the environment's.
+        rows: tensors of the environment's rows, by name. Batch: (N,).
+
+    Raises:
+        ValueError: it is of another scenario, version or number of rows, or a tensor is missing, or of another shape
+            or type.
+    """
+    if state.get("scenario") != scenario:
+        raise ValueError(f"state of {state.get('scenario')} does not fit {scenario}")
+    num_envs = len(rows["elapsed"])
+    ids, saved = state.get("env_ids"), state.get("rows")
+    if isinstance(ids, Tensor) and ids.ndim == 1 and len(ids) != num_envs:
+        raise ValueError(f"state of {len(ids)} rows does not fit {num_envs}")
+    for name, bits in IDENTITY_BITS.items():
+        checked_integers(f"{name} of the state", state.get(name), () if name == "seed" else (num_envs,), bits)
+    if not isinstance(saved, Sequence) or len(saved) != len(rows):
+        raise ValueError(
+            f"state with {len(saved) if isinstance(saved, Sequence) else 'no'} tensors of rows does not fit {len(rows)}"
+        )
+    check_same_forms("state", dict(zip(rows, saved, strict=True)), rows)

@@ -1,0 +1,1 @@
+"""Files, locks, signals and presets: what the operating system offers, made safe."""

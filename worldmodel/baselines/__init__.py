@@ -1,0 +1,1 @@
+"""Statistical models of a market: what a learned one has to beat."""

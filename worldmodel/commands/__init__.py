@@ -1,0 +1,1 @@
+"""``vecenv worldmodel``."""

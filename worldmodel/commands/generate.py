@@ -1,0 +1,129 @@
+"""Paths drawn from a neural market, as files that every other command reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from rich.console import Console
+
+from vecenv.core.device import device_named
+from vecenv.market.bars import Bars
+from vecenv.market.parquet_files import write_parquet
+from vecenv.market.sources import read_bars
+from vecenv.system.write_lock import WriteLock
+from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.sampling.generator import WEIGHTS, model_bars
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import WARM_UP
+
+
+@dataclass(frozen=True)
+class GenerateSettings:
+    """Draw days from a neural market, after a history or from nothing."""
+
+    out: Path
+    """Folder for the paths, one Parquet file each: days before, and the drawn ones."""
+    model: Path = WEIGHTS
+    """Checkpoint of ``vecenv worldmodel train``, by default the one that is shipped."""
+    history: Path | None = None
+    """File of bars that the paths go on from; without it they start from nothing."""
+    market: str | None = None
+    """Name of the market among those of the model, by default its only one, or from nothing its first."""
+    symbols: tuple[str, ...] = ()
+    """Symbols to draw jointly, by default all of the history, or all that the model knows."""
+    start: str | None = None
+    """Last date of the history that is used, by default its last."""
+    paths: int = 4
+    """Number of paths."""
+    days: int = 250
+    """Days drawn on each."""
+    keep: int = 250
+    """Days written before the drawn ones, which serve as warm-up of indicators; from nothing at most 252."""
+    temperature: float = 1.0
+    """Factor on the size of every move; 1 draws from the model."""
+    seed: int = 0
+    """Of the draws."""
+    device: str = "auto"
+    """Where the days are drawn: cpu, cuda, or auto for cuda where there is one."""
+
+
+def generate(settings: GenerateSettings) -> dict[str, Any]:
+    """Draw days from a neural market, after a history or from nothing.
+
+    Raises:
+        ValueError: the settings do not fit the model or the history.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    for name in ("paths", "days"):
+        if getattr(settings, name) < 1:
+            raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
+    if settings.keep < 0 or settings.temperature <= 0:
+        raise ValueError("keep must not be negative, and temperature must be positive")
+    with WriteLock(settings.out) as lock:
+        if any(path != lock.file for path in settings.out.iterdir()):
+            raise ValueError(f"{settings.out}: the folder is not empty")
+        return _run(settings)
+
+
+def _run(settings: GenerateSettings) -> dict[str, Any]:
+    """Draw into a folder that is empty and nobody else's."""
+    before, drawn = _from_nothing(settings) if settings.history is None else _after_history(settings, settings.history)
+    later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
+    dates = np.concatenate([before.dates, later])
+    first = max(0, len(before.dates) - settings.keep)
+    for path, bars in enumerate(drawn):
+        past = before.ohlcv[path if settings.history is None else 0]
+        table = _long_table(before, dates[first:], torch.cat([past, bars])[first:])
+        write_parquet(table, settings.out / f"path_{path:04d}.parquet")
+    origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
+    Console().print(
+        f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}",
+        soft_wrap=True,
+    )
+    return {
+        "folder": str(settings.out),
+        "paths": settings.paths,
+        "days": settings.days,
+        "symbols": list(before.symbols),
+    }
+
+
+def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.Tensor]:
+    """Return real days, and the days drawn after them. Shape: (P, days, K, 5)."""
+    network = load_network(settings.model, device_named(settings.device)).network
+    model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
+    history = read_bars(file, settings.symbols or None, end=settings.start)
+    return history, model.generate(history, settings.paths, settings.days, settings.seed).cpu()
+
+
+def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
+    """Return a past of each path that was made before, and the days drawn after it. Shape: (P, days, K, 5)."""
+    if settings.start is not None:
+        raise ValueError("start is the last date of a history, and none is given")
+    bars = model_bars(
+        settings.model,
+        settings.paths,
+        WARM_UP + settings.days,
+        settings.symbols or None,
+        settings.seed,
+        device_named(settings.device),
+        temperature=settings.temperature,
+        market=settings.market,
+    ).to("cpu")
+    return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
+
+
+def _long_table(before: Bars, dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:
+    """Return a path as a long table, of the symbols and in the currency of the days before. Shape: (T, K, 5)."""
+    columns = ("open", "high", "low", "close", "volume")
+    table = pd.DataFrame(ohlcv.reshape(-1, 5).numpy(), columns=list(columns))
+    table.insert(0, "symbol", np.tile(before.symbols, len(dates)))
+    table.insert(0, "date", np.repeat(dates, len(before.symbols)))
+    if before.currency is not None:
+        table["currency"] = before.currency
+    return table.dropna().sort_values(["symbol", "date"], ignore_index=True)

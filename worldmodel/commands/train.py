@@ -1,0 +1,279 @@
+"""Training runs of a neural market: read the data, train behind a progress bar, keep the best network on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vecenv.core.device import device_named
+from vecenv.learn.checkpoints import check_optimiser, check_same_form
+from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.market.bars import Bars
+from vecenv.market.sources import read_bars
+from vecenv.system.write_lock import WriteLock
+from vecenv.worldmodel.network.architectures import Architecture, network_settings
+from vecenv.worldmodel.network.checkpoint import load_network, save_network
+from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
+from vecenv.worldmodel.training.coupling import calibrate_coupling
+from vecenv.worldmodel.training.drift import calibrate_drift
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import StationaryStart
+from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
+from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
+from vecenv.worldmodel.network.transformer import TransformerSettings
+
+TRAINING, VALIDATION = 0.7, 0.1
+"""Shares of the days where no dates are given; the last fifth is kept for tests."""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Train a neural market on daily bars."""
+
+    market: tuple[Path, ...]
+    """Files of bars; one network learns them all, each under a name of its own."""
+    out: Path
+    """File to write, ending in .safetensors; beside it the run keeps what it needs to go on."""
+    names: tuple[str, ...] = ()
+    """Names of the markets, by default those of the files."""
+    train_end: tuple[str, ...] = ()
+    """Last date of training of each market, by default after 70% of its days."""
+    validation_end: tuple[str, ...] = ()
+    """Last date of validation of each market, by default after 80% of its days; later days are not read."""
+    embargo: int = 20
+    """Last days of the training dates that are left out, so that training and validation share none."""
+    resume: bool = False
+    """Go on with an interrupted run of the same settings."""
+    architecture: Architecture = "joint"
+    """What is trained: this project's network, the chain that hears of the day's running mean alone, or the published
+    networks of independent symbols, which serve as baselines."""
+    network: TransformerSettings = field(default_factory=TransformerSettings)
+    """Sizes of the transformer, where the architecture has one."""
+    cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
+    """Sizes of the convolutions and the recurrent unit of cnn-gru."""
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    """Optimisation."""
+    device: str = "auto"
+    """Where the network is trained: cpu, cuda, or auto for cuda where there is one."""
+
+
+def train(settings: TrainSettings) -> dict[str, Any]:
+    """Train a neural market on daily bars.
+
+    Raises:
+        ValueError: the settings do not fit the files, or each other.
+        FileNotFoundError: there is no run to go on with.
+    """
+    names = settings.names or tuple(file.stem for file in settings.market)
+    _check(settings, names)
+    with WriteLock.beside(settings.out):
+        return _run(settings, names)
+
+
+def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
+    """Train into a file that nobody else writes."""
+    console = Console()
+    device = device_named(settings.device)
+    training = settings.training.on(device)
+    network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
+    markets, sources = _read_markets(settings, names, device)
+    record = {"sources": sources, "settings": asdict(training), "embargo": settings.embargo}
+    state = new_state(network, training, device)
+    running = running_path(settings.out)
+    if settings.resume:
+        _restore(state, running, record)
+    parameters = sum(tensor.numel() for tensor in state.network.parameters())
+    days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
+    console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
+    began, kept = time.monotonic(), f"step {state.step}" if settings.resume else None
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(), console=console,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("training", total=settings.training.steps, completed=state.step)
+
+        def on_step(state: TrainingState, loss: float) -> None:
+            bar.update(task, completed=state.step, description=f"loss {loss:+.3f}")
+
+        def on_validation(state: TrainingState, scores: dict[str, Validation]) -> None:
+            told = "  ".join(f"{n}: {s.alone:.4f} alone, {s.joint:.4f} joint" for n, s in scores.items())
+            bar.console.print(f"step {state.step}: {told}", soft_wrap=True)
+            nonlocal kept
+            with telling_what_is_kept(running, kept):
+                save_network(running, state.network, record | _progress(state), _extra(state))
+            kept = f"step {state.step}"
+
+        train_network(state, markets, training, on_step, on_validation)
+    state.network.load_state_dict(state.best)
+    final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
+    console.print("Matching the size and drift of moves, and making the days that paths without a history start from …")
+    with telling_what_is_kept(running, kept):
+        calibrate_and_save(settings.out, state.network, final, markets)
+    running.unlink(missing_ok=True)
+    console.print(_table(state))
+    console.print(f"Written to {settings.out}", soft_wrap=True)
+    return {"file": str(settings.out), "parameters": parameters, **final}
+
+
+def calibrate_and_save(
+    out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
+) -> None:
+    """Write a trained network with the coupling, drift and start of each market."""
+    network.eval()
+    symbols: dict[str, tuple[str, ...]] = {}
+    tensors: dict[str, torch.Tensor] = {}
+    for market in markets:
+        calibrate_coupling(network, market)
+        calibrate_drift(network, market)
+        known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
+        if known:
+            symbols[market.name] = known
+            tensors |= start.with_warm_up(NeuralMarket(network, market.name)).tensors(market.name)
+    save_network(out, network, record | {"starts": symbols}, tensors)
+
+
+def running_path(out: Path) -> Path:
+    """Return the file in which an unfinished run keeps its state."""
+    return out.with_suffix(".running.safetensors")
+
+
+def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
+    """Refuse settings that do not fit each other, before any file is read."""
+    if not settings.market:
+        raise ValueError("no market to train on")
+    given = {"names": names, "train_end": settings.train_end, "validation_end": settings.validation_end}
+    for option, values in given.items():
+        if values and len(values) != len(settings.market):
+            raise ValueError(f"{option} has {len(values)} entries for {len(settings.market)} markets")
+    if bool(settings.train_end) != bool(settings.validation_end):
+        raise ValueError("give both train_end and validation_end, or neither")
+    if len(set(names)) < len(names):
+        raise ValueError(f"two markets have the same name: {', '.join(names)}")
+    if settings.out.suffix != ".safetensors" or not settings.out.absolute().parent.is_dir():
+        raise ValueError(f"{settings.out}: a file that ends in .safetensors, in a folder that exists, is needed")
+
+
+def _read_markets(
+    settings: TrainSettings, names: tuple[str, ...], device: torch.device
+) -> tuple[list[TrainingMarket], dict[str, dict[str, Any]]]:
+    """Read the files and say what was read, for the checkpoint."""
+    markets, sources = [], {}
+    for index, (file, name) in enumerate(zip(settings.market, names, strict=True)):
+        bars = read_bars(file)
+        train_end, validation_end = (
+            (settings.train_end[index], settings.validation_end[index]) if settings.train_end else _default_ends(bars)
+        )
+        split = split_by_date(bars.dates, train_end, validation_end, settings.embargo, bars.source)
+        known = bars.days(0, split.stop)
+        markets.append(TrainingMarket.from_bars(name, known, split, device))
+        sources[name] = {
+            "file": file.name,
+            "symbols": list(bars.symbols),
+            "first_day": str(bars.dates[0]),
+            "train_end": train_end,
+            "validation_end": validation_end,
+            "sha256": bars_digest(known),
+        }
+        if bars.currency is not None:
+            sources[name]["currency"] = bars.currency
+    return markets, sources
+
+
+def bars_digest(bars: Bars) -> str:
+    """Hash of the bars that were read. SHA-256, 16 hex digits."""
+    digest = hashlib.sha256(repr((bars.symbols, [str(day) for day in bars.dates])).encode())
+    digest.update(np.ascontiguousarray(bars.ohlcv.numpy()).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _default_ends(bars: Bars) -> tuple[str, str]:
+    train, stop = (round(len(bars.dates) * share) - 1 for share in (TRAINING, TRAINING + VALIDATION))
+    return str(bars.dates[train]), str(bars.dates[stop])
+
+
+def _progress(state: TrainingState) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "best_loss": state.best_loss,
+        "bad_validations": state.bad_validations,
+        "history": state.history,
+    }
+
+
+def _extra(state: TrainingState) -> dict[str, torch.Tensor]:
+    """Return the tensors of a run beside the network's own."""
+    tensors = _averages(state)
+    for index, moments in state.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
+    return tensors
+
+
+def _averages(state: TrainingState) -> dict[str, torch.Tensor]:
+    tensors = {f"average.{name}": tensor for name, tensor in state.average.items()}
+    return tensors | {f"best.{name}": tensor for name, tensor in state.best.items()}
+
+
+def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> None:
+    """Read a run's state.
+
+    Raises:
+        FileNotFoundError: there is no run.
+        ValueError: the run had other data, settings or sizes.
+    """
+    saved = load_network(running)
+    for name, value in record.items():
+        # What JSON makes of a value is what was saved.
+        if saved.record.get(name) != _as_json(value):
+            raise ValueError(f"{running}: its {name} are not those of this command")
+    if saved.network.settings != state.network.settings:
+        raise ValueError(f"{running}: its network is another, or of other sizes: {saved.network.settings}")
+    weights = {name: tensor for name, tensor in saved.extra.items() if not name.startswith("optimizer.")}
+    moments: dict[int | str, dict[str, torch.Tensor]] = {}
+    for name in saved.extra.keys() - weights.keys():
+        index, _, moment = name.removeprefix("optimizer.").partition(".")
+        moments.setdefault(int(index) if index.isdecimal() else index, {})[moment] = saved.extra[name]
+    optimizer = {**state.optimizer.state_dict(), "state": moments}
+    try:
+        # The history is as long as the run was.
+        own = _progress(state) | {"history": saved.record.get("history") or []}
+        check_same_form({name: saved.record.get(name) for name in own}, own, "record")
+        check_same_form(weights, _averages(state), "state")
+        check_optimiser(optimizer, state.optimizer)
+    except ValueError as error:
+        raise ValueError(f"{running}: {error}") from error
+    state.network.load_state_dict(saved.network.state_dict())
+    for name in state.average:
+        state.average[name].copy_(saved.extra[f"average.{name}"])
+        state.best[name].copy_(saved.extra[f"best.{name}"])
+    state.optimizer.load_state_dict(optimizer)
+    state.step, state.best_loss = saved.record["step"], saved.record["best_loss"]
+    state.bad_validations, state.history = saved.record["bad_validations"], saved.record["history"]
+
+
+def _as_json(value: object) -> object:
+    return json.loads(json.dumps(value))
+
+
+def _table(state: TrainingState) -> Table:
+    """Return the scores of the validations."""
+    table = Table(title="Validation: negative log-density, nats per stock-day (lower is better)")
+    for heading in ("step", "loss", "market", "alone", "joint", "shape"):
+        table.add_column(heading, justify="right")
+    for entry in state.history:
+        markets = {name: scores for name, scores in entry.items() if isinstance(scores, dict)}
+        for name, scores in markets.items():
+            numbers = (f"{scores[key]:.4f}" for key in Validation._fields)
+            table.add_row(str(entry["step"]), f"{entry['loss']:.3f}", name, *numbers)
+    return table

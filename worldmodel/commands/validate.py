@@ -1,0 +1,271 @@
+"""Validation of a neural market: one run that prints, draws and writes how real its days are beside all baselines."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vecenv.core.device import device_named
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.sources import read_bars
+from vecenv.system.write_lock import WriteLock
+from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
+from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
+from vecenv.worldmodel.sampling.judged import judged_model
+from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
+from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
+from vecenv.worldmodel.metrics.forecast import TAILS
+from vecenv.worldmodel.metrics.intervals import BLOCK
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
+from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.figures import (
+    Figures,
+    average,
+    density_figures,
+    discriminator_figures,
+    drift_figures,
+    forecast_figures,
+    path_figures,
+    real_figures,
+)
+from vecenv.worldmodel.validation.picture import Sketch, draw_validation, sketch
+from vecenv.worldmodel.validation.report import Report, print_report, write_report
+from vecenv.worldmodel.validation.table import LAST_YEAR
+
+BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
+    GeometricBrownianMotion.fit,
+    StationaryBootstrap.fit,
+    partial(StationaryBootstrap.fit, last_days=LAST_YEAR),
+    GarchT.fit,
+    FilteredHistoricalSimulation.fit,
+)
+"""What fits each baseline to the training days."""
+
+
+@dataclass(frozen=True)
+class ValidateSettings:
+    """Measure how real a neural market is, beside all baselines, on days that none of them has seen."""
+
+    history: Path
+    """File of bars: training days, which the baselines are fitted to, validation days and test days."""
+    out: Path
+    """Folder for validation.json, validation.md and validation.png."""
+    model: Path | None = None
+    """Checkpoint of ``vecenv worldmodel train``; without it the baselines alone."""
+    beside: tuple[Path, ...] = ()
+    """Checkpoints of other architectures, judged in the same run as further baselines, at temperature 1."""
+    market: str | None = None
+    """Name of the market among those of each checkpoint, by default its only one."""
+    train_end: str | None = None
+    """Last date of training, by default the model's."""
+    validation_end: str | None = None
+    """Last date before the test, by default the model's."""
+    test_end: str | None = None
+    """Last date of the test, by default the file's."""
+    symbols: tuple[str, ...] = ()
+    """Symbols, by default all with a bar on every test day."""
+    max_symbols: int | None = None
+    """Keep the first ones only, for a quick run."""
+    every: int = 20
+    """Test days from one origin of paths to the next."""
+    paths: int = 64
+    """Paths after each origin; 200 for figures to be reported."""
+    forecast_every: int = 10
+    """Test days from one origin of one-day forecasts to the next; 1 scores every day."""
+    draws: int = 200
+    """Draws of a one-day forecast."""
+    long_days: int = 0
+    """Days of longer paths for the figures from day 41 on, such as 250; 0 for none."""
+    long_paths: int = 16
+    """Longer paths after each origin."""
+    memory: int = 1000
+    """Days before the test that models see, beside the test days up to an origin; older ones have faded from all."""
+    temperature: float = 1.0
+    """Factor on the size of every move of the model; 1 draws from the model."""
+    temperatures: tuple[float, ...] = ()
+    """Further temperatures of the model to measure, such as 0.1 0.4 0.7 0.9 1 1.1 1.3 1.5."""
+    discriminator_seeds: int = 5
+    """Classifiers of each kind that learn to tell generated days from real ones; 0 for none. Needs scikit-learn."""
+    seeds: int = 1
+    """Runs with different draws, whose figures are averaged."""
+    seed: int = 0
+    """Of the first run."""
+    device: str = "auto"
+    """Where networks draw and are read: cpu, cuda, or auto for cuda where there is one. Baselines run on the CPU."""
+
+
+def validate(settings: ValidateSettings) -> dict[str, Any]:
+    """Measure how real a neural market is, beside all baselines, on days that none of them has seen.
+
+    Of 25 symbols over two test years, 16 paths after every tenth day take a minute of a core for the baselines and
+    three for a network of 1.1 million parameters. The discriminators add two minutes for each model and for the
+    real days. Time grows with symbols, paths and seeds: 100 symbols with 200 paths and three seeds take hours on
+    two cores.
+
+    Raises:
+        ValueError: the settings do not fit the model or the file, or each other.
+        FileNotFoundError: there is no such checkpoint or file.
+        ImportError: discriminators are asked for and scikit-learn is not installed.
+    """
+    _check(settings)
+    with WriteLock(settings.out):
+        return _run_trial(settings)
+
+
+def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
+    """Measure, and write into a folder that nobody else writes."""
+    console = Console()
+    learned, train_end, validation_end = _learned(settings)
+    bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
+    trial, left_out = choose_trial(
+        bars,
+        train_end,
+        validation_end,
+        settings.every,
+        settings.forecast_every,
+        settings.memory,
+        keep_gaps=bool(settings.symbols),
+        max_symbols=settings.max_symbols,
+    )
+    if settings.long_days and not trial.origins(settings.long_days):
+        raise ValueError(f"{bars.source}: {len(bars.dates) - trial.first} test days, long_days={settings.long_days}")
+    if settings.discriminator_seeds:
+        halves(trial.origins(), HORIZON)
+        halves(trial.dense_origins, HORIZON, REAL_LEAST)
+    if left_out:
+        console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
+    fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
+    figures: dict[str, Figures] = {}
+    sketches: dict[str, Sketch] = {}
+    seconds: dict[str, float] = {}
+    steps = len(trial.origins()) + len(trial.forecast_days) + 3
+    steps += len(trial.origins(settings.long_days)) if settings.long_days else 0
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(), console=console,
+    ) as bar:  # fmt: skip
+        sweep_steps = len(trial.origins()) + len(trial.forecast_days)
+        total = steps * settings.seeds * len(fits) + sweep_steps * len(settings.temperatures)
+        task = bar.add_task("real days", total=total)
+        advance = partial(bar.advance, task)
+        real = real_figures(trial.real)
+        if settings.discriminator_seeds:
+            origins = trial.dense_origins
+            told = discriminate_real(trial.real_after(origins), origins, settings.discriminator_seeds)
+            real |= discriminator_figures(told)
+        for fit in fits:
+            began = time.monotonic()
+            model = fit(trial.train)
+            bar.update(task, description=model.name)
+            densities = density_figures(trial, model)
+            runs = []
+            for seed in range(settings.seed, settings.seed + settings.seeds):
+                run, sketches[model.name] = _run(trial, model, settings, seed, advance)
+                runs.append(densities | run)
+            figures[model.name] = average(runs)
+            seconds[model.name] = time.monotonic() - began
+        bar.update(task, description="temperatures")
+        colder_and_hotter = {each: learned[0].at_temperature(each) for each in settings.temperatures}
+        sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
+    judged = None if settings.model is None else learned[0].name
+    chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
+    chosen["beside"] = [str(path) for path in settings.beside]
+    report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep)
+    result = write_report(report, settings.out)
+    shown = judged or FilteredHistoricalSimulation.name
+    draw_validation(trial, sketch(trial.real), sketches, shown, settings.out / "validation.png")
+    print_report(report, console)
+    console.print(f"Written to {settings.out}", soft_wrap=True)
+    return result
+
+
+def _check(settings: ValidateSettings) -> None:
+    """Refuse settings that do not fit each other, before any file is read."""
+    # An energy score compares paths, the ends of the widest interval are quantiles of the draws, and a bootstrap of the
+    # last year needs its returns.
+    least = {
+        "paths": 2,
+        "draws": math.ceil(1 / TAILS[-1]) - 1,
+        "long_paths": 1,
+        "discriminator_seeds": 0,
+        "seeds": 1,
+        "memory": LAST_YEAR + 1,
+    }
+    for name, number in least.items():
+        if getattr(settings, name) < number:
+            raise ValueError(f"{name} must be at least {number}, got {getattr(settings, name)}")
+    if settings.max_symbols is not None and settings.max_symbols < 2:
+        raise ValueError(f"max_symbols must be at least 2, got {settings.max_symbols}")
+    for temperature in (settings.temperature, *settings.temperatures):
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+    if settings.temperatures and settings.model is None:
+        raise ValueError("temperatures are of a model, and none is given")
+    # The autocorrelation of a single day does not exist.
+    if settings.long_days and settings.long_days < HORIZON + 2:
+        raise ValueError(f"long_days must be 0 or at least {HORIZON + 2}, got {settings.long_days}")
+    if settings.out.exists() and not settings.out.is_dir():
+        raise ValueError(f"{settings.out}: a folder is needed")
+    if settings.discriminator_seeds:
+        boosting_class()
+
+
+def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
+    """Return the networks, the one that is judged first, and the last dates of training and validation.
+
+    Raises:
+        ValueError: as `judged_model`, or two networks have the same name.
+    """
+    models: dict[str, NeuralMarket] = {}
+    train_end, validation_end = settings.train_end, settings.validation_end
+    for path in [settings.model, *settings.beside]:
+        temperature = settings.temperature if path == settings.model else 1.0
+        # Without dates those of the first model hold for all.
+        model, train_end, validation_end = judged_model(
+            path, settings.market, temperature, train_end, validation_end, device_named(settings.device)
+        )
+        if model is not None:
+            if model.name in models:
+                raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
+            models[model.name] = model
+    assert train_end is not None and validation_end is not None
+    return list(models.values()), train_end, validation_end
+
+
+def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
+    """Take the place of a fit to the training days."""
+    return model
+
+
+def _run(
+    trial: Trial, model: MarketModel, settings: ValidateSettings, seed: int, advance: Callable[[], object]
+) -> tuple[Figures, Sketch]:
+    """Draw from a model and measure what it drew; only one model's paths are in memory at a time."""
+    # As many test days as a block of origins of paths.
+    block = math.ceil(BLOCK * settings.every / settings.forecast_every)
+    figures = forecast_figures(sample_forecasts(trial, model, settings.draws, seed, advance), block)
+    real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))
+    close = trial.train.ohlcv[0, :, :, CLOSE]
+    figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log())
+    advance()
+    if settings.discriminator_seeds:
+        told = discriminate(real, synthetic, trial.origins(), settings.discriminator_seeds)
+        figures |= discriminator_figures(told)
+    advance()
+    drawn = sketch(synthetic)
+    advance()
+    if settings.long_days:
+        del real, synthetic
+        bars = sample_paths(trial, model, settings.long_paths, seed, settings.long_days, advance)
+        figures |= drift_figures(*trial.aligned(bars), [(HORIZON + 1, settings.long_days)])
+    return figures, drawn

@@ -1,0 +1,224 @@
+"""What the network sees of each symbol's day: moves in units of its own volatility, and the market's mean of them.
+
+Scaling is causal: a day is divided by the volatility known before it, and that volatility is itself a feature, so that
+nothing is normalised over a window. The same `observe_day` serves history and generation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.worldmodel.data.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, log_return, next_state
+
+SLOW_DECAY = 0.99
+"""Of the slow exponential mean of squared returns, about a hundred days."""
+
+MARKET_DECAY = 0.94
+"""Of the exponential mean of the squared return of the equal-weight market."""
+
+LOWEST_VOLATILITY = 1e-3
+"""Per day; a symbol that hardly moves is scaled by no less."""
+
+VOLUME_LIMIT = 6.0
+"""Log-volume further from its level counts as this far."""
+
+FEATURES = (
+    "return",
+    "gap",
+    "body",
+    "upper",
+    "lower",
+    "volume",
+    "volatility",
+    "slow_volatility",
+    "market_return",
+    "market_activity",
+    "market_spread",
+    "market_volume",
+    "market_volatility",
+    "mean_volatility",
+    "relative_return",
+    "valid",
+)
+"""Of a symbol's day, in this order."""
+
+MARKET_FEATURES = frozenset(
+    {
+        "market_return",
+        "market_activity",
+        "market_spread",
+        "market_volume",
+        "market_volatility",
+        "mean_volatility",
+        "relative_return",
+    }
+)
+"""Those that tell of the other symbols."""
+
+
+class FeatureState(NamedTuple):
+    """What scales the next day.
+
+    Attributes:
+        moves: state of the bars.
+        slow_variance: slow mean of squared returns, per day. Shape: (..., K).
+        market_variance: mean of squared returns of the equal-weight market, per day. Shape: (..., 1).
+    """
+
+    moves: MoveState
+    slow_variance: Tensor
+    market_variance: Tensor
+
+    @property
+    def volatility(self) -> Tensor:
+        """Daily volatility by which the next day's moves are divided. Shape: (..., K)."""
+        return self.moves.variance.sqrt().clamp(min=LOWEST_VOLATILITY)
+
+    def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
+        """Return the state of what is taken of every tensor."""
+        moves = MoveState(*(take(part) for part in self.moves))
+        return FeatureState(moves, take(self.slow_variance), take(self.market_variance))
+
+    def write(self, other: FeatureState) -> None:
+        """Write another state's numbers into this one's tensors."""
+        for old, new in zip((*self.moves, *self[1:]), (*other.moves, *other[1:]), strict=True):
+            old.copy_(new)
+
+
+class ObservedHistory(NamedTuple):
+    """A history as the network sees it.
+
+    Attributes:
+        features: at the end of each day. Shape: (P, T, K, F), float32.
+        scaled: moves of each day over the volatility before it; volume as it is. Shape: (P, T, K, 5), float64.
+        volatility: by which each day's moves were divided. Shape: (P, T, K), float64.
+        valid: whether there is a move. Shape: (P, T, K), bool.
+        after: state after each day. Batch: (P, T, K).
+    """
+
+    features: Tensor
+    scaled: Tensor
+    volatility: Tensor
+    valid: Tensor
+    after: FeatureState
+
+    @property
+    def last(self) -> FeatureState:
+        """State after the last day. Batch: (P, K)."""
+        return self.after.taken(lambda part: part[:, -1])
+
+    def until(self, day: int) -> ObservedHistory:
+        """Return the days up to one given by position, which is the last."""
+        return self._taken(lambda part: part[:, : day + 1])
+
+    def to(self, device: torch.device | str) -> ObservedHistory:
+        """Return the history on a device."""
+        return self._taken(lambda part: part.to(device))
+
+    def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
+        features, scaled, volatility, valid = (take(part) for part in self[:-1])
+        return ObservedHistory(features, scaled, volatility, valid, self.after.taken(take))
+
+
+def initial_state(moves: MoveState) -> FeatureState:
+    """Return the state before the first move."""
+    variance = torch.full_like(moves.log_close, INITIAL_VOLATILITY**2)
+    return FeatureState(moves._replace(variance=variance), variance, variance[..., :1] / 2.0)
+
+
+def scaled_moves(move: Tensor, volatility: Tensor) -> Tensor:
+    """Divide the four price moves by the volatility. Shapes: (..., K, 5), (..., K) -> (..., K, 5)."""
+    return torch.cat([move[..., : Move.VOLUME] / volatility.unsqueeze(-1), move[..., Move.VOLUME :]], dim=-1)
+
+
+def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tensor, FeatureState]:
+    """Return the features of a day that has ended, and the state after it.
+
+    Args:
+        state: before the day. Batch: (..., K).
+        move: of the day. Shape: (..., K, 5).
+        valid: whether a symbol has a move; the state of one without stays. Shape: (..., K), bool.
+
+    Returns:
+        Features and state. Shape of the features: (..., K, F).
+    """
+    weight = valid.to(move.dtype)
+    count = weight.sum(-1, keepdim=True).clamp(min=1.0)
+    scaled = scaled_moves(move, state.volatility) * weight.unsqueeze(-1)
+    daily_return = log_return(move) * weight
+    scaled_return = log_return(scaled)
+    volume = scaled[..., Move.VOLUME].clamp(-VOLUME_LIMIT, VOLUME_LIMIT)
+
+    def mean(values: Tensor) -> Tensor:
+        return ((values * weight).sum(-1, keepdim=True) / count).expand_as(values)
+
+    following = next_state(state.moves, move)
+    moves = MoveState(*(torch.where(valid, new, old) for new, old in zip(following, state.moves, strict=True)))
+    slow = SLOW_DECAY * state.slow_variance + (1.0 - SLOW_DECAY) * daily_return.square()
+    market_return = mean(daily_return)[..., :1]
+    market = MARKET_DECAY * state.market_variance + (1.0 - MARKET_DECAY) * market_return.square()
+    some = valid.any(-1, keepdim=True)
+    after = FeatureState(
+        moves,
+        torch.where(valid, slow, state.slow_variance),
+        torch.where(some, market, state.market_variance),
+    )
+
+    log_volatility = after.volatility.log()
+    market_scaled = mean(scaled_return)
+    # On a day without any move, as the first one, all symbols count.
+    counted = torch.where(some, weight, 1.0)
+    mean_log_volatility = (log_volatility * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True)
+    features = torch.stack(
+        [
+            scaled_return.asinh(),
+            scaled[..., Move.GAP].asinh(),
+            scaled[..., Move.BODY].asinh(),
+            scaled[..., Move.UPPER].asinh(),
+            scaled[..., Move.LOWER].asinh(),
+            volume,
+            log_volatility - math.log(INITIAL_VOLATILITY),
+            0.5 * after.slow_variance.clamp(min=LOWEST_VOLATILITY**2).log() - log_volatility,
+            market_scaled.asinh(),
+            mean(scaled_return.abs()) - 0.75,
+            mean((scaled_return - market_scaled).square()).sqrt() - 0.9,
+            mean(volume),
+            (0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility).expand_as(weight),
+            (mean_log_volatility - math.log(INITIAL_VOLATILITY)).expand_as(weight),
+            (scaled_return - market_scaled).asinh() * weight,
+            weight,
+        ],
+        dim=-1,
+    )
+    return features, after
+
+
+def observe_history(encoded: EncodedBars) -> ObservedHistory:
+    """Run `observe_day` over a history."""
+    state = initial_state(MoveState(*(part[:, 0] for part in encoded.before)))
+    features, scaled, volatilities, states = [], [], [], []
+    for day in range(encoded.moves.shape[1]):
+        # A symbol's listing sets its close and volume level.
+        before = MoveState(*(part[:, day] for part in encoded.before))
+        state = state._replace(moves=before)
+        volatilities.append(state.volatility)
+        scaled.append(scaled_moves(encoded.moves[:, day], state.volatility))
+        shown, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
+        features.append(shown)
+        states.append(state)
+    return ObservedHistory(
+        features=torch.stack(features, dim=1).float(),
+        scaled=torch.stack(scaled, dim=1),
+        volatility=torch.stack(volatilities, dim=1),
+        valid=encoded.valid,
+        after=FeatureState(
+            MoveState(*(torch.stack(parts, dim=1) for parts in zip(*(each.moves for each in states), strict=True))),
+            torch.stack([each.slow_variance for each in states], dim=1),
+            torch.stack([each.market_variance for each in states], dim=1),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Trunks, heads and checkpoints."""

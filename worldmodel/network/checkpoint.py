@@ -1,0 +1,138 @@
+"""Checkpoints of neural markets: safetensors files that carry their settings, and that load without running code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from vecenv.system.atomic_files import replacing
+from vecenv.learn.checkpoints import check_same_form
+from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
+
+FORMAT = "vecenv-neural-market"
+VERSION = 2
+"""Changes when, and only when, an older network can no longer be read as it was trained."""
+
+WEIGHTS = "network."
+
+TRUNKS: dict[str, type[TransformerSettings] | type[CnnGruSettings]] = {
+    "transformer": TransformerSettings,
+    "cnn-gru": CnnGruSettings,
+}
+"""Kinds of trunks."""
+
+
+class Checkpoint(NamedTuple):
+    """A network and how it came about.
+
+    Attributes:
+        network: in evaluation mode.
+        record: data, split, settings and scores of the training, JSON-able.
+        extra: further tensors, such as the optimiser's, by name.
+    """
+
+    network: MarketNetwork
+    record: dict[str, Any]
+    extra: dict[str, Tensor]
+
+
+def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
+    """Write a checkpoint in one stroke: an interruption, or a disk that is full, leaves the one before.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    tensors = {WEIGHTS + name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    tensors |= {name: tensor.detach().cpu().contiguous() for name, tensor in extra.items()}
+    metadata = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "settings": json.dumps(_settings_to_json(network.settings)),
+        "record": json.dumps(record),
+        "sha256": _digest(tensors),
+    }
+    # Not by safetensors' own writing, whose errors hide the system's.
+    whole = save(tensors, metadata)
+    with replacing(path) as partial:
+        partial.write_bytes(whole)
+
+
+def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Read a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, altered, of another kind or of another version.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no checkpoint of a neural market")
+    try:
+        with safe_open(path, "pt", device=str(device)) as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise ValueError(f"{path}: not a whole safetensors file ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path}: a safetensors file, but not of a neural market")
+    if metadata.get("version") != str(VERSION):
+        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: train it anew")
+    if metadata.get("sha256") != _digest(tensors):
+        raise ValueError(f"{path}: its tensors are not those that were saved")
+    network = MarketNetwork(_settings(path, _json(path, metadata, "settings")))
+    weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
+    try:
+        check_same_form(weights, dict(network.state_dict()), "network")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    network.load_state_dict(weights)
+    extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
+    return Checkpoint(network.to(device).eval(), _json(path, metadata, "record"), extra)
+
+
+def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
+    kind = next(name for name, trunk in TRUNKS.items() if isinstance(settings.trunk, trunk))
+    return asdict(settings) | {"trunk": {"kind": kind, **asdict(settings.trunk)}}
+
+
+def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Return the object that an entry of the metadata tells of."""
+    try:
+        value = json.loads(metadata.get(name, ""))
+    except ValueError as error:
+        raise ValueError(f"{path}: its {name} cannot be read ({error})") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: its {name} cannot be read")
+    return value
+
+
+def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
+    known = values.get("trunk")
+    trunk = dict(known) if isinstance(known, Mapping) else {}
+    kind = trunk.pop("kind", None)
+    if kind not in TRUNKS:
+        raise ValueError(f"{path}: unknown trunk {kind!r}; there are {', '.join(TRUNKS)}")
+    try:
+        return NetworkSettings(**values | {"trunk": TRUNKS[kind](**trunk), "markets": tuple(values["markets"])})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: its settings cannot be read ({error})") from error
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of names, types, shapes and bytes. SHA-256."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

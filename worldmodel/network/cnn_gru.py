@@ -1,0 +1,115 @@
+"""The small trunk: causal convolutions over the days of one symbol, then a gated recurrent unit.
+
+The unit is that of Cho et al., "Learning phrase representations using RNN encoder-decoder", EMNLP 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vecenv.worldmodel.network.trunk import Trunk
+
+
+@dataclass(frozen=True)
+class CnnGruSettings:
+    """Sizes of the network.
+
+    Attributes:
+        layers: number of convolutions.
+        channels: numbers per day and symbol between them.
+        kernel: days that one convolution sees, the present one included.
+        width: of the recurrent unit's state.
+        reach: days of history that are read before the first one that counts; older ones have faded from the state.
+        dropout: share of the output dropped in training, the same numbers on all days of a symbol.
+
+    Raises:
+        ValueError: a size is below one, or the dropout not in [0, 1).
+    """
+
+    layers: int = 2
+    channels: int = 64
+    kernel: int = 4
+    width: int = 128
+    reach: int = 240
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.name != "dropout" and getattr(self, each.name) < 1:
+                raise ValueError(f"{each.name} must be at least 1, got {getattr(self, each.name)}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+
+
+class CnnGruCache(NamedTuple):
+    """What the layers remember.
+
+    Attributes:
+        recent: inputs of each convolution on the last days. Shape: (layers, B, kernel - 1, channels).
+        state: of the recurrent unit. Shape: (B, width).
+    """
+
+    recent: Tensor
+    state: Tensor
+
+    def chosen(self, rows: Tensor) -> CnnGruCache:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        return CnnGruCache(self.recent[:, rows], self.state[rows])
+
+    def repeatable(self) -> CnnGruCache:
+        """Return the cache, whose steps are the same operations from the first day on."""
+        return self
+
+
+class CnnGru(Trunk[CnnGruCache]):
+    """Maps the features of each day to what is known of the next day.
+
+    Args:
+        num_features: F.
+        settings: sizes.
+    """
+
+    def __init__(self, num_features: int, settings: CnnGruSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.embed = nn.Linear(num_features, settings.channels)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(settings.channels, settings.channels, settings.kernel) for _ in range(settings.layers)
+        )
+        self.unit = nn.GRU(settings.channels, settings.width, batch_first=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
+        hidden, _ = self._read(features)
+        # The same numbers on all days, as the transformer does.
+        return hidden * functional.dropout(torch.ones_like(hidden[:, :1]), self.settings.dropout, self.training)
+
+    def prefill(self, features: Tensor) -> tuple[Tensor, CnnGruCache]:
+        """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
+        hidden, recent = self._read(features)
+        return hidden[:, -1], CnnGruCache(recent, hidden[:, -1])
+
+    def step(self, features: Tensor, cache: CnnGruCache, day_weights: None = None) -> tuple[Tensor, CnnGruCache]:
+        """Read one more day. Shape: (B, F) -> (B, width)."""
+        hidden, recent = self.embed(features), []
+        for convolution, before in zip(self.convolutions, cache.recent, strict=True):
+            seen = torch.cat([before, hidden.unsqueeze(1)], dim=1)
+            hidden = hidden + functional.silu(convolution(seen.mT)).squeeze(-1)
+            recent.append(seen[:, 1:])
+        state = self.unit(hidden.unsqueeze(1), cache.state.unsqueeze(0))[0].squeeze(1)
+        return state, CnnGruCache(torch.stack(recent), state)
+
+    def _read(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the states after all days, and the convolutions' last inputs; days before the first are zero."""
+        earlier = self.settings.kernel - 1
+        hidden, recent = self.embed(features), []
+        for convolution in self.convolutions:
+            seen = functional.pad(hidden, (0, 0, earlier, 0))
+            hidden = hidden + functional.silu(convolution(seen.mT)).mT
+            recent.append(seen[:, seen.shape[1] - earlier :])
+        return self.unit(hidden)[0], torch.stack(recent)

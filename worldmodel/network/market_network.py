@@ -1,0 +1,203 @@
+"""The neural market: a trunk that reads each symbol's days, and heads that join the symbols of the next day."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vecenv.worldmodel.data.bar_moves import log_return
+from vecenv.worldmodel.network.bar_shape import ShapeHead, TokenHead, day_summary, market_token
+from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
+from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
+from vecenv.worldmodel.network.mixture import MIXTURES, Density
+from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
+from vecenv.worldmodel.network.return_draw import ReturnDraws
+from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
+from vecenv.worldmodel.network.trunk import Trunk
+
+DRIFT_SIZES = (1, 5, 25, 100)
+"""Numbers of symbols that a market's drift is known for."""
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a neural market is made of.
+
+    Attributes:
+        trunk: kind and sizes of what reads the days.
+        head: width inside the output heads.
+        markets: names of the markets it knows, each with a flag among the features.
+        joint: what a symbol hears of the day's other symbols; with "none" symbols are independent, on the day and in
+            what the trunk reads of the days before.
+        density: law of the components of returns, gaps and volumes.
+
+    Raises:
+        ValueError: there is no such joint distribution or density.
+    """
+
+    trunk: TransformerSettings | CnnGruSettings = field(default_factory=TransformerSettings)
+    head: int = 128
+    markets: tuple[str, ...] = ("india", "us")
+    joint: Joint = "correlations"
+    density: Density = "student-t"
+
+    def __post_init__(self) -> None:
+        for name, kind in (("joint", Joint), ("density", Density)):
+            if getattr(self, name) not in get_args(kind):
+                raise ValueError(f"unknown {name} {getattr(self, name)!r}; there are {', '.join(get_args(kind))}")
+
+
+class DayLogProb(NamedTuple):
+    """Log-densities of scaled moves, one per symbol and day; 0 where there is none. Shape of each: (..., K).
+
+    Attributes:
+        alone: of the return, given the days before.
+        chained: of the return, given also the returns of the symbols before it on the day.
+        shape: of gap, wicks and volume, given all returns of the day and the market's token, whose own density is
+            shared out equally; of independent symbols, given their own return.
+    """
+
+    alone: Tensor
+    chained: Tensor
+    shape: Tensor
+
+
+class MarketNetwork(nn.Module):
+    """Joint distribution of the next day of any number of symbols.
+
+    Args:
+        settings: kind, sizes and markets.
+
+    Attributes:
+        drifts: what `vecenv.worldmodel.training.drift` adds to the scaled returns of each market, by the number of symbols drawn
+            together. Shape: (number of markets, len(DRIFT_SIZES)).
+        couplings: factors of `vecenv.worldmodel.training.coupling` on the mean that the symbols before imply. Shape: (number of
+            markets,).
+    """
+
+    hidden_features: Tensor
+    drifts: Tensor
+    couplings: Tensor
+    flags: Tensor
+
+    def __init__(self, settings: NetworkSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        width, head, mixture = settings.trunk.width, settings.head, MIXTURES[settings.density]
+        alone = settings.joint == "none"
+        self.trunk = _trunk(len(FEATURES) + len(settings.markets), settings.trunk)
+        self.returns = ReturnHead(width, head, settings.joint, mixture)
+        self.token = None if alone else TokenHead(width, head, mixture)
+        self.shapes = ShapeHead(width, head, alone, mixture)
+        hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
+        self.register_buffer("hidden_features", hidden, persistent=False)
+        # Made beforehand: to write a number into a tensor of a GPU waits for it, which no capture permits.
+        self.register_buffer("flags", torch.eye(len(settings.markets)), persistent=False)
+        self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
+        self.register_buffer("couplings", torch.ones(len(settings.markets)))
+
+    def inputs(self, features: Tensor, market: str) -> Tensor:
+        """Append the market's flag to the features that the network may see; the others are 0.
+
+        Shape: (..., F) -> (..., F + number of markets).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        flag = self.flags[self._index(market)].to(features.dtype)
+        if self.settings.joint == "none":
+            features = features.masked_fill(self.hidden_features, 0.0)
+        return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
+
+    def drifts_of(self, market: str) -> Tensor:
+        """Return a market's drifts, by number of symbols, as a view. Shape: (len(DRIFT_SIZES),).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return self.drifts[self._index(market)]
+
+    def drift_of(self, market: str, symbols: int) -> Tensor:
+        """Return what is added to the scaled returns of so many symbols of a market. Shape: ().
+
+        On a line in the logarithm of the number between two of `DRIFT_SIZES`, beyond the last one as there.
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        drifts = self.drifts_of(market)
+        above = min(bisect_left(DRIFT_SIZES, symbols), len(DRIFT_SIZES) - 1)
+        below = max(above - 1, 0)
+        if above == below:
+            return drifts[above]
+        share = math.log(symbols / DRIFT_SIZES[below]) / math.log(DRIFT_SIZES[above] / DRIFT_SIZES[below])
+        return torch.lerp(drifts[below], drifts[above], min(share, 1.0))
+
+    def coupling_of(self, market: str) -> Tensor:
+        """Return a market's coupling as a view. Shape: ().
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return self.couplings[self._index(market)]
+
+    def draws(self, factor: Tensor, market: str) -> ReturnDraws:
+        """Return what draws a market's returns. Shape of the correlation's factor: (P, K, K).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return ReturnDraws(self.returns, factor, self.drift_of(market, factor.shape[-1]), self.coupling_of(market))
+
+    def _index(self, market: str) -> int:
+        if market not in self.settings.markets:
+            raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
+        return self.settings.markets.index(market)
+
+    def log_prob(
+        self,
+        known: Tensor,
+        scaled: Tensor,
+        valid: Tensor,
+        correlation: Tensor,
+        noise: Tensor,
+        market: str,
+    ) -> DayLogProb:
+        """Return the log-densities of days in the order of the symbols given.
+
+        Args:
+            known: the trunk's output on the day before. Shape: (..., K, width).
+            scaled: moves over the volatility known the day before. Shape: (..., K, 5).
+            valid: Shape: (..., K).
+            correlation: of the scaled returns. Shape: (..., K, K).
+            noise: of the market's token, standard normal. Shape: (..., 3).
+            market: whose drift moves all returns of a day together.
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        daily_return = log_return(scaled)
+        still = daily_return - self.drift_of(market, known.shape[-2])
+        coupling = self.coupling_of(market)
+        statistics = chain_statistics(still, valid, masked_factor(correlation, valid))
+        for_return = self.returns.known(known)
+        alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
+        chained = self.returns(for_return, statistics, coupling).log_prob(still)
+        summary = day_summary(daily_return, valid)
+        token = market_token(scaled, valid, noise)
+        shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)
+        if self.token is not None:
+            joint = self.token.log_prob(self.token.begin(known, valid, summary), token)
+            shape = shape + (joint / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
+        return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
+
+
+def _trunk(num_features: int, settings: TransformerSettings | CnnGruSettings) -> Trunk[Any]:
+    if isinstance(settings, CnnGruSettings):
+        return CnnGru(num_features, settings)
+    return Transformer(num_features, settings)

@@ -1,0 +1,194 @@
+"""Output distributions: mixtures of Student-t or normal laws for signed numbers, of log-normals with an atom for wicks.
+
+Draws are functions of uniform numbers that the caller brings, so that a path is the same whatever the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vecenv.core.random import box_muller
+from vecenv.worldmodel.network.component_draw import LOG_SCALE_LIMITS, Array, degrees_of_freedom, normal_draw, student_t_draw, taken
+
+Density = Literal["student-t", "gaussian"]
+"""Laws that a mixture for signed numbers may have."""
+
+WICK_LOCATION = -1.0
+"""Added to the raw mean of a wick's logarithm: wicks are small."""
+
+WICK_LOG_SCALE_LIMITS = (-3.0, 1.5)
+
+
+class StudentTMixture(NamedTuple):
+    """Mixture of C Student-t distributions, of raw outputs of a network.
+
+    Attributes:
+        parameters: C numbers each for weights, locations, scales and degrees of freedom. Shape: (..., 4 C).
+    """
+
+    parameters: Tensor
+
+    @staticmethod
+    def num_parameters(components: int) -> int:
+        """Numbers of C components."""
+        return 4 * components
+
+    def mean(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        return _mean(self.parameters.unflatten(-1, (4, -1)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-density. Shape: (...)."""
+        weight, location, log_scale, freedom = self.parameters.unflatten(-1, (4, -1)).unbind(-2)
+        freedom, log_scale = degrees_of_freedom(freedom), log_scale.clamp(*LOG_SCALE_LIMITS)
+        half, standard = 0.5 * freedom, (value.unsqueeze(-1) - location) * (-log_scale).exp()
+        constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - 0.5 * torch.log(math.pi * freedom)
+        density = constant - log_scale - (half + 0.5) * torch.log1p(standard.square() / freedom)
+        return torch.logsumexp(functional.log_softmax(weight, -1) + density, dim=-1)
+
+    @staticmethod
+    def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn two uniform numbers into the noise of a draw. Shape of each: (...)."""
+        return torch.log(radial), torch.cos((2.0 * math.pi) * angular)
+
+    @staticmethod
+    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
+        """Draw, as `student_t_draw`. Shape: (4 C, ...) -> (...)."""
+        return student_t_draw(raw, choice, *noise)
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
+        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
+        return drawn
+
+
+class GaussianMixture(NamedTuple):
+    """Mixture of C normal distributions, of raw outputs of a network.
+
+    Attributes:
+        parameters: C numbers each for weights, locations and scales. Shape: (..., 3 C).
+    """
+
+    parameters: Tensor
+
+    @staticmethod
+    def num_parameters(components: int) -> int:
+        """Numbers of C components."""
+        return 3 * components
+
+    def mean(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        return _mean(self.parameters.unflatten(-1, (3, -1)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-density. Shape: (...)."""
+        weight, location, log_scale = self.parameters.unflatten(-1, (3, -1)).unbind(-2)
+        log_scale = log_scale.clamp(*LOG_SCALE_LIMITS)
+        standard = (value.unsqueeze(-1) - location) * (-log_scale).exp()
+        density = -0.5 * standard.square() - log_scale - 0.5 * math.log(2.0 * math.pi)
+        return torch.logsumexp(functional.log_softmax(weight, -1) + density, dim=-1)
+
+    @staticmethod
+    def noise(radial: Tensor, angular: Tensor) -> tuple[Tensor]:
+        """Turn two uniform numbers into the noise of a draw. Shape: (...)."""
+        return (box_muller(radial, angular)[0],)
+
+    @staticmethod
+    def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
+        """Draw, as `normal_draw`. Shape: (3 C, ...) -> (...)."""
+        return normal_draw(raw, choice, *noise)
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and `noise`. Shape: (...)."""
+        drawn: Tensor = self.draw_raw(self.parameters.movedim(-1, 0), choice, *noise)
+        return drawn
+
+
+SignedMixture = StudentTMixture | GaussianMixture
+
+MIXTURES: dict[Density, type[SignedMixture]] = {"student-t": StudentTMixture, "gaussian": GaussianMixture}
+"""Of signed numbers, by law."""
+
+
+class Stretched(NamedTuple):
+    """The law of shift + exp(log_stretch) times the variable of a mixture.
+
+    Attributes:
+        mixture: of the variable.
+        shift: Shape: (...).
+        log_stretch: Shape: (...).
+    """
+
+    mixture: SignedMixture
+    shift: Tensor
+    log_stretch: Tensor
+
+    def mean(self) -> Tensor:
+        """Return the mean. Shape: (...)."""
+        return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.mean())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log-density. Shape: (...)."""
+        return self.mixture.log_prob((value - self.shift) * (-self.log_stretch).exp()) - self.log_stretch
+
+    def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
+        """Draw from a uniform number in (0, 1) and the mixture's noise. Shape: (...)."""
+        return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.draw(choice, *noise))
+
+
+class WickMixture(NamedTuple):
+    """A wick: zero with some probability, else a mixture of C log-normal distributions; of raw outputs of a network.
+
+    Attributes:
+        parameters: the logit of zero, then C numbers each for weights, locations and scales. Shape: (..., 1 + 3 C).
+    """
+
+    parameters: Tensor
+
+    @staticmethod
+    def num_parameters(components: int) -> int:
+        """Numbers of C components."""
+        return 1 + 3 * components
+
+    @property
+    def zero(self) -> Tensor:
+        """Logit of the probability of zero. Shape: (...)."""
+        return self.parameters[..., 0] - 3.0
+
+    def log_prob(self, value: Tensor, smallest: float = 1e-4) -> Tensor:
+        """Return the log-probability of a wick of about zero, or the log-density of a longer one. Shape: (...).
+
+        Args:
+            value: Shape: (...).
+            smallest: numbers below count as zero, which rounding of prices makes them.
+        """
+        weight, location, log_scale = self.parameters[..., 1:].unflatten(-1, (3, -1)).unbind(-2)
+        log_weight, location = functional.log_softmax(weight, -1), location + WICK_LOCATION
+        log_scale, zero_logit = log_scale.clamp(*WICK_LOG_SCALE_LIMITS), self.zero
+        scale = (-log_scale).exp()
+        least = torch.special.ndtr((math.log(smallest) - location) * scale).clamp(min=1e-30).log()
+        log_positive = functional.logsigmoid(-zero_logit)
+        zero = torch.logaddexp(
+            functional.logsigmoid(zero_logit), log_positive + torch.logsumexp(log_weight + least, dim=-1)
+        )
+        log_value = value.clamp(min=smallest).log()
+        standard = (log_value.unsqueeze(-1) - location) * scale
+        density = -0.5 * standard.square() - log_scale - 0.5 * math.log(2.0 * math.pi)
+        positive = torch.logsumexp(log_weight + density, dim=-1) - log_value + log_positive
+        return torch.where(value < smallest, zero, positive)
+
+    def draw(self, choice: Tensor, normal: Tensor, atom: Tensor) -> Tensor:
+        """Draw from a uniform number, a standard normal one, and another uniform one. Shape: (...)."""
+        location, log_scale = taken(self.parameters[..., 1:].movedim(-1, 0).unflatten(0, (3, -1)), choice)
+        scale = log_scale.clamp(*WICK_LOG_SCALE_LIMITS).exp()
+        positive = torch.addcmul(location + WICK_LOCATION, scale, normal).exp()
+        return positive.masked_fill(atom < torch.sigmoid(self.zero), 0.0)
+
+
+def _mean(laws: Tensor) -> Tensor:
+    return (laws[..., 0, :].softmax(-1) * laws[..., 1, :]).sum(-1)

@@ -1,0 +1,255 @@
+"""Causal transformer over the days of one symbol: rotary positions, a sliding window, and a ring-buffer cache.
+
+Every layer sees the last `window` days. Keys are stored rotated (Su et al. 2021, RoFormer), so only the distance
+between days counts, and a ring buffer of `window` places serves any number of days. All heads share one key and one
+value (Shazeer 2019, multi-query attention): a rollout is bound by reading the cache, which is as many times smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vecenv.worldmodel.network.trunk import Trunk
+
+ROTARY_BASE = 1000.0
+
+
+@dataclass(frozen=True)
+class TransformerSettings:
+    """Sizes of the network.
+
+    Attributes:
+        layers: number of layers.
+        width: numbers per day and symbol between layers.
+        heads: attention heads; their width must be even.
+        hidden: width of the feed-forward layer.
+        window: days that one layer sees, the present one included.
+        dropout: share of a layer's output dropped in training, the same numbers on all days of a symbol.
+    """
+
+    layers: int = 4
+    width: int = 192
+    heads: int = 4
+    hidden: int = 384
+    window: int = 60
+    dropout: float = 0.1
+
+    @property
+    def reach(self) -> int:
+        """Days of history that reach the output."""
+        return self.layers * self.window
+
+
+class Cache(NamedTuple):
+    """Keys and values of the last days of every layer.
+
+    Attributes:
+        keys: rotated, and stored as the product with queries reads them. Shape: (layers, B, width of head, window).
+        values: Shape: (layers, B, window, width of head).
+        length: days seen so far; a tensor of shape () once the buffer is full and steps are to be repeated.
+    """
+
+    keys: Tensor
+    values: Tensor
+    length: int | Tensor
+
+    def chosen(self, rows: Tensor) -> Cache:
+        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        return Cache(self.keys[:, rows], self.values[:, rows], self.length)
+
+    def repeatable(self) -> Cache | None:
+        """Return the cache with its length as a tensor; None until the buffer is full."""
+        if self.length < self.keys.shape[-1]:
+            return None
+        return self._replace(length=torch.as_tensor(self.length, device=self.keys.device))
+
+
+class Transformer(Trunk[Cache]):
+    """Maps the features of each day to what is known of the next day.
+
+    Args:
+        num_features: F.
+        settings: sizes.
+    """
+
+    def __init__(self, num_features: int, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.embed = nn.Linear(num_features, settings.width)
+        self.layers = nn.ModuleList(_Layer(settings) for _ in range(settings.layers))
+        self.norm = nn.RMSNorm(settings.width)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
+        return self._read(features, features.shape[-2])[0]
+
+    def _read(self, features: Tensor, asked: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Return the output of the last days asked for, and keys and values of the days that each layer has read.
+
+        A layer reads only the days that reach them through the layers after it.
+        """
+        days, window = features.shape[-2], self.settings.window
+        position = torch.arange(days, device=features.device)
+        distance = position[:, None] - position
+        mask = (distance >= 0) & (distance < window)
+        hidden, stored = self.embed(features), []
+        for after, layer in zip(range(len(self.layers) - 1, -1, -1), self.layers, strict=True):
+            needed = min(days, asked + after * (window - 1))
+            hidden, keys, values = layer(hidden, position, mask, needed)
+            position, mask = position[-needed:], mask[-needed:, -needed:]
+            stored.append((keys, values))
+        return self.norm(hidden), stored
+
+    def prefill(self, features: Tensor) -> tuple[Tensor, Cache]:
+        """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
+        hidden, stored = self._read(features, 1)
+        days, window = features.shape[-2], self.settings.window
+        kept = torch.arange(max(0, days - window), days, device=features.device)
+        first = stored[0][0]
+        values = first.new_zeros(len(stored), len(first), window, first.shape[-1])
+        keys = torch.zeros_like(values).mT.contiguous()
+        for layer, (layer_keys, layer_values) in enumerate(stored):
+            keys[layer][..., kept % window] = layer_keys[:, -len(kept) :].mT
+            values[layer][:, kept % window] = layer_values[:, -len(kept) :]
+        return hidden[:, -1], Cache(keys, values, days)
+
+    def day_weights(self, cache: Cache) -> list[_DayWeights]:
+        """Return each layer's weights on the next day."""
+        turn = _turn(self.settings, cache.length, self.embed.weight)
+        return [layer.day_weights(*turn) for layer in self.layers if isinstance(layer, _Layer)]
+
+    def step(
+        self, features: Tensor, cache: Cache, day_weights: list[_DayWeights] | None = None
+    ) -> tuple[Tensor, Cache]:
+        """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
+        window = self.settings.window
+        # Until the buffer is full, places not yet written are left out.
+        length = cache.length
+        place, filled = length % window, window if isinstance(length, Tensor) else min(length + 1, window)
+        hidden = self.embed(features)
+        for index, (layer, weights) in enumerate(zip(self.layers, day_weights or self.day_weights(cache), strict=True)):
+            assert isinstance(layer, _Layer)
+            layer.step(hidden, cache.keys[index, ..., :filled], cache.values[index, :, :filled], place, weights)
+        return self.norm(hidden), cache._replace(length=length + 1)
+
+
+class _DayWeights(NamedTuple):
+    """Weights of a layer's products that hold all that is done to their inputs and outputs row by row.
+
+    Attributes:
+        project: with the scale of the norm, turning queries and key, and scaling queries. Shape: that of the layer's.
+        expand: with the scale of the norm. Shape: that of the layer's.
+    """
+
+    project: Tensor
+    expand: Tensor
+
+
+class _Layer(nn.Module):
+    """Attention and a feed-forward layer, each on the normalised input and added to it."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.heads = settings.heads
+        self.attention_norm, self.feed_norm = nn.RMSNorm(settings.width), nn.RMSNorm(settings.width)
+        self.head_width = settings.width // settings.heads
+        self.project = nn.Linear(settings.width, settings.width + 2 * self.head_width, bias=False)
+        self.output = nn.Linear(settings.width, settings.width, bias=False)
+        self.expand = nn.Linear(settings.width, settings.hidden)
+        self.contract = nn.Linear(settings.hidden, settings.width)
+        self.dropout = settings.dropout
+
+    def forward(self, hidden: Tensor, position: Tensor, mask: Tensor, needed: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the output of the last days needed, and rotated keys and values of all.
+
+        Shapes: (B, needed, width), 2 x (B, T, width of head).
+        """
+        query, key, value = self._projected(hidden)
+        hidden, query, mask = hidden[:, -needed:], query[:, -needed:], mask[-needed:]
+        query, key = _rotated(query.transpose(1, 2), position[-needed:]), _rotated(key, position)
+        shared_key, shared_value = (part.unsqueeze(1).expand(-1, self.heads, -1, -1) for part in (key, value))
+        mixed = functional.scaled_dot_product_attention(query, shared_key, shared_value, attn_mask=mask)
+        hidden = hidden + self._dropped(self.output(mixed.transpose(1, 2).flatten(2)))
+        return hidden + self._dropped(self._feed(hidden)), key, value
+
+    def day_weights(self, own: Tensor, partner: Tensor) -> _DayWeights:
+        """Return the weights of a day. Shape of its factors, from `_turn`: (heads + 2, 2, half width of head, 1)."""
+        weight = (self.project.weight * self.attention_norm.weight).unflatten(0, own.shape[:-1])
+        project = torch.addcmul(weight * own, weight.flip(1), partner).flatten(0, 2)
+        return _DayWeights(project, self.expand.weight * self.feed_norm.weight)
+
+    def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int | Tensor, weights: _DayWeights) -> None:
+        """Read one day: change ``hidden``, of shape (B, width), and write the day's key and value at ``place``."""
+        made = functional.linear(_normalised(hidden), weights.project).unflatten(-1, (-1, self.head_width))
+        if isinstance(place, Tensor):
+            # Indexing by a tensor of one number would ask the device for it.
+            keys.index_copy_(-1, place.view(1), made[:, -2].unsqueeze(-1))
+            values.index_copy_(1, place.view(1), made[:, -1].unsqueeze(1))
+        else:
+            keys[..., place], values[:, place] = made[:, -2], made[:, -1]
+        # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
+        # attention copies the keys to scale them, which would be most of its time here.
+        share = torch.softmax(torch.bmm(made[:, :-2], keys), dim=-1)
+        # Sums in place and by the products themselves: a pass over the numbers costs about as much as adding them.
+        hidden.addmm_(torch.bmm(share, values).flatten(1), self.output.weight.T)
+        inner = functional.linear(_normalised(hidden), weights.expand, self.expand.bias)
+        hidden.add_(self.contract.bias).addmm_(functional.silu(inner, inplace=True), self.contract.weight.T)
+
+    def _projected(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values. Shapes: (B, T, heads, width of head), 2 x (B, T, width of head)."""
+        width = hidden.shape[-1]
+        query, key, value = self.project(self.attention_norm(hidden)).split(
+            (width, self.head_width, self.head_width), dim=-1
+        )
+        return query.unflatten(-1, (self.heads, -1)), key, value
+
+    def _dropped(self, output: Tensor) -> Tensor:
+        """Drop numbers in training, the same on all days: fewer draws, and no noise between days (Gal 2016)."""
+        kept = torch.ones_like(output[:, :1])
+        return output * functional.dropout(kept, self.dropout, self.training)
+
+    def _feed(self, hidden: Tensor) -> Tensor:
+        return self.contract(functional.silu(self.expand(self.feed_norm(hidden))))
+
+
+def _normalised(hidden: Tensor) -> Tensor:
+    """Return what a norm of ones does, in fewer operations. Shape: (B, width)."""
+    length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+    return hidden * length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
+
+
+def _turn(settings: TransformerSettings, day: int | Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factors that rotate a day's queries and key as `_rotated` does, and scale the queries.
+
+    Of each number and of the one that it is rotated with. Shape of both: (heads + 2, 2, half width of head, 1).
+    """
+    width = settings.width // settings.heads
+    position = day.view(1) if isinstance(day, Tensor) else torch.full((1,), day, device=like.device)
+    cosine, sine = _angles(position, width // 2, like.dtype)
+    own = torch.cat([cosine, cosine]).repeat(settings.heads + 2, 1, 1)
+    partner = torch.cat([-sine, sine]).repeat(settings.heads + 2, 1, 1)
+    for factors in (own, partner):
+        factors[:-2] *= width**-0.5
+    # The last one is the value, which stays as it is.
+    own[-1], partner[-1] = 1.0, 0.0
+    return own.unsqueeze(-1), partner.unsqueeze(-1)
+
+
+def _angles(position: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of the angles of pairs of numbers, which grow with the day. Shape: (T,) -> (T, half)."""
+    rate = ROTARY_BASE ** (-torch.arange(half, device=position.device) / half)
+    angle = position[:, None] * rate
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def _rotated(vectors: Tensor, position: Tensor) -> Tensor:
+    """Rotate pairs of numbers. Shapes: (..., T, E), (T,)."""
+    half = vectors.shape[-1] // 2
+    cosine, sine = _angles(position, half, vectors.dtype)
+    first, second = vectors[..., :half], vectors[..., half:]
+    return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1)

@@ -1,0 +1,1 @@
+"""Paths drawn from a network."""

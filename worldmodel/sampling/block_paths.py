@@ -1,0 +1,96 @@
+"""Paths of a block on their way: what is drawn on a day, and what the trunk is shown of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.core.random import EpisodeKey, episode_key, open_uniform, random_bits
+from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
+from vecenv.worldmodel.sampling.blocks import Block
+from vecenv.worldmodel.sampling.day_draw import draw_day
+from vecenv.worldmodel.data.features import FeatureState, observe_day
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.trunk import TrunkCache
+
+START_STREAM = 0x2100_0000
+"""Random stream that chooses where a path starts."""
+
+
+class Starts(NamedTuple):
+    """What paths go on from: the ends of S histories of the same symbols.
+
+    Attributes:
+        known: the trunk's output on the last day. Shape: (S, K, width).
+        cache: of the trunk. Batch: S K.
+        state: after the last day. Batch: (S, K).
+        factor: lower Cholesky factor of the symbols' correlation. Shape: (S, K, K).
+    """
+
+    known: Tensor
+    cache: TrunkCache
+    state: FeatureState
+    factor: Tensor
+
+
+def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
+    """Return which of a number of starts each path goes on from. Shape: that of the key's words, without the last."""
+    word = random_bits(key, START_STREAM, 0)[0]
+    return (open_uniform(word) * count).long().squeeze(-1)
+
+
+class BlockPaths:
+    """The paths of a block, after the last day drawn. All tensors stay where they are and are written in place.
+
+    Args:
+        network: in evaluation mode.
+        starts: what they go on from.
+        market: whose flag the network is shown.
+        block: which paths.
+        seed: integer in [0, 2^64).
+        temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
+
+    Attributes:
+        rows: start of each symbol-path. Shape: (rows,).
+        known: what the trunk knows of the next day, to be written by who lets it read. Shape: (rows, width).
+    """
+
+    def __init__(
+        self, network: MarketNetwork, starts: Starts, market: str, block: Block, seed: int, temperature: float
+    ) -> None:
+        (total, symbols), device = starts.known.shape[:2], starts.known.device
+        paths = torch.arange(block.first, block.first + block.paths, device=device)
+        self._network, self._market, self._temperature = network, market, temperature
+        self._key = episode_key(seed, paths[:, None], 0)
+        own = chosen_starts(self._key, total)
+        self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
+        self.known = starts.known[own].flatten(0, 1)
+        self._draws = network.draws(starts.factor[own], market)
+        self._state = starts.state.taken(lambda part: part[own])
+        self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Paths and symbols."""
+        return self._valid.shape
+
+    def draw(self, day: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Draw a day's moves, and the bars that they make. Shape of both: (paths, K, 5), float64.
+
+        Args:
+            day: number, from 0; a graph repeats a draw with one of shape ().
+        """
+        known = self.known.unflatten(0, self.shape)
+        scaled = draw_day(self._network, known, self._draws, self._key, day, self._temperature)
+        volatility = self._state.volatility.unsqueeze(-1)
+        move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
+        move = bounded_moves(self._state.moves, move)
+        return move, decode_bar(self._state.moves, move)
+
+    def observe(self, move: Tensor) -> Tensor:
+        """Take a day's moves into account; return what the trunk is to read. Shape: (rows, F)."""
+        features, after = observe_day(self._state, move, self._valid)
+        self._state.write(after)
+        return self._network.inputs(features.to(self.known.dtype), self._market).flatten(0, 1)

@@ -1,0 +1,197 @@
+"""The neural market as a generator of bars: ``market="neural"``, or a checkpoint's file, wherever a market is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.sources import read_bars
+from vecenv.market.synthetic import business_days, check_paths
+from vecenv.core.random import episode_key
+from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
+from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
+
+WEIGHTS = Path(__file__).parent / "weights" / "neural_market.safetensors"
+"""Trained on NSE and Dow Jones stocks; ``model_card.md`` beside it says how, and how good it is."""
+
+DEFAULT_MARKET = "us"
+
+SHIPPED_CURRENCIES = {"india": "INR", "us": "USD"}
+"""Of the prices that the shipped weights were trained on, which did not tell it themselves."""
+
+EPISODE = 252
+"""Days after the warm-up by default: a year."""
+
+RANDOM_PASTS = 16
+"""Days of a real history that paths choose from where none is given."""
+
+CANDIDATES = 8
+"""Draws of which a path of a regime is the most typical."""
+
+
+def _moderation(mean: Tensor, deviation: Tensor) -> Tensor:
+    return -mean.abs() - 0.1 * deviation
+
+
+REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "bull": lambda mean, deviation: mean,
+    "bear": lambda mean, deviation: -mean,
+    "sideways": _moderation,
+    "crisis": lambda mean, deviation: deviation - mean,
+}
+"""How typical a path is, by mean and standard deviation of the equal-weight market's daily returns."""
+
+
+def model_bars(
+    model: Path,
+    num_paths: int = 8,
+    num_days: int = WARM_UP + EPISODE,
+    symbols: int | Sequence[str] | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    history: str | Path | None = None,
+    history_end: str | None = None,
+    temperature: float = 1.0,
+    regime: str | None = None,
+    market: str | None = None,
+) -> Bars:
+    """Generate bars from a checkpoint of a neural market.
+
+    Args:
+        model: file of ``vecenv worldmodel train``.
+        num_paths: P; path p is the same whatever their number.
+        num_days: days of a path, of which the first `WARM_UP` are not tradable: a past made before, or real days.
+        symbols: names, or how many of those known; by default all of the market.
+        seed: integer in [0, 2^64).
+        device: where the days are drawn.
+        history: file of real bars that paths go on from; by default they start from nothing.
+        history_end: last real day; by default each path goes on from one of `RANDOM_PASTS` days drawn by the seed.
+        temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
+        regime: a name in `REGIMES`; every path is then the most typical one of `CANDIDATES` draws, which take as many
+            times as long.
+        market: among those of the checkpoint; by default the first that knows all the symbols, of the weights that are
+            shipped `DEFAULT_MARKET` where no symbols are named.
+
+    Returns:
+        Bars with invented dates.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a symbol is unknown, a number out of range, or the history is too short.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
+    if num_days <= WARM_UP:
+        raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {num_days}")
+    if history is None and history_end is not None:
+        raise ValueError("history_end is the last day of a history, and none is given")
+    if regime is not None and regime not in REGIMES:
+        raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
+    saved = load_network(model, device)
+    name, chosen = _market_and_symbols(saved, model, market, symbols)
+    candidates = 1 if regime is None else CANDIDATES
+    check_paths(num_paths, candidates * num_days * len(chosen), device)
+    drawing = NeuralMarket(saved.network, name, temperature=temperature)
+    past, starts = (
+        _nothing(saved, drawing, chosen) if history is None else _history(drawing, history, history_end, chosen, seed)
+    )
+    drawn = drawing.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
+    paths = torch.arange(len(drawn), device=drawn.device)
+    own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
+    ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)
+    if regime is not None:
+        returns = ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
+        typical = REGIMES[regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
+        ohlcv = ohlcv[torch.arange(num_paths, device=drawn.device) * candidates + typical.argmax(1)]
+    source = f"neural market of {name} stocks, seed {seed}"
+    currency = past.currency or _currency(saved, model, name)
+    return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP, currency=currency)
+
+
+neural_bars = partial(model_bars, WEIGHTS)
+"""`model_bars` of the weights that are shipped."""
+
+
+def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
+    """Return the currency of the prices that a market was learned from, if it is known."""
+    told = saved.record.get("sources", {}).get(market, {}).get("currency")
+    return SHIPPED_CURRENCIES.get(market) if told is None and model == WEIGHTS else told
+
+
+def _market_and_symbols(
+    saved: Checkpoint, model: Path, market: str | None, symbols: int | Sequence[str] | None
+) -> tuple[str, tuple[str, ...]]:
+    """Return the first market that knows all the symbols, and their names."""
+    known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
+    if not known:
+        raise ValueError(f"{model.name} was trained on too few days to know where paths start")
+    if market is not None:
+        if market not in known:
+            raise ValueError(f"{model.name} has no start of a market {market!r}; it knows {', '.join(known)}")
+        known = {market: known[market]}
+    first = DEFAULT_MARKET if model == WEIGHTS and market is None else next(iter(known))
+    if symbols is None:
+        return first, known[first]
+    if isinstance(symbols, int):
+        if not 1 <= symbols <= len(known[first]):
+            raise ValueError(f"{model.name} knows {len(known[first])} symbols of {first}, not {symbols}")
+        return first, known[first][:symbols]
+    repeated = sorted({name for name in symbols if list(symbols).count(name) > 1})
+    if repeated:
+        raise ValueError(f"repeated symbols: {', '.join(repeated)}")
+    for name, names in known.items():
+        if set(symbols) <= set(names):
+            return name, tuple(symbols)
+    everything = {symbol for names in known.values() for symbol in names}
+    unknown = [symbol for symbol in symbols if symbol not in everything]
+    if unknown:
+        told = "; ".join(f"{name}: {', '.join(names)}" for name, names in known.items())
+        raise ValueError(f"{model.name} has not seen {', '.join(unknown)}; it knows {told}")
+    raise ValueError(f"{model.name} knows no market of {', '.join(symbols)} together")
+
+
+def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Starts]:
+    """Return pasts that were made before, and where they end."""
+    known = saved.record["starts"][market.market]
+    columns = torch.tensor([known.index(name) for name in symbols], device=market.device)
+    start = StationaryStart.from_tensors(saved.extra, market.market).select(columns)
+    past = start.bars(symbols)
+    return past, market.starts(past, start.correlation)
+
+
+def _history(
+    market: NeuralMarket, file: str | Path, end: str | None, symbols: Sequence[str], seed: int
+) -> tuple[Bars, Starts]:
+    """Return the last days of real history, or several stretches of it, and where they end.
+
+    Raises:
+        ValueError: there are fewer days than a warm-up on which all symbols have bars.
+    """
+    bars = read_bars(file, list(symbols), end=end)
+    whole = bars.listed[0].all(-1)
+    full = whole.long().cumsum(0)
+    # A stretch of as many whole days as the warm-up ends here.
+    fits = whole & (full >= WARM_UP)
+    if end is not None:
+        fits[:-1] = False
+    ends = fits.nonzero().squeeze(-1)
+    if len(ends) == 0:
+        raise ValueError(
+            f"{bars.source}: a path goes on from a day on which all of {', '.join(symbols)} have a bar, after "
+            f"{WARM_UP} such days; there is none{'' if end is None else ' on its last day, ' + str(bars.dates[-1])}"
+        )
+    if end is None:
+        picks = np.random.default_rng([seed, RANDOM_PASTS]).integers(len(ends), size=RANDOM_PASTS)
+        ends = ends[torch.from_numpy(picks)]
+    rows = torch.stack([whole[: day + 1].nonzero().squeeze(-1)[-WARM_UP:] for day in ends.tolist()])
+    dates = business_days(WARM_UP)
+    past = Bars(tuple(symbols), dates, bars.ohlcv[0][rows], source=bars.source, currency=bars.currency)
+    return past, market.starts(past)

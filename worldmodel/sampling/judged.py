@@ -1,0 +1,52 @@
+"""Checkpoints that are put to the test: which of their markets, and from which date on they have seen nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+
+
+def judged_model(
+    path: Path | None,
+    market: str | None,
+    temperature: float,
+    train_end: str | None,
+    validation_end: str | None,
+    device: torch.device | str = "cpu",
+) -> tuple[NeuralMarket | None, str, str]:
+    """Return a model to be tested, and the last dates of training and validation.
+
+    Args:
+        path: of the checkpoint; None for no model.
+        market: among those of the model, by default its only one.
+        temperature: of generated days.
+        train_end: by default the model's.
+        validation_end: by default the model's.
+        device: where the model draws.
+
+    Raises:
+        ValueError: the model does not know the market, was trained on later days, or no dates are known.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if bool(train_end) != bool(validation_end):
+        raise ValueError("give both train_end and validation_end, or neither")
+    if path is None:
+        if not train_end or not validation_end:
+            raise ValueError("without a model, train_end and validation_end are needed")
+        return None, train_end, validation_end
+    saved = load_network(path, device)
+    model = NeuralMarket.of_file(path, saved.network, market, temperature)
+    trained = saved.record.get("sources", {}).get(model.market, {})
+    if "validation_end" not in trained and not train_end:
+        raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
+    train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
+    if "validation_end" in trained and np.datetime64(validation_end) < np.datetime64(trained["validation_end"]):
+        raise ValueError(
+            f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
+        )
+    return model, train_end, validation_end

@@ -1,0 +1,172 @@
+"""The neural market as a `MarketModel`: densities of history, and paths that start from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from vecenv.worldmodel.network.architectures import model_name
+from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history, log_return
+from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.data.correlation import CorrelationState
+from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
+from vecenv.worldmodel.data.features import ObservedHistory, observe_history
+from vecenv.worldmodel.sampling.interleave import one_thread
+from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.sampling.rollout import roll_out
+
+CORRELATION_STRIDE = 10
+"""Days after which the correlation matrix of a history is computed again."""
+
+DAYS_PER_READ = 128
+"""Days whose densities are computed together."""
+
+
+class NeuralMarket(MarketModel):
+    """A trained network on one of its markets.
+
+    Args:
+        network: trained.
+        market: one of the markets that the network knows.
+        name: in tables, by default that of the network's architecture.
+        temperature: of generated days, as in `vecenv.worldmodel.sampling.rollout.roll_out`.
+
+    Raises:
+        ValueError: the network does not know the market.
+    """
+
+    def __init__(self, network: MarketNetwork, market: str, name: str | None = None, temperature: float = 1.0) -> None:
+        network.drifts_of(market)
+        self.network, self.market, self.name = network.eval(), market, name or model_name(network.settings)
+        self.temperature = temperature
+        self.device = next(network.parameters()).device
+        self.reach = network.settings.trunk.reach
+        """Days of history that reach the trunk's output."""
+
+    @classmethod
+    def of_file(cls, path: Path, network: MarketNetwork, market: str | None, temperature: float) -> NeuralMarket:
+        """Return the model of a network that was read from a file, on its only market if none is named.
+
+        Raises:
+            ValueError: the network knows several markets and none is named, or it does not know the one named.
+        """
+        known = network.settings.markets
+        if market is None and len(known) > 1:
+            raise ValueError(f"{path} knows the markets {', '.join(known)}; choose one with --market")
+        try:
+            return cls(network, market or known[0], temperature=temperature)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def at_temperature(self, temperature: float) -> NeuralMarket:
+        """Return the same model with another size of moves."""
+        return NeuralMarket(self.network, self.market, self.name, temperature)
+
+    def log_density(self, bars: Bars) -> Tensor:
+        """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""
+        return self._densities(bars).alone
+
+    def joint_log_density(self, bars: Bars) -> Tensor:
+        """Return log p of all returns of a day by the chain rule, in the order of the symbols. Shape: (T,)."""
+        chained = self._densities(bars).chained
+        return torch.where(chained.isfinite().any(-1), chained.nan_to_num(0.0).sum(-1), float("nan"))
+
+    @torch.no_grad()
+    def _densities(self, bars: Bars) -> DayLogProb:
+        """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
+        observed = observe_history(encode_history(bars.to(self.device)))
+        matrices = correlations(observed)
+        days = observed.valid.shape[1]
+        nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
+        parts = [DayLogProb(nothing, nothing, nothing)]
+        for first in range(1, days, DAYS_PER_READ):
+            last = min(first + DAYS_PER_READ, days)
+            begin = max(0, first - self.reach)
+            inputs = self.network.inputs(observed.features[0, begin : last - 1], self.market)
+            known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
+            day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
+            scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
+            noise = torch.zeros(len(day), TOKEN_SIZE, device=self.device)
+            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, self.market)
+            log_scale = observed.volatility[0, first:last].log()
+            read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
+            parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
+        return DayLogProb(*(torch.cat(pieces).cpu() for pieces in zip(*parts, strict=True)))
+
+    def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+        """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64.
+
+        A history of several paths is several starts, of which each path draws its own.
+        """
+        return self.go_on(self.starts(history), num_paths, num_days, seed)
+
+    def generate_after(
+        self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
+    ) -> Iterator[Tensor]:
+        """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
+        for day in days:
+            _refuse_unfit(bars, day)
+        observed = observe_history(encode_history(bars.to(self.device)))
+        for day, seed in zip(days, seeds, strict=True):
+            yield self.go_on(self._starts(observed.until(day)), num_paths, num_days, seed)
+
+    def go_on(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+        """Draw the days after histories that were read before. Shape: (P, num_days, K, 5), float64."""
+        return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
+
+    def starts(self, history: Bars, correlation: Tensor | None = None) -> Starts:
+        """Read histories; the days that the trunk's layers reach are read once for all paths.
+
+        Args:
+            history: of one or more paths.
+            correlation: of the symbols' returns, instead of the history's own. Shape: (K, K).
+
+        Raises:
+            ValueError: a symbol has no bar on the last day, or there are too many.
+        """
+        _refuse_unfit(history, -1)
+        return self._starts(observe_history(encode_bars(history.ohlcv.to(self.device))), correlation)
+
+    @torch.no_grad()
+    def _starts(self, observed: ObservedHistory, correlation: Tensor | None = None) -> Starts:
+        """Let the trunk read the last days of histories. Shape of the correlation: (K, K)."""
+        inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
+        with one_thread():
+            flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
+        paths, _, symbols = observed.valid.shape
+        if correlation is None:
+            nothing, returns = CorrelationState.empty(symbols, self.device), log_return(observed.scaled)
+            days = zip(returns, observed.valid, strict=True)
+            last = torch.stack([nothing.after(*path).correlation() for path in days])
+        else:
+            last = correlation.to(self.device).expand(paths, -1, -1)
+        everyone = torch.ones(symbols, dtype=torch.bool, device=flat.device)
+        return Starts(flat.unflatten(0, (paths, symbols)), cache, observed.last, masked_factor(last.float(), everyone))
+
+
+def correlations(observed: ObservedHistory) -> Tensor:
+    """Return the matrices before each `CORRELATION_STRIDE`-th day of one path. Shape: (M, K, K), float64."""
+    returns = log_return(observed.scaled[0])
+    state = CorrelationState.empty(returns.shape[1], returns.device)
+    matrices = []
+    for few, here in zip(returns.split(CORRELATION_STRIDE), observed.valid[0].split(CORRELATION_STRIDE), strict=True):
+        matrices.append(state.correlation())
+        state = state.after(few, here)
+    return torch.stack(matrices)
+
+
+def _refuse_unfit(history: Bars, day: int) -> None:
+    """Raise if a symbol has no bar on a day, or there are too many."""
+    here = history.listed[:, day].all(0)
+    missing = [name for name, listed in zip(history.symbols, here.tolist(), strict=True) if not listed]
+    if missing:
+        raise ValueError(f"{history.source}: no bar on {history.dates[day]} for {', '.join(missing)}")
+    if len(history.symbols) > MAX_SYMBOLS:
+        raise ValueError(f"{history.source}: {len(history.symbols)} symbols, at most {MAX_SYMBOLS} are drawn jointly")

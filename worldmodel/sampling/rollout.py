@@ -1,0 +1,137 @@
+"""Draws of days to come, batched over paths and symbols, one day after the other.
+
+Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`: path p of a seed is the same whatever the number
+of paths.
+
+On a GPU a block's day is captured once and repeated, if the trunk's buffers are full at the start. On a CPU the trunk
+reads chunks in several threads, and several blocks are on their way at once: while the trunk reads one block's day,
+this thread draws the day of another. Each operation runs in one thread, so that numbers do not depend on how many there
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.core.memory import check_memory
+from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts
+from vecenv.worldmodel.sampling.blocks import Block, blocks_of
+from vecenv.worldmodel.sampling.interleave import Steps, one_thread, run_all
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.repeated_day import RepeatedDay, captured
+from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
+
+MOST_AT_ONCE = 4
+"""Blocks on their way at once, whose caches are in memory together."""
+
+FEWEST_REPEATED = 3
+"""Days that are worth a capture."""
+
+
+@torch.no_grad()
+def roll_out(
+    network: MarketNetwork,
+    starts: Starts,
+    market: str,
+    num_paths: int,
+    num_days: int,
+    seed: int,
+    temperature: float = 1.0,
+) -> Tensor:
+    """Draw days to come.
+
+    Args:
+        network: in evaluation mode.
+        starts: from `vecenv.worldmodel.sampling.neural`; where there are several, each path draws its own.
+        market: whose flag the network is shown.
+        num_paths: P.
+        num_days: H.
+        seed: integer in [0, 2^64).
+        temperature: factor on returns, about their mean, and with them on gaps and wicks; 1 draws from the model.
+
+    Returns:
+        Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
+
+    Raises:
+        ValueError: a number of paths or days is below one, or the bars do not fit in memory.
+    """
+    for name, count in (("num_paths", num_paths), ("num_days", num_days)):
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    symbols = starts.known.shape[1]
+    device = starts.known.device
+    # The bars, twice while blocks are joined.
+    needed = 2 * 8 * 5 * num_paths * num_days * symbols
+    check_memory(needed, device, f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols")
+    draws = []
+    for block in blocks_of(device, symbols, num_paths):
+        wanted = min(block.paths, num_paths - block.first)
+        begin = partial(BlockPaths, network, starts, market, block, seed, temperature)
+        draw = _repeated if device.type == "cuda" and num_days >= FEWEST_REPEATED else _drawn
+        draws.append(draw(begin, network.trunk, starts.cache, block, wanted, num_days))
+    if device.type != "cpu":
+        return torch.cat(run_all(draws, 1, 1))
+    with one_thread() as threads:
+        return torch.cat(run_all(draws, threads, MOST_AT_ONCE))
+
+
+class _Chunks:
+    """Caches of the chunks of a block that hold paths asked for.
+
+    Args:
+        trunk: of the network.
+        cache: of the starts.
+        rows: start of each symbol-path. Shape: (rows,).
+        wanted: how many of these rows are asked for.
+        size: rows of a chunk.
+    """
+
+    def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: int, size: int) -> None:
+        self.trunk = trunk
+        self.parts = [slice(first, first + size) for first in range(0, wanted, size)]
+        self.caches = [cache.chosen(rows[part]) for part in self.parts]
+
+    def readings(self, inputs: Tensor, known: Tensor) -> list[Callable[[], None]]:
+        """Return what reads one more day and writes what is then known, by chunk. Shapes: (rows, F), (rows, width)."""
+        weights = self.trunk.day_weights(self.caches[0])
+        return [partial(self._read, place, inputs, known, weights) for place in range(len(self.parts))]
+
+    @torch.no_grad()
+    def _read(self, place: int, inputs: Tensor, known: Tensor, weights: Any) -> None:  # noqa: ANN401, the trunk's own
+        part = self.parts[place]
+        known[part], self.caches[place] = self.trunk.step(inputs[part], self.caches[place], weights)
+
+
+def _repeated(
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
+) -> Steps:
+    """Draw the paths of a block as `_drawn` does, on a GPU; yields nothing where days repeat."""
+    paths = begin()
+    ready = cache.chosen(paths.rows).repeatable()
+    if ready is None:
+        return (yield from _drawn(lambda: paths, trunk, cache, block, wanted, num_days))
+    return captured(RepeatedDay(paths, trunk, ready, num_days), num_days)[:wanted]
+
+
+def _drawn(
+    begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
+) -> Steps:
+    """Draw the paths of a block and return the first ones, of shape (wanted, num_days, K, 5).
+
+    Yields the trunk's readings of each day drawn.
+    """
+    paths = begin()
+    symbols = paths.shape[1]
+    chunks = _Chunks(trunk, cache, paths.rows, wanted * symbols, block.chunk * symbols)
+    bars = []
+    for day in range(num_days):
+        move, bar = paths.draw(day)
+        bars.append(bar[:wanted])
+        if day + 1 < num_days:
+            yield chunks.readings(paths.observe(move), paths.known)
+    return torch.stack(bars, dim=1)

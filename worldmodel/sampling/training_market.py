@@ -1,0 +1,156 @@
+"""A market as training sees it: history split by date, and chunks of days of some of its symbols."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import Bars
+from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
+from vecenv.worldmodel.data.features import ObservedHistory, observe_history
+from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, correlations
+
+OFTEN = 0.95
+"""Of the moves of the symbol that has most; symbols with fewer came late or left early."""
+
+
+class Split(NamedTuple):
+    """Days by position: training before ``train``, validation from ``validation`` to ``stop``, both exclusive ends.
+
+    The days between are an embargo, so that no input of a validation day is a target of training.
+    """
+
+    train: int
+    validation: int
+    stop: int
+
+
+def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embargo: int, source: str) -> Split:
+    """Find the days of a split.
+
+    Args:
+        dates: ``datetime64[D]``. Shape: (T,).
+        train_end: last date of training, embargo included.
+        validation_end: last date of validation.
+        embargo: last days before ``train_end`` that are not trained on.
+        source: of the dates, for messages.
+
+    Raises:
+        ValueError: a part would be empty.
+    """
+    train, stop = (int(np.searchsorted(dates, np.datetime64(day, "D"), "right")) for day in (train_end, validation_end))
+    if train - embargo < 1 or stop <= train:
+        raise ValueError(
+            f"{source}: its days run from {dates[0]} to {dates[-1]}; none are left to train on until {train_end} "
+            f"less {embargo} days, or to validate on from there to {validation_end}"
+        )
+    return Split(train - embargo, train, stop)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingMarket:
+    """History of a market, with everything that does not depend on the network computed once.
+
+    What the network reads is on its device; moves stay on the CPU, where one day after the other is walked through
+    faster than a GPU starts that many small operations.
+
+    Attributes:
+        name: flag of the market.
+        encoded: moves, on the CPU.
+        observed: features and scaled moves of all symbols together.
+        matrices: correlation before every tenth day. Shape: (M, K, K), float32.
+        split: by day.
+    """
+
+    name: str
+    encoded: EncodedBars
+    observed: ObservedHistory
+    matrices: Tensor
+    split: Split
+
+    @classmethod
+    def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
+        """Compute what training on a device needs from one path of history."""
+        encoded = encode_history(bars.to("cpu"))
+        observed = observe_history(encoded)
+        return cls(name, encoded, observed.to(device), correlations(observed).float().to(device), split)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network reads it."""
+        return self.matrices.device
+
+    def often(self) -> Tensor:
+        """Return the symbols that have about as many moves in training as any other has. Shape: (k,)."""
+        share = self.encoded.valid[0, : self.split.train].double().mean(0)
+        return (share >= OFTEN * share.max()).nonzero().squeeze(-1)
+
+    def some(self, count: int, generator: np.random.Generator) -> Tensor:
+        """Draw some of these, at most all, in random order. Shape: (k,)."""
+        often = self.often()
+        return often[torch.from_numpy(generator.permutation(len(often))[:count])]
+
+    def only(self, symbols: Tensor) -> TrainingMarket:
+        """Return the market of some symbols, whose market features are of these symbols alone. Shape: (k,)."""
+        moves, valid, before, last = self.encoded
+        encoded = EncodedBars(
+            moves[:, :, symbols],
+            valid[:, :, symbols],
+            MoveState(*(part[:, :, symbols] for part in before)),
+            MoveState(*(part[:, symbols] for part in last)),
+        )
+        chosen = symbols.to(self.device)
+        matrices = self.matrices[:, chosen][:, :, chosen]
+        return TrainingMarket(self.name, encoded, observe_history(encoded).to(self.device), matrices, self.split)
+
+    def known(self, network: MarketNetwork, first: int, stop: int, context: int, bf16: bool = False) -> Tensor:
+        """Return what a network's trunk knows before each of the days ``first`` to ``stop`` (exclusive).
+
+        It reads the days from ``first - context`` on, and multiplies in bfloat16 if asked to. Shape: (days, K, width),
+        float32.
+        """
+        begin = max(0, first - context)
+        inputs = network.inputs(self.observed.features[0, begin : stop - 1], self.name).transpose(0, 1)
+        with torch.autocast(inputs.device.type, torch.bfloat16) if bf16 else nullcontext():
+            known: Tensor = network.trunk(inputs)
+        return known.float().transpose(0, 1)[first - 1 - begin :]
+
+    def log_prob(
+        self,
+        network: MarketNetwork,
+        first: int,
+        stop: int,
+        context: int,
+        order: Tensor,
+        noise: Tensor,
+        bf16: bool = False,
+    ) -> tuple[DayLogProb, Tensor, Tensor]:
+        """Return the log-densities of days ``first`` to ``stop`` (exclusive) with symbols in an order.
+
+        Args:
+            network: its trunk reads the days from ``first - context`` on.
+            first: at least 1.
+            stop: exclusive.
+            context: days read before the first.
+            order: positions of the symbols. Shape: (K,).
+            noise: of the market's token, standard normal. Shape: (days, 3).
+            bf16: multiply in bfloat16 in the trunk; heads and densities stay float32.
+
+        Returns:
+            Log-densities of scaled moves, where there is one, and the logarithm of the volatility that scaled them.
+            Shape of each: (days, K).
+        """
+        known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
+        day = torch.arange(first, stop, device=self.device)
+        matrices = self.matrices[day // CORRELATION_STRIDE][:, order][:, :, order]
+        scaled = self.observed.scaled[0, first:stop, order].float()
+        valid = self.observed.valid[0, first:stop, order]
+        volatility = self.observed.volatility[0, first:stop, order].log().float()
+        read = network.log_prob(known[:, order], scaled, valid, matrices, noise.to(self.device), self.name)
+        return read, valid, volatility

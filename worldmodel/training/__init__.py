@@ -1,0 +1,1 @@
+"""Maximum likelihood of the next day."""

@@ -1,0 +1,101 @@
+"""The coupling of a market: how far each symbol follows the ones before it, so that the market as a whole moves enough.
+
+Likelihood sees a symbol's own law well and the law of the market's mean badly: if the market moves a tenth too little,
+a stock-day of 25 symbols loses less than a thousandth of a nat. But every symbol follows those before it, so what each
+falls short by adds up along the chain. So the market's moves are matched after training: returns of every training day
+are drawn at two couplings, and the coupling is taken at which, on a line through the logarithms of both, the
+equal-weight mean of the scaled returns is as large as on the training days.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.worldmodel.data.bar_moves import log_return
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE
+from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+
+SYMBOLS, CHOICES, PATHS = 25, 4, 16
+"""Symbols drawn together, how many choices of them, and draws of each day."""
+
+FEWEST = 5
+"""Symbols without which there is no market to match."""
+
+FIRST_DAY = 60
+"""Day from which the trunk has seen enough days, and the correlation is not mostly its prior."""
+
+TRIAL = 1.05
+"""The other coupling that is drawn at."""
+
+LIMITS = (1.0, 1.2)
+"""Smallest and largest coupling: a chain loses what it passes on, and is not made to lose more."""
+
+DAYS_AT_ONCE = 128
+"""Days whose draws are in memory together."""
+
+
+def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+    """Set the coupling of a market; it is 1 where training has fewer than `FEWEST` symbols or no day to match.
+
+    Args:
+        network: trained, in evaluation mode; changed in place.
+        market: as training saw it.
+        seed: of symbols and draws.
+    """
+    coupling = network.coupling_of(market.name)
+    coupling.fill_(1.0)
+    if network.settings.joint == "none" or len(market.often()) < FEWEST:
+        return
+    generator = np.random.default_rng([seed, SYMBOLS])
+    chosen = [market.only(market.some(SYMBOLS, generator)) for _ in range(CHOICES)]
+    parts = [part for part in chosen if len(_whole_days(part, FIRST_DAY, part.split.train))]
+    if not parts:
+        return
+    target = float(torch.cat([_real_moves(part) for part in parts]).abs().mean())
+
+    def gap(at: float) -> float:
+        coupling.fill_(at)
+        sizes = [_drawn_moves(network, part, seed + number) for number, part in enumerate(parts)]
+        return math.log(target / float(torch.cat(sizes).abs().mean()))
+
+    still, moved = gap(1.0), gap(TRIAL)
+    coupling.fill_(1.0 + (TRIAL - 1.0) * still / (still - moved)).clamp_(*LIMITS)
+
+
+def _whole_days(market: TrainingMarket, first: int, stop: int) -> Tensor:
+    """Return the days from ``first`` to ``stop`` (exclusive) on which all symbols have a move. Shape: (D,)."""
+    return first + market.observed.valid[0, first:stop].all(-1).nonzero().squeeze(-1)
+
+
+def _real_moves(market: TrainingMarket) -> Tensor:
+    """Return the mean of the symbols' scaled returns on whole training days. Shape: (D,)."""
+    days = _whole_days(market, FIRST_DAY, market.split.train)
+    return log_return(market.observed.scaled[0, days]).mean(-1).float()
+
+
+@torch.no_grad()
+def _drawn_moves(network: MarketNetwork, market: TrainingMarket, seed: int) -> Tensor:
+    """Draw these means, without the drift, from what the network knows the day before. Shape: (D, PATHS)."""
+    symbols, device = market.observed.valid.shape[2], market.observed.valid.device
+    everyone = torch.ones(symbols, dtype=torch.bool, device=device)
+    generator = torch.Generator(device).manual_seed(seed)
+    drift, reach = network.drift_of(market.name, symbols), network.settings.trunk.reach
+    moves = []
+    for first in range(FIRST_DAY, market.split.train, DAYS_AT_ONCE):
+        stop = min(first + DAYS_AT_ONCE, market.split.train)
+        days = _whole_days(market, first, stop)
+        if not len(days):
+            continue
+        known = market.known(network, first, stop, reach)[days - first].repeat_interleave(PATHS, 0)
+        factor = masked_factor(market.matrices[days // CORRELATION_STRIDE], everyone).repeat_interleave(PATHS, 0)
+        noise = torch.rand(3, *known.shape[:2], generator=generator, device=device)
+        noise = noise.clamp(min=torch.finfo(noise.dtype).tiny)
+        drawn = network.draws(factor, market.name).draw(known, noise, 1.0) - drift
+        moves.append(drawn.mean(-1).unflatten(0, (-1, PATHS)))
+    return torch.cat(moves)

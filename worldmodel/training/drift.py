@@ -1,0 +1,118 @@
+"""The drift of a market: what is added to each return so that rolled-out days rise as fast as those of training.
+
+Likelihood hardly sees the mean of a day's return: a hundredth of a volatility costs 5e-5 nats, but makes 5% a year. So
+the mean is matched by moments after training: days are rolled out from training days at two drifts, and the drift is
+taken at which, on the line through both, their mean log-return is that of the training days.
+
+What the network misses by depends on how many symbols are drawn together, because each follows the ones before it. So
+there is a drift for some numbers of symbols. It moves all returns of a day together, after they are drawn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.synthetic import business_days
+from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+
+
+class Effort(NamedTuple):
+    """How much is rolled out for a number of symbols.
+
+    Attributes:
+        starts: training days with their own choice of symbols.
+        paths: of these, each from one of the starts.
+    """
+
+    starts: int
+    paths: int
+
+
+EFFORTS = dict(
+    zip(DRIFT_SIZES, (Effort(1024, 16_384), Effort(512, 4096), Effort(64, 2048), Effort(32, 512)), strict=True)
+)
+"""By number of symbols; the mean is then known to 0.3, 0.4, 0.5 and 0.8 basis points a day on NSE."""
+
+DAYS = 40
+"""Of a path."""
+
+TRIAL = 0.01
+"""The other drift that is rolled out, in volatilities a day."""
+
+TRIAL_SHARE = 4
+"""The slope needs so many times fewer paths, because the same ones are drawn at both drifts."""
+
+LIMIT = 0.05
+"""Largest drift."""
+
+
+def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+    """Set the drifts of a market.
+
+    For a number of symbols of which there are not as many with bars on `WARM_UP` days, the drift is that of the next
+    smaller one, or 0. Independent symbols have one drift.
+
+    Args:
+        network: trained, in evaluation mode; changed in place.
+        market: as training saw it.
+        seed: of days, symbols and draws.
+    """
+    drifts = network.drifts_of(market.name)
+    drifts.zero_()
+    model = NeuralMarket(network, market.name)
+    returns, valid = daily_returns(market.encoded)
+    train = market.split.train
+    target = float(returns[:train][valid[:train]].mean())
+    for place, (symbols, effort) in enumerate(EFFORTS.items()):
+        if place and network.settings.joint == "none":
+            return
+        past = _training_stretches(market, symbols, effort.starts, np.random.default_rng([seed, symbols]))
+        if past is None:
+            return
+        starts = model.starts(past)
+        few = -(-effort.paths // TRIAL_SHARE)
+        drifts[place:] = 0.0
+        still = _mean_returns(model, starts, effort.paths, seed)
+        drifts[place:] = TRIAL
+        slope = float((_mean_returns(model, starts, few, seed) - still[:few]).mean()) / TRIAL
+        drifts[place:] = min(max((target - float(still.mean())) / slope, -LIMIT), LIMIT)
+
+
+def _mean_returns(model: NeuralMarket, starts: Starts, paths: int, seed: int) -> Tensor:
+    """Return the mean log-return of each path's days. Shape: (paths,)."""
+    closes = model.go_on(starts, paths, DAYS, seed)[..., CLOSE].log()
+    return (closes[:, -1] - closes[:, 0]).mean(-1) / (DAYS - 1)
+
+
+def _training_stretches(
+    market: TrainingMarket, symbols: int, count: int, generator: np.random.Generator
+) -> Bars | None:
+    """Return `WARM_UP` training days of some symbols, a path per stretch; None where there are too few.
+
+    Each stretch has its own symbols, with numbers for names.
+    """
+    valid = market.encoded.valid[0, : market.split.train]
+    if len(market.often()) < symbols:
+        return None
+    columns, rows = [], []
+    for _ in range(count):
+        columns.append(market.some(symbols, generator))
+        whole = valid[:, columns[-1]].all(-1).nonzero().squeeze(-1)
+        if len(whole) < WARM_UP:
+            return None
+        first = int(generator.integers(len(whole) - WARM_UP + 1))
+        rows.append(whole[first : first + WARM_UP])
+    day, column = torch.stack(rows).unsqueeze(-1), torch.stack(columns).unsqueeze(1)
+    before = MoveState(*(part[0][day[:, 0], column[:, 0]] for part in market.encoded.before))
+    ohlcv = decode_bars(before, market.encoded.moves[0][day, column])
+    return Bars(tuple(map(str, range(symbols))), business_days(WARM_UP), ohlcv, source=market.name)

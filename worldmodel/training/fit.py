@@ -1,0 +1,248 @@
+"""Training of a neural market: maximum likelihood of the next day, stopped where validation no longer improves.
+
+Every step draws a market, some of its symbols, a chunk of days and an order of the symbols, all from (seed, step), so
+that a resumed run repeats an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+
+SUBSET_STEPS = 12
+"""Steps that train on the same symbols: their market features are computed anew for each choice."""
+
+SUBSET_SIZES = {3: 0.1, 10: 0.2, 25: 0.3, 50: 0.25}
+"""How often so many symbols are trained together; else all are, as also where there are not so many."""
+
+READ_BEFORE = 20
+"""Days that a chunk reads before the first that it is scored on."""
+
+VALIDATION_DAYS = 128
+"""Days whose densities are computed together."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of the optimisation.
+
+    Attributes:
+        steps: most updates.
+        days: days of a chunk.
+        learning_rate: highest one, after the warm-up; it falls to a hundredth along a cosine.
+        warm_up: share of the steps in which it rises.
+        weight_decay: of AdamW.
+        alone_weight: weight of the densities of returns without the day's other symbols.
+        shape_weight: weight of the densities of gap, wicks and volume.
+        average_decay: of the running mean of the weights, which is what is validated and kept.
+        evaluate_every: updates between validations.
+        patience: validations without a better one after which training stops.
+        seed: of weights and draws.
+        bf16: multiply in bfloat16 in the trunk while training; by default on a GPU alone. Validation is in float32.
+    """
+
+    steps: int = 1500
+    days: int = 128
+    learning_rate: float = 1e-3
+    warm_up: float = 0.1
+    weight_decay: float = 0.05
+    alone_weight: float = 0.5
+    shape_weight: float = 0.3
+    average_decay: float = 0.99
+    evaluate_every: int = 100
+    patience: int = 5
+    seed: int = 0
+    bf16: bool | None = None
+
+    def on(self, device: torch.device) -> TrainingSettings:
+        """Return the settings with what depends on the device decided."""
+        return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
+
+
+class Validation(NamedTuple):
+    """Negative log-densities in nats per stock-day: lower is better.
+
+    Attributes:
+        alone: of the log-return given the days before.
+        joint: of all log-returns of a day, over their number.
+        shape: of gap, wicks and volume given the returns, of scaled moves.
+    """
+
+    alone: float
+    joint: float
+    shape: float
+
+
+@dataclass
+class TrainingState:
+    """A run that can go on.
+
+    Attributes:
+        network: as the last step left it.
+        optimizer: AdamW.
+        average: running mean of the weights.
+        best: weights of the best validation.
+        step: updates done.
+        best_loss: of the best validation.
+        bad_validations: since the best one.
+        history: of validations: step, loss, and one `Validation` per market.
+    """
+
+    network: MarketNetwork
+    optimizer: torch.optim.AdamW
+    average: dict[str, Tensor]
+    best: dict[str, Tensor]
+    step: int = 0
+    best_loss: float = math.inf
+    bad_validations: int = 0
+    history: list[dict[str, object]] = field(default_factory=list)
+
+
+def new_state(
+    network: NetworkSettings, settings: TrainingSettings, device: torch.device | str = "cpu"
+) -> TrainingState:
+    """Return a run before its first step."""
+    torch.manual_seed(settings.seed)
+    made = MarketNetwork(network).to(device)
+    optimizer = torch.optim.AdamW(
+        made.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
+    )
+    weights = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+    return TrainingState(made, optimizer, weights, {name: tensor.clone() for name, tensor in weights.items()})
+
+
+def train_network(
+    state: TrainingState,
+    markets: Sequence[TrainingMarket],
+    settings: TrainingSettings,
+    on_step: Callable[[TrainingState, float], None],
+    on_validation: Callable[[TrainingState, dict[str, Validation]], None],
+) -> None:
+    """Train until the steps are done or validation no longer improves.
+
+    Args:
+        state: changed in place.
+        markets: each drawn in proportion to the root of its number of stock-days.
+        settings: of the optimisation.
+        on_step: called after every update with the loss.
+        on_validation: called after every validation; the state is whole and may be saved.
+    """
+    sizes = [market.split.train * market.observed.valid.shape[2] for market in markets]
+    weight = np.sqrt(sizes) / np.sqrt(sizes).sum()
+    subsets: dict[tuple[int, int], TrainingMarket] = {}
+    while state.step < settings.steps and state.bad_validations < settings.patience:
+        generator = np.random.default_rng([settings.seed, state.step])
+        index = int(generator.choice(len(markets), p=weight))
+        period = (index, state.step // SUBSET_STEPS)
+        if period not in subsets:
+            subsets = {key: value for key, value in subsets.items() if key[1] == period[1]}
+            subsets[period] = _subset(markets[index], np.random.default_rng([settings.seed, index, period[1]]))
+        loss = _update(state, subsets[period], settings, generator)
+        state.step += 1
+        on_step(state, loss)
+        if state.step % settings.evaluate_every == 0 or state.step == settings.steps:
+            scores = _validate_average(state, markets)
+            _keep_best(state, settings, scores, loss)
+            on_validation(state, scores)
+
+
+def validate_network(network: MarketNetwork, market: TrainingMarket, first: int, stop: int) -> Validation:
+    """Return the scores of days ``first`` to ``stop`` (exclusive), symbols in one order that the data do not choose."""
+    order = torch.from_numpy(np.random.default_rng(0).permutation(market.observed.valid.shape[2]))
+    totals, count, reach = np.zeros(3), 0, network.settings.trunk.reach
+    network.eval()
+    with torch.no_grad():
+        for start in range(first, stop, VALIDATION_DAYS):
+            end = min(start + VALIDATION_DAYS, stop)
+            noise = torch.randn(end - start, TOKEN_SIZE, generator=torch.Generator().manual_seed(start))
+            scores, valid, volatility = market.log_prob(network, start, end, reach, order, noise)
+            scale = float((volatility * valid).sum())
+            totals += [
+                scale - float(scores.alone.sum()),
+                scale - float(scores.chained.sum()),
+                -float(scores.shape.sum()),
+            ]
+            count += int(valid.sum())
+    network.train()
+    return Validation(*(totals / max(count, 1)).tolist())
+
+
+def _subset(market: TrainingMarket, generator: np.random.Generator) -> TrainingMarket:
+    """Choose some symbols, or all."""
+    total = market.observed.valid.shape[2]
+    rest = 1.0 - sum(SUBSET_SIZES.values())
+    size = int(generator.choice([*SUBSET_SIZES, total], p=[*SUBSET_SIZES.values(), rest]))
+    return market.only(torch.from_numpy(generator.permutation(total)[:size])) if size < total else market
+
+
+def _update(
+    state: TrainingState, market: TrainingMarket, settings: TrainingSettings, generator: np.random.Generator
+) -> float:
+    """Make one step of AdamW and return the loss."""
+    network = state.network.train()
+    torch.manual_seed(int(generator.integers(2**62)))
+    days = min(settings.days, market.split.train - 1)
+    first = int(generator.integers(1, market.split.train - days + 1))
+    order = torch.from_numpy(generator.permutation(market.observed.valid.shape[2]))
+    noise = torch.randn(days, TOKEN_SIZE)
+    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, noise, bool(settings.bf16))
+    total = (
+        scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
+    )
+    loss = -total / valid.sum().clamp(min=1)
+    for group in state.optimizer.param_groups:
+        group["lr"] = settings.learning_rate * _rate(state.step / settings.steps, settings.warm_up)
+    state.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    state.optimizer.step()
+    # Early on the mean is taken over the steps so far, so that it forgets the start.
+    decay = min(settings.average_decay, (1 + state.step) / (10 + state.step))
+    for name, tensor in network.state_dict().items():
+        state.average[name].lerp_(tensor, 1.0 - decay)
+    return float(loss.detach())
+
+
+def _rate(progress: float, warm_up: float) -> float:
+    """Return the share of the highest learning rate."""
+    if progress < warm_up:
+        return max(progress / warm_up, 0.01)
+    return 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
+
+
+def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -> dict[str, Validation]:
+    """Validate the running mean of the weights on every market."""
+    own = {name: tensor.clone() for name, tensor in state.network.state_dict().items()}
+    state.network.load_state_dict(state.average)
+    scores = {
+        market.name: validate_network(state.network, market, market.split.validation, market.split.stop)
+        for market in markets
+    }
+    state.network.load_state_dict(own)
+    return scores
+
+
+def _keep_best(state: TrainingState, settings: TrainingSettings, scores: dict[str, Validation], loss: float) -> None:
+    """Remember the weights if the validation is the best so far."""
+    mean = sum(
+        score.joint + settings.alone_weight * score.alone + settings.shape_weight * score.shape
+        for score in scores.values()
+    ) / len(scores)
+    state.history.append(
+        {"step": state.step, "loss": loss, **{name: score._asdict() for name, score in scores.items()}}
+    )
+    if mean < state.best_loss:
+        state.best_loss, state.bad_validations = mean, 0
+        state.best = {name: tensor.clone() for name, tensor in state.average.items()}
+    else:
+        state.bad_validations += 1

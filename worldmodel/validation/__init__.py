@@ -1,0 +1,1 @@
+"""A model on real days that it has never seen."""

@@ -1,0 +1,229 @@
+"""A model of a market put to the test: its densities, forecasts and paths on real days that it has never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.worldmodel.data.bar_moves import encode_history
+from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.metrics.forecast import ForecastScores, forecast_scores
+from vecenv.worldmodel.metrics.windows import Windows, align_windows, return_scale
+from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
+from vecenv.worldmodel.sampling.training_market import split_by_date
+
+HORIZON = 40
+"""Days of a path, which drawdowns and the figures by rollout day need."""
+
+CONTEXT = 60
+"""Real days before an origin that are kept with its windows."""
+
+SEED_STRIDE = 1 << 32
+"""Between the seeds of two runs: every origin of a run has a seed of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The real days on which models are judged.
+
+    Attributes:
+        bars: one path of history up to the last test day.
+        train_stop: number of training days, which come first.
+        first: position of the first test day.
+        every: test days from one origin of paths to the next.
+        forecast_every: test days from one origin of one-day forecasts to the next.
+        memory: days before the test that models see, beside the test days up to an origin.
+
+    Raises:
+        ValueError: a number is out of its range, the test days are fewer than a path's, or a symbol has no bar on a
+            day that paths or forecasts start from.
+    """
+
+    bars: Bars
+    train_stop: int
+    first: int
+    every: int = 20
+    forecast_every: int = 10
+    memory: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, least in (("every", 1), ("forecast_every", 1), ("memory", CONTEXT)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if len(self.bars.dates) - self.first < HORIZON:
+            raise ValueError(
+                f"{self.bars.source}: {len(self.bars.dates) - self.first} test days after "
+                f"{self.bars.dates[self.first - 1]}, at least {HORIZON} are needed"
+            )
+        if self.first < CONTEXT:
+            raise ValueError(f"{self.bars.source}: {self.first} days before the test, at least {CONTEXT} are needed")
+        for day in sorted({*self.origins(), *self.forecast_days}):
+            absent = self.bars.absent(day)
+            if absent:
+                raise ValueError(f"{self.bars.source}: no bar on {self.bars.dates[day]}: {', '.join(absent)}")
+
+    @property
+    def train(self) -> Bars:
+        """Training days."""
+        return self.bars.days(0, self.train_stop)
+
+    @property
+    def forecast_days(self) -> Sequence[int]:
+        """Positions of the days whose next day is forecast."""
+        return range(self.first - 1, len(self.bars.dates) - 1, self.forecast_every)
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """Standard deviation of each symbol's returns over the test days. Shape: (N,)."""
+        return return_scale(self.bars.ohlcv[0, self.first - 1 :, :, CLOSE])
+
+    @cached_property
+    def real(self) -> Windows:
+        """The real days after each origin, with M = 1."""
+        return self.real_after(self.origins())
+
+    @property
+    def dense_origins(self) -> Sequence[int]:
+        """Twice as many origins as those of paths, where days allow, for real days beside other real ones."""
+        return range(self.first - 1, len(self.bars.dates) - HORIZON, max(1, self.every // 2))
+
+    def origins(self, days: int = HORIZON) -> Sequence[int]:
+        """Return the positions of the days that paths of so many test days start from, the first before the test."""
+        return range(self.first - 1, len(self.bars.dates) - days, self.every)
+
+    def real_after(self, origins: Sequence[int]) -> Windows:
+        """Return the real days after some origins, with M = 1; a symbol without a bar on an origin is missing there."""
+        bars = self._following(origins, HORIZON)
+        return align_windows(self._context(origins), bars, bars[:, None], self.scale)[0]
+
+    def aligned(self, synthetic_bars: Tensor) -> tuple[Windows, Windows]:
+        """Return real and generated windows. Shape: (O, M, H, N, 5), of all origins of as many days."""
+        days = synthetic_bars.shape[2]
+        origins = self.origins(days)
+        return align_windows(self._context(origins), self._following(origins, days), synthetic_bars, self.scale)
+
+    @property
+    def begin(self) -> int:
+        """Position of the first day that models see in the test."""
+        return max(0, self.first - self.memory)
+
+    def test_days(self) -> Bars:
+        """Return the test days and the history before them."""
+        return self.bars.days(self.begin, len(self.bars.dates))
+
+    def drawn_after(
+        self, model: MarketModel, days: Sequence[int], num_paths: int, num_days: int, seed: int
+    ) -> Iterator[Tensor]:
+        """Yield what a model draws after each of some days. Shape: (P, num_days, N, 5)."""
+        positions, seeds = [day - self.begin for day in days], [seed * SEED_STRIDE + day for day in days]
+        return model.generate_after(self.test_days(), positions, num_paths, num_days, seeds)
+
+    def _context(self, origins: Sequence[int]) -> Tensor:
+        """Return the real days up to each origin. Shape: (O, CONTEXT, N, 5)."""
+        return torch.stack([self.bars.ohlcv[0, day + 1 - CONTEXT : day + 1] for day in origins])
+
+    def _following(self, origins: Sequence[int], days: int) -> Tensor:
+        """Return the real days after each origin. Shape: (O, H, N, 5)."""
+        return torch.stack([self.bars.ohlcv[0, day + 1 : day + 1 + days] for day in origins])
+
+
+def choose_trial(
+    bars: Bars,
+    train_end: str,
+    validation_end: str,
+    every: int = 20,
+    forecast_every: int = 10,
+    memory: int = 1000,
+    keep_gaps: bool = False,
+    max_symbols: int | None = None,
+) -> tuple[Trial, tuple[str, ...]]:
+    """Split a history by date, and leave out symbols that cannot be judged.
+
+    Args:
+        bars: one path, to the last test day.
+        train_end: last date of training.
+        validation_end: last date before the test.
+        every: see `Trial`.
+        forecast_every: see `Trial`.
+        memory: see `Trial`.
+        keep_gaps: keep symbols without a bar on some test day.
+        max_symbols: keep the first ones only.
+
+    Returns:
+        The trial, and the symbols left out because they have too few training days or a gap.
+
+    Raises:
+        ValueError: there are no training or no test days, fewer than two symbols are left, or as `Trial`.
+    """
+    split = split_by_date(bars.dates, train_end, validation_end, 0, bars.source)
+    if split.stop >= len(bars.dates):
+        raise ValueError(f"{bars.source}: no test day after {validation_end}; its days run to {bars.dates[-1]}")
+    fit = encode_history(bars.days(0, split.train)).valid[0].sum(0) >= MINIMUM_RETURNS
+    if not keep_gaps:
+        fit &= bars.listed[0, split.stop - 1 :].all(0)
+    chosen = fit.nonzero().squeeze(-1)[:max_symbols]
+    if len(chosen) < 2:
+        raise ValueError(
+            f"{bars.source}: {len(chosen)} symbols with {MINIMUM_RETURNS} training returns and bars on all test days "
+            f"after {validation_end}, at least 2 are needed"
+        )
+    symbols = tuple(bars.symbols[index] for index in chosen.tolist())
+    left_out = tuple(name for name, kept in zip(bars.symbols, fit.tolist(), strict=True) if not kept)
+    judged = Bars(symbols, bars.dates, bars.ohlcv[:, :, chosen], source=bars.source)
+    return Trial(judged, split.train, split.stop, every, forecast_every, memory), left_out
+
+
+def sample_paths(
+    trial: Trial,
+    model: MarketModel,
+    num_paths: int,
+    seed: int,
+    days: int = HORIZON,
+    advance: Callable[[], object] = lambda: None,
+) -> Tensor:
+    """Draw paths after every origin.
+
+    Args:
+        trial: with O origins of paths of as many days.
+        model: knows the trial's symbols.
+        num_paths: M.
+        seed: of the run.
+        days: H.
+        advance: called after each origin.
+
+    Returns:
+        Shape: (O, M, H, N, 5), float32.
+    """
+    origins = trial.origins(days)
+    bars = torch.empty(len(origins), num_paths, days, len(trial.bars.symbols), 5)
+    for row, drawn in zip(bars, trial.drawn_after(model, origins, num_paths, days, seed), strict=True):
+        row.copy_(drawn)
+        advance()
+    return bars
+
+
+def sample_forecasts(
+    trial: Trial, model: MarketModel, draws: int, seed: int, advance: Callable[[], object] = lambda: None
+) -> ForecastScores:
+    """Draw the next day of every forecast day, and score it against what happened.
+
+    Args:
+        trial: with D forecast days.
+        model: knows the trial's symbols.
+        draws: of each day.
+        seed: of the run.
+        advance: called after each day.
+    """
+    close = trial.bars.ohlcv[0, :, :, CLOSE]
+    days = torch.tensor(trial.forecast_days)
+    samples = torch.empty(len(days), draws, close.shape[1], dtype=torch.float64)
+    forecasts = trial.drawn_after(model, trial.forecast_days, draws, 1, seed)
+    for row, before, drawn in zip(samples, close[days], forecasts, strict=True):
+        row.copy_((drawn[:, 0, :, CLOSE].cpu() / before).log())
+        advance()
+    return forecast_scores(samples, (close[days + 1] / close[days]).log())

@@ -1,0 +1,136 @@
+"""A validation as it is kept and shown: JSON, Markdown, and tables on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+import vecenv
+from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
+from vecenv.worldmodel.validation.judge import HORIZON, Trial
+from vecenv.worldmodel.validation.figures import Figures, to_json
+from vecenv.worldmodel.validation.table import Row, cells, markdown, rows, verdict
+
+LEGEND = (
+    "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins; "
+    "of the median stock's volatility ratio, the 5–95% range over stocks. Discriminators learn from the first half of "
+    "the test days and are asked about the second. The real column has a perfect model's value where the real days "
+    "have none of their own, and of discriminators real days against other real ones. A dash: the model has no such "
+    "figure, or the run cannot tell."
+)
+
+TABLE_WIDTH, MODEL_WIDTH = 52, 14
+"""Characters that the table needs, and for each model, and gets on a narrower terminal too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a validation found.
+
+    Attributes:
+        trial: on which the models were judged.
+        settings: of the run, JSON-able.
+        left_out: symbols that could not be judged.
+        real: figures of the real days.
+        models: figures of each model, by name.
+        judged: name of the model that has to meet the bars; the others are its rivals. None without such a model.
+        seconds: wall time of each model, by name.
+        sweep: measures of the judged model by temperature.
+    """
+
+    trial: Trial
+    settings: Mapping[str, Any]
+    left_out: Sequence[str]
+    real: Figures
+    models: Mapping[str, Figures]
+    judged: str | None
+    seconds: Mapping[str, float]
+    sweep: Sweep
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Lines of the table."""
+        return rows(self.settings["long_days"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the validation as JSON-able values, None where there is no number."""
+        dates = self.trial.bars.dates
+        test = dates[self.trial.first :]
+        values: dict[str, Any] = {
+            "vecenv_version": vecenv.__version__,
+            "settings": dict(self.settings),
+            "symbols": list(self.trial.bars.symbols),
+            "left_out": list(self.left_out),
+            "train_end": str(dates[self.trial.train_stop - 1]),
+            "test": {"first_day": str(test[0]), "last_day": str(test[-1]), "days": len(test)},
+            "origins": len(self.trial.origins()),
+            "forecast_days": len(self.trial.forecast_days),
+            "real": to_json(self.real),
+            "models": {name: to_json(figures) for name, figures in self.models.items()},
+            "seconds": dict(self.seconds),
+            "temperatures": {str(temperature): values for temperature, values in self.sweep.items()},
+        }
+        if self.judged is not None:
+            model = self.models[self.judged]
+            rivals = {name: figures for name, figures in self.models.items() if name != self.judged}
+            met = {row: verdict(row, self.real, model, rivals) for row in self.rows}
+            bars = {row.key: {"bar": row.bar.text, "met": met[row]} for row in self.rows if row.bar}
+            values |= {"judged": self.judged, "bars": bars}
+        return values
+
+    def to_markdown(self) -> str:
+        """Return the validation as a document."""
+        run, settings = self.to_json(), self.settings
+        test = run["test"]
+        head = (
+            f"{len(run['symbols'])} symbols, {test['days']} test days {test['first_day']} to {test['last_day']}; "
+            f"baselines fitted to days up to {run['train_end']}. {settings['paths']} paths of {HORIZON} days after "
+            f"each of {run['origins']} origins, {settings['draws']} draws of the day after each of "
+            f"{run['forecast_days']} days; {settings['seeds']} seed(s)."
+        )
+        title = f"# Realism on {Path(self.trial.bars.source).name}"
+        table = markdown(*cells(self.rows, self.real, self.models, self.judged))
+        parts = [title, head, LEGEND, table]
+        if self.sweep:
+            parts += [f"## {self.judged} by temperature", markdown(*sweep_cells(self.sweep))]
+        return "\n\n".join(parts) + "\n"
+
+
+def write_report(report: Report, folder: Path) -> dict[str, Any]:
+    """Write ``validation.json`` and ``validation.md``; return what the first holds."""
+    values = report.to_json()
+    (folder / "validation.json").write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
+    (folder / "validation.md").write_text(report.to_markdown())
+    return values
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the figures of all models, and what counts as good beside those of the judged one."""
+    printed = [_table("Realism on test days", *cells(report.rows, report.real, report.models, intervals=False))]
+    if report.judged is not None:
+        good = [row for row in report.rows if row.bar]
+        headings, lines = cells(good, report.real, report.models, report.judged, intervals=False)
+        columns = len(headings) - len(report.models) + 1
+        printed.append(_table("What counts as good", headings[:columns], [line[:columns] for line in lines]))
+    if report.sweep:
+        printed.append(_table("By temperature", *sweep_cells(report.sweep)))
+    wide = Console(width=max(console.width, TABLE_WIDTH + MODEL_WIDTH * len(report.models)))
+    for table in printed:
+        wide.print(table)
+
+
+def _table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    table = Table(title=title, box=SIMPLE)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index < 2 else "right", no_wrap=not index)
+    for line in lines:
+        table.add_row(*map(escape, line))
+    return table
