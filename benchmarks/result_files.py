@@ -8,6 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+RESULTS = Path(__file__).parent / "results"
+"""Where results are written unless another folder is named."""
+
 
 def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
     """Return the settings of a benchmark, paths as text."""

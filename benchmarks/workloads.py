@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from vecenv.tasks.commands.comparison import rules_of
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TierConfig
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
+from vecenv.core.scenario import Scenario
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
-from vecenv.core.scenario import Scenario
+from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.scenario import TierTrading
 
 NUMBER_BYTES = 4
 """Of a float32."""

@@ -10,12 +10,12 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import Rows, leaves
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 # Short episodes of both kinds of end, orders beyond the cash, and every rule that replaces orders.
 RULES: dict[str, Any] = {

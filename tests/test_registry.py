@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.small_env import small_tape
 from vecenv import registry
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 SMALL = {"episode_length": 5, "features": ("macd",), "market_options": {"num_paths": 2, "num_days": 120}}
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.market.load import Market, load_market
 from vecenv.core.scenario import Scenario
+from vecenv.market.load import Market, load_market
 
 GROUP = "vecenv.tasks"
 

@@ -1,4 +1,4 @@
-"""Everything that a device is to be asked, in one command that ends on time: ``python -m vecenv.benchmarks.device_session.command``.
+"""Everything that a device is to be asked, in one command: ``python -m vecenv.benchmarks.device_session``.
 
 ``--minutes 9 --out FOLDER`` measures what the device can do at most, runs the tests marked ``gpu``, and then the
 benchmarks, most valuable first, each part in a process that is killed when its share of the time is over. After every
@@ -25,17 +25,19 @@ from vecenv.benchmarks.device_session.process import StopSignal
 from vecenv.benchmarks.device_session.record import LOG, SessionRecord
 from vecenv.benchmarks.device_session.schedule import Schedule
 
+_PARTS = "vecenv.benchmarks.device_session.parts"
+
 PARTS = (
     Part("machine", "bandwidth and matrix products", "vecenv.benchmarks.device_session.ceilings:points", 25, 25, 40),
     Part("tests", "the tests marked gpu", "vecenv.benchmarks.device_session.gpu_tests:points", 85, 20, 60, ("pytest",)),
-    Part("throughput", "stock_trading, all columns", "vecenv.benchmarks.device_session.parts:throughput", 120, 20, 60),
-    Part("rollouts", "days of a neural market", "vecenv.benchmarks.device_session.parts:rollouts", 45, 15, 45),
-    Part("training", "a minute of training it", "vecenv.benchmarks.device_session.parts:training", 80, 25, 120),
-    Part("tiers", "the trading tiers", "vecenv.benchmarks.device_session.parts:tiers", 65, 25, 90),
-    Part("turns", "turns of groups, canned answers", "vecenv.benchmarks.device_session.parts:turns", 30, 20, 60),
-    Part("language", "GRPO of a tiny model", "vecenv.benchmarks.device_session.parts:language", 30, 20, 60, ("transformers",)),
-    Part("text", "observations and answers", "vecenv.benchmarks.device_session.parts:texts", 20, 15, 30),
-    Part("curve", "the other counts and modes", "vecenv.benchmarks.device_session.parts:curve", 40, 15, 60),
+    Part("throughput", "stock_trading, all columns", f"{_PARTS}:throughput", 120, 20, 60),
+    Part("rollouts", "days of a neural market", f"{_PARTS}:rollouts", 45, 15, 45),
+    Part("training", "a minute of training it", f"{_PARTS}:training", 80, 25, 120),
+    Part("tiers", "the trading tiers", f"{_PARTS}:tiers", 65, 25, 90),
+    Part("turns", "turns of groups, canned answers", f"{_PARTS}:turns", 30, 20, 60),
+    Part("language", "GRPO, tiny model", f"{_PARTS}:language", 30, 20, 60, ("transformers",)),
+    Part("text", "observations and answers", f"{_PARTS}:texts", 20, 15, 30),
+    Part("curve", "the other counts and modes", f"{_PARTS}:curve", 40, 15, 60),
 )
 """Name, what, points, share of the time (seconds of nine minutes), least seconds, longest point, what it needs."""
 
@@ -154,11 +156,7 @@ def command(words: Sequence[str] | None = None) -> int:
     import tyro
 
     try:
-        return main(tyro.cli(DeviceSessionConfig, prog="python -m vecenv.benchmarks.device_session.command", args=words))
+        return main(tyro.cli(DeviceSessionConfig, prog="python -m vecenv.benchmarks.device_session", args=words))
     except (ValueError, OSError) as error:
         print(f"device_session: error: {error}", file=sys.stderr)
         return BAD_INPUT
-
-
-if __name__ == "__main__":
-    sys.exit(command())

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+import vecenv
 from vecenv.benchmarks.device_session.point import Place, Point
 
-TESTS = Path(__file__).parents[1] / "tests"
+TESTS = Path(vecenv.__file__).parents[1] / "tests"
 
 # Without the options of the project: workers that share a device disturb each other.
 OPTIONS = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "-ra"]

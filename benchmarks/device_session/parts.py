@@ -14,23 +14,28 @@ from typing import Any
 import torch
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.throughput.grpo_rollouts import GrpoRolloutsConfig, Turns, canned_turns, model_turns
 from vecenv.benchmarks.device_session.point import Place, Point
-from vecenv.benchmarks.throughput.text import STYLES, TextFigure, measure_parsing, measure_rendering, started_env
 from vecenv.benchmarks.throughput.curve import BenchConfig, Column, Mode, measure
-from vecenv.benchmarks.workloads import fill_given_actions, necessary_bytes, task_market, task_rules
-from vecenv.benchmarks.throughput.worldmodel_rollouts import RolloutsConfig, measure_rollouts, rollout_limit, trunk_rates
+from vecenv.benchmarks.throughput.grpo_rollouts import GrpoRolloutsConfig, Turns, canned_turns, model_turns
+from vecenv.benchmarks.throughput.text import STYLES, TextFigure, measure_parsing, measure_rendering, started_env
+from vecenv.benchmarks.throughput.worldmodel_rollouts import (
+    RolloutsConfig,
+    measure_rollouts,
+    rollout_limit,
+    trunk_rates,
+)
 from vecenv.benchmarks.throughput.worldmodel_training import TrainingBenchConfig, measure_training
+from vecenv.benchmarks.workloads import fill_given_actions, necessary_bytes, task_market, task_rules
 from vecenv.core.collector import FusedCollector
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
-from vecenv.worldmodel.sampling.blocks import blocks_of
 from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.blocks import blocks_of
 from vecenv.worldmodel.sampling.generator import WEIGHTS
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.training.fit import TrainingSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
 
 COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
 SMALL_DAYS = 330

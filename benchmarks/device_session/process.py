@@ -15,10 +15,11 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import IO, Any
 
+import vecenv
 from vecenv.benchmarks.device_session.point import Part
 from vecenv.benchmarks.device_session.record import LOG, SessionRecord
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(vecenv.__file__).parents[1]
 """Where the packages lie, for processes that are started in another folder."""
 
 KILL_SECONDS = 3.0

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vecenv.benchmarks.result_files import write_json
 from vecenv.benchmarks.device_session.point import Part
+from vecenv.benchmarks.result_files import write_json
 
 SUMMARY = "summary.json"
 LOG = "log.txt"

@@ -19,19 +19,17 @@ from torch import Tensor
 
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.figures import draw_language_learning
-from vecenv.benchmarks.result_files import plain, write_result
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
+from vecenv.core.env import VecEnv
+from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.metrics import Interval, independent_groups
+from vecenv.learn.significance import bootstrap_interval
 from vecenv.tasks.commands.cli import main as vecenv_command
 from vecenv.tasks.commands.comparison import test_environment, test_rules, wide_console
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
-from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
 from vecenv.tasks.commands.train import TrainSettings
-from vecenv.core.env import VecEnv
-from vecenv.learn.evaluation import Evaluation, evaluate
-from vecenv.learn.significance import bootstrap_interval
-from vecenv.learn.metrics import Interval, independent_groups
-
-RESULTS = Path(__file__).parent / "results"
+from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
 
 PRESET = "planted_language"
 START, TRAINED, SIGNAL = "supervised", "trained", "signal"

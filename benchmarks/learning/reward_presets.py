@@ -19,16 +19,14 @@ from torch import Tensor
 import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.figures import draw_reward_presets
-from vecenv.benchmarks.result_files import plain, write_result
-from vecenv.tasks.commands.comparison import rules_of
-from vecenv.tasks.tiers.config import TIERS, TierConfig
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.collector import FusedCollector
-from vecenv.tasks.tiers.reward_components import COMPONENTS, REWARD_PRESETS
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
-
-RESULTS = Path(__file__).parent / "results"
+from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.tiers.config import TIERS, TierConfig
+from vecenv.tasks.tiers.reward_components import COMPONENTS, REWARD_PRESETS
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, Random
-from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order_action, rules
-from vecenv.market.bars import CLOSE
-from vecenv.learn.metrics import TRADING_DAYS
 from vecenv.core.random import episode_key, open_uniform, random_bits
+from vecenv.learn.agents import Agent, Random
+from vecenv.learn.metrics import TRADING_DAYS
+from vecenv.market.bars import CLOSE
+from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order_action, rules
 
 RANDOM_STREAM = 0x3000_0000
 """First stream of the random portfolios, one per symbol, apart from those of an episode and of its agent."""

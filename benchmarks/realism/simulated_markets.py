@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.market.bars import Bars
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation.judge import SEED_STRIDE, Trial
 

@@ -32,10 +32,10 @@ from vecenv.benchmarks.realism.train_on_synthetic_config import RIVALS, TrainOnS
 from vecenv.benchmarks.realism.train_on_synthetic_report import METRICS, interval_json, print_report, to_markdown
 from vecenv.benchmarks.realism.transfer import Arena, Played, Transfer, simulator_of, transfer
 from vecenv.benchmarks.realism.transfer_statistics import difference_over_seeds, rank_agreement
-from vecenv.market.sources import read_bars
 from vecenv.learn.metrics import Summary
-from vecenv.worldmodel.sampling.judged import judged_model
+from vecenv.market.sources import read_bars
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.validation.judge import Trial, choose_trial
 
 

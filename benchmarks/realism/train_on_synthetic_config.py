@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vecenv.benchmarks.realism.simulated_markets import WARM_UP
-from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.benchmarks.result_files import RESULTS
 from vecenv.learn.ppo import PPOConfig
-from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation
+from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
 
-RESULTS = Path(__file__).parent / "results"
 RIVALS: dict[str, Callable[..., MarketModel] | None] = {
     "FHS": FilteredHistoricalSimulation.fit,
     "bootstrap": StationaryBootstrap.fit,

@@ -14,13 +14,13 @@ import vecenv
 from vecenv.benchmarks.realism.fixed_policies import fixed_policies
 from vecenv.benchmarks.realism.simulated_markets import generated, replay
 from vecenv.benchmarks.realism.train_on_synthetic_config import TrainOnSyntheticConfig
-from vecenv.tasks.commands.comparison import test_environment
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.evaluation import play
+from vecenv.learn.metrics import Summary, episode_metrics, independent_groups, summarise
 from vecenv.learn.ppo import CHECKPOINT, train
 from vecenv.market.tape import MarketTape
-from vecenv.learn.metrics import Summary, episode_metrics, independent_groups, summarise
+from vecenv.tasks.commands.comparison import test_environment
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation.judge import Trial
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vecenv.learn.significance import DRAWS
 from vecenv.learn.metrics import Interval, Summary, student_quantile
+from vecenv.learn.significance import DRAWS
 
 
 def difference_over_seeds(
@@ -18,8 +18,8 @@ def difference_over_seeds(
     """Return the mean of a metric over seeds of training, or of its difference, with a 95% interval.
 
     Two things are random, the training and the days of the market. The variance is the sum of that of the mean over
-    seeds, and of the delete-a-group jackknife over days of the mean of all seeds (as `vecenv.learn.metrics.Summary`). Both
-    hold the variance of what is peculiar to a seed on a day, so the interval is rather too wide than too narrow
+    seeds, and of the delete-a-group jackknife over days of the mean of all seeds (as `vecenv.learn.metrics.Summary`).
+    Both hold the variance of what is peculiar to a seed on a day, so the interval is rather too wide than too narrow
     (Cameron, Gelbach and Miller, "Robust inference with multiway clustering", Journal of Business and Economic
     Statistics 29(2), 2011, take it off once). The margin is of Student's t with the degrees of freedom of
     Satterthwaite, Biometrics Bulletin 2(6), 1946.

@@ -1,8 +1,8 @@
 """Steps per second of a served market: many sessions of ``vecenv serve`` at once, beside a server that does nothing.
 
-``python -m vecenv.benchmarks.serving.served_sessions`` starts the server in a process of its own and plays in this one. Each session
-waits for an answer before it goes on, as an agent does. The server that does nothing is OpenEnv's own with an
-environment that shows a fixed text, which is what its protocol costs.
+``python -m vecenv.benchmarks.serving.served_sessions`` starts the server in a process of its own and plays in this one.
+Each session waits for an answer before it goes on, as an agent does. The server that does nothing is OpenEnv's own with
+an environment that shows a fixed text, which is what its protocol costs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class ServedFigure:
 
 def main(config: ServedSessionsConfig) -> dict[str, Any]:
     """Measure and write the figures."""
-    command = ["-m", "vecenv.tasks.commands.cli", "serve", "--task", config.task, "--market", config.market, "--splits", "train"]
+    market = ["--task", config.task, "--market", config.market, "--splits", "train"]
+    command = ["-m", "vecenv.tasks.commands.cli", "serve", *market]
     most = max(config.sessions)
     servers = {"vecenv": [*command, f"--{'' if config.compile else 'no-'}compile", "--limits.sessions", str(most)]}
     if config.trivial:

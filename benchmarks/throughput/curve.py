@@ -1,4 +1,4 @@
-"""Steps per second across environment counts: ``python -m vecenv.benchmarks.throughput.curve``.
+"""Steps per second across environment counts: ``python -m vecenv.benchmarks.throughput``.
 
 Columns: the environment alone with given actions, with a policy that samples its own, with PPO training, and, of tasks
 that have text, observations rendered and actions parsed. Every step is live (rows that end start again) and everything
@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -23,19 +22,18 @@ import torch
 import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.figures import draw_throughput
-from vecenv.benchmarks.result_files import plain, write_result
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
 from vecenv.benchmarks.throughput.text import TextFigure, measure_text
 from vecenv.benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_class
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-RESULTS = Path(__file__).parent / "results"
 Column = Literal["environment", "without_observations", "policy", "training"]
 GIVEN = ("environment", "without_observations")
 """Columns whose actions are given."""
@@ -283,11 +281,3 @@ def _write(config: BenchConfig, result: dict[str, Any]) -> None:
     if result["figures"]:
         draw_throughput(result, config.output / f"{stem}.png")
         print(f"wrote {stem}.png")
-
-
-if __name__ == "__main__":
-    import tyro
-
-    started = time.perf_counter()
-    main(tyro.cli(BenchConfig, prog="python -m vecenv.benchmarks.throughput.curve"))
-    print(f"{time.perf_counter() - started:.0f} s in all")

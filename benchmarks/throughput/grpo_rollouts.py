@@ -19,17 +19,15 @@ from rich.table import Table
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import plain, write_result
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.benchmarks.throughput.text import typical_texts
 from vecenv.benchmarks.workloads import task_market, task_rules
-from vecenv.tasks.commands.comparison import wide_console
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_class
-
-RESULTS = Path(__file__).parent / "results"
+from vecenv.tasks.commands.comparison import wide_console
 
 Result = TypeVar("Result")
 

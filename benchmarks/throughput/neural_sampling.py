@@ -19,16 +19,14 @@ from rich.table import Table
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import plain, write_result
-from vecenv.tasks.commands.comparison import rules_of
-from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
+from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.worldmodel.sampling.stationary import WARM_UP
-
-RESULTS = Path(__file__).parent / "results"
 
 KEPT = 0.8
 """Share of the speed on paths that stay for which the reuse is told."""

@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Callable
 
-from vecenv.tasks.tiers.config import TIERS, tier_config
-from vecenv.tasks.tiers.reward_components import REWARD_PRESETS
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.config import TIERS, tier_config
+from vecenv.tasks.tiers.reward_components import REWARD_PRESETS
 
 STEPS = 400
 

@@ -17,18 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import plain, write_result
+from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.sampling.blocks import blocks_of
 from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.sampling.generator import WEIGHTS
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.network.transformer import Transformer
-
-RESULTS = Path(__file__).parent / "results"
+from vecenv.worldmodel.sampling.blocks import blocks_of
+from vecenv.worldmodel.sampling.generator import WEIGHTS
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 UNCACHED_DAYS = 3
 """Days for which the rate without a cache is measured; it is the same for all."""

@@ -1,8 +1,8 @@
 """How fast a neural market learns: updates and days read per second, beside what arithmetic and memory allow.
 
-Training itself runs, `vecenv.worldmodel.training.fit.train_network`, on a synthetic market, until the time is over. Its limit in
-memory counts what an update cannot avoid whatever it trains on: weights read in both passes, gradients written, read
-and changed with both moments and the weights, and the running mean. Activations come on top.
+Training itself runs, `vecenv.worldmodel.training.fit.train_network`, on a synthetic market, until the time is over. Its
+limit in memory counts what an update cannot avoid whatever it trains on: weights read in both passes, gradients
+written, read and changed with both moments and the weights, and the running mean. Activations come on top.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.throughput.worldmodel_rollouts import operations_per_stock_day
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.network.market_network import NetworkSettings
-from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
-from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
+from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 PASSES = 13
 """Times that the bytes of all weights move in an update: weights read in two passes, a gradient written and read for

@@ -2,8 +2,8 @@
 
 A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
 a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
-a class method ``defaults(args)``, it returns the settings that the command line then overrides; `vecenv.tasks.commands.applicable` then
-refuses and hides what does nothing beside the other settings.
+a class method ``defaults(args)``, it returns the settings that the command line then overrides;
+`vecenv.tasks.commands.applicable` then refuses and hides what does nothing beside the other settings.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import tyro
 from tyro import conf
 
 import vecenv
-from vecenv.tasks.commands.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
 from vecenv.system.interrupts import INTERRUPTED
+from vecenv.tasks.commands.applicable import in_effect, only_applicable, refuse_inapplicable, told_inapplicable
 
 GROUP = "vecenv.commands"
 

@@ -11,6 +11,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from rich.table import Table
 
+from vecenv.registry import task_class
+from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     agents_for,
     chosen_agents,
@@ -20,13 +22,11 @@ from vecenv.tasks.commands.comparison import (
     test_rules,
     wide_console,
 )
-from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
+from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.tiers.records import RecordedEpisode
-from vecenv.registry import task_class
-from vecenv.system.write_lock import WriteLock
 
 Rules = TypeVar("Rules")
 

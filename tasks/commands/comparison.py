@@ -12,21 +12,21 @@ from rich.console import Console
 from torch import Tensor
 
 import vecenv
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.stock_trading.scenario import StockTrading
-from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TierConfig
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.order_list import MAX_ORDERS
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.tasks.stock_trading.agents import return_bound
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.ppo import load_policy
 from vecenv.market.tape import MarketTape
-from vecenv.system.preset_files import with_values
 from vecenv.registry import task_class
+from vecenv.system.preset_files import with_values
+from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.stock_trading.agents import return_bound
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.scenario import StockTrading
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.order_list import MAX_ORDERS
+from vecenv.tasks.tiers.scenario import TierTrading
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""

@@ -8,6 +8,13 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from vecenv.core.env import VecEnv
+from vecenv.language.config import AnswerConfig
+from vecenv.learn.agents import Agent
+from vecenv.learn.report import write_run_folder
+from vecenv.registry import task_class
+from vecenv.system.preset_files import read_values, with_values
+from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
@@ -23,21 +30,14 @@ from vecenv.tasks.commands.comparison import (
     trained_rules,
     wide_console,
 )
-from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
-from vecenv.tasks.tiers.records import market_origin, write_jsonl, write_parquet
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.records import market_origin, write_jsonl, write_parquet
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.core.env import VecEnv
-from vecenv.language.config import AnswerConfig
-from vecenv.learn.agents import Agent
-from vecenv.learn.report import write_run_folder
-from vecenv.system.preset_files import read_values, with_values
-from vecenv.registry import task_class
-from vecenv.system.write_lock import WriteLock
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
 """How records are written, by the file's suffix."""
@@ -82,7 +82,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         return super().inapplicable() | ({"language": "--model"} if self.model is None else {})
 
     @classmethod

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.core.env import VecEnv
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.commands.market_settings import MarketSettings
 
 Settings = TypeVar("Settings", bound=MarketSettings)
 

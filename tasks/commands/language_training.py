@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecenv.tasks.commands.comparison import trained_agent
-from vecenv.tasks.commands.run_folder import checkpoint_path
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.agents import Agent
 from vecenv.registry import task_class
+from vecenv.tasks.commands.comparison import trained_agent
+from vecenv.tasks.commands.run_folder import checkpoint_path
 
 if TYPE_CHECKING:
     from vecenv.language.agent import LanguageAgent

@@ -81,7 +81,7 @@ class MarketSettings:
                 raise ValueError(f"{first} {low} must be before {last} {high}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         generate = generator_of(self.market)
         names: dict[str, str] = {}
         if generate is None:

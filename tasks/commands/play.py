@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 import vecenv
+from vecenv.core.env import VecEnv
 from vecenv.tasks.commands.comparison import rules_of, wide_console
-from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import early_options, with_preset
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, market_origin, write_jsonl
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.text.prompt import order_grammar
 from vecenv.tasks.tiers.config import TIERS, TierConfig
-from vecenv.core.env import VecEnv
+from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
+from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, market_origin, write_jsonl
+from vecenv.tasks.tiers.text.prompt import order_grammar
 from vecenv.text.money import exact_money
 
 Rules = TypeVar("Rules")
@@ -54,7 +54,7 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         split = ("train_end", "test_start", "test_fraction", "embargo")
         return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
 

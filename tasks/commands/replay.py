@@ -13,15 +13,15 @@ import torch
 from rich.console import Console
 from tyro import conf
 
-from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
-from vecenv.tasks.tiers.report import write_report
-from vecenv.tasks.tiers.records import RecordedEpisode, read_jsonl
-from vecenv.tasks.tiers.agents import BuyAndHold
-from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.market.load import load_market
 from vecenv.registry import task_class
+from vecenv.tasks.tiers.agents import BuyAndHold
+from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
+from vecenv.tasks.tiers.records import RecordedEpisode, read_jsonl
+from vecenv.tasks.tiers.report import write_report
+from vecenv.tasks.tiers.scenario import TierTrading
 
 _UNCHECKED = ("market.origin", "market.source", "versions.vecenv", "config.action", "curriculum.action")
 """What a replay may differ in: where the market was read from, the package's version, and the space of actions."""

@@ -11,13 +11,13 @@ import torch
 from rich.console import Console
 
 import vecenv
+from vecenv.adapters.guard import Limits
+from vecenv.market.tape import MarketTape
+from vecenv.registry import task_class
 from vecenv.tasks.commands.comparison import rules_of, show_market, test_rules, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
-from vecenv.adapters.guard import Limits
-from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
 from vecenv.text.turns import TextRows, TextRules
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             raise ValueError(f"port must be in [0, 65536), got {self.port}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         names = super().inapplicable()
         if tuple(self.splits) == ("test",):
             names["validation_fraction"] = "the splits train and validation"

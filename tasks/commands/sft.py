@@ -11,16 +11,16 @@ from typing import Any
 
 import tyro
 
-from vecenv.tasks.commands.comparison import wide_console
-from vecenv.tasks.commands.language_training import NEEDED, model_place
-from vecenv.tasks.commands.options import early_options
-from vecenv.tasks.commands.progress import StepBar, working
-from vecenv.system.atomic_files import why_unwritten
 from vecenv.core.device import device_named
 from vecenv.language.config import AnswerConfig
 from vecenv.language.supervised import Messages, SupervisedConfig, checked_messages
 from vecenv.language.tiny_config import TINY_RATE, TinyConfig
+from vecenv.system.atomic_files import why_unwritten
 from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands.comparison import wide_console
+from vecenv.tasks.commands.language_training import NEEDED, model_place
+from vecenv.tasks.commands.options import early_options
+from vecenv.tasks.commands.progress import StepBar, working
 
 TINY = "tiny"
 """Stands for a model that is built here."""
@@ -56,7 +56,7 @@ class SftSettings(SftOptions):
     """Sizes of a tiny model."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
 
     @classmethod

@@ -13,6 +13,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from rich.console import Console
 
 import vecenv
+from vecenv.core.device import device_named
+from vecenv.core.env import VecEnv
+from vecenv.core.memory import check_memory
+from vecenv.language.config import LanguageConfig
+from vecenv.learn.agents import Agent
+from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.report import write_run_folder
+from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.learn.runs import Runnable, run
+from vecenv.market.load import generator_of
+from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
+from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
@@ -28,24 +41,23 @@ from vecenv.tasks.commands.comparison import (
     wide_console,
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
-from vecenv.tasks.commands.language_training import check_language, language_learner, trained_model, with_seed, write_model
+from vecenv.tasks.commands.language_training import (
+    check_language,
+    language_learner,
+    trained_model,
+    with_seed,
+    write_model,
+)
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
 from vecenv.tasks.commands.progress import TrainingBar, working
-from vecenv.tasks.commands.run_folder import SETTINGS, check_resumable_folder, checkpoint_path, read_progress, write_settings
-from vecenv.core.device import device_named
-from vecenv.core.env import VecEnv
-from vecenv.language.config import LanguageConfig
-from vecenv.learn.agents import Agent
-from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
-from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.report import write_run_folder
-from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.runs import Runnable, run
-from vecenv.market.load import generator_of
-from vecenv.core.memory import check_memory
-from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
-from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands.run_folder import (
+    SETTINGS,
+    check_resumable_folder,
+    checkpoint_path,
+    read_progress,
+    write_settings,
+)
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
@@ -118,7 +130,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         return rows
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `vecenv.tasks.commands.applicable`."""
+        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
         names = super().inapplicable()
         if self.algorithm == "ppo":
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.agents import Agent, Random
-from vecenv.kernels.money import RATIO_STEPS
-from vecenv.market.bars import CLOSE, OPEN
 from vecenv.core.scenario import Scenario
+from vecenv.kernels.money import RATIO_STEPS
+from vecenv.learn.agents import Agent, Random
+from vecenv.market.bars import CLOSE, OPEN
 
 
 class Hold:

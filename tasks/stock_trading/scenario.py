@@ -15,18 +15,18 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Bounded
 
-from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.scenario import Scenario
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
 from vecenv.learn.agents import Agent
-from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
-from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.core.scenario import Scenario
+from vecenv.tasks.stock_trading.agents import BASELINES
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 MAX_CASH_TICKS = 2**37
 Tensors = Mapping[str, Tensor]

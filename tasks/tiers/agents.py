@@ -12,15 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
-from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.core.engine import ACTION_STREAM
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, Kind, affordable, capacity
+from vecenv.core.random import EpisodeKey, episode_key, random_bits
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
-from vecenv.core.random import EpisodeKey, episode_key, random_bits
+from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
+from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, Kind, affordable, capacity
+from vecenv.tasks.tiers.scenario import TierTrading
 
 RSI_ENTRY, RSI_EXIT = 35.0, 70.0
 """Relative strength below which the rule-based agent buys, and above which it sells."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.agents import BuyAndHold, orders_for, owned_symbols, quotes, rule_column, shares_for
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
+from vecenv.tasks.tiers.agents import BuyAndHold, orders_for, owned_symbols, quotes, rule_column, shares_for
 
 ENTRY, EXIT = 0.25, 0.75
 """Shares of the episode's days after which late entry buys, and early exit sells."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.graders import GRADERS
 from vecenv.tasks.tiers.order_list import MAX_ORDERS
 from vecenv.tasks.tiers.reward_components import component_weights
-from vecenv.market.state_indicators import TIER_FEATURES
 
 THREE = ("RELIANCE", "INFY", "TCS")
 TEN = (*THREE, "HDFCBANK", "SBIN", "ICICIBANK", "BHARTIARTL", "ITC", "KOTAKBANK", "LT")

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.engine import Rows
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
 from vecenv.tasks.tiers.rules import Tensors
-from vecenv.tasks.tiers.state import TierState
 from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.core.engine import Rows
-from vecenv.core.env import VecEnv
-from vecenv.market.tape import MarketTape
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.tasks.tiers.state import TierState
 
 PATH_STREAM = 1
 """Random stream of the draw of a path; `TierTrading.reset` uses stream 0."""
@@ -86,8 +86,8 @@ class Curriculum(TierTrading):
     def regret(self, state: TierState) -> Tensor:
         """Return hindsight's return of the same days less the account's: the regret of Dennis et al., 2020 (PAIRED).
 
-        Hindsight, of `vecenv.tasks.tiers.grading.references`, stands for PAIRED's antagonist. It pays at least the standard
-        cost and is approximate for several symbols, so a regret may be slightly negative.
+        Hindsight, of `vecenv.tasks.tiers.grading.references`, stands for PAIRED's antagonist. It pays at least the
+        standard cost and is approximate for several symbols, so a regret may be slightly negative.
 
         Args:
             state: of the rows. Batch: (B,).

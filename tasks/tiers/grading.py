@@ -7,15 +7,15 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.market import purchases_a_day
-from vecenv.tasks.tiers.rules import Tensors, TierRules
-from vecenv.tasks.tiers.state import TierState
+from vecenv.kernels.orders import fill_prices
+from vecenv.market.hindsight import hindsight_tables, sleeves
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord
+from vecenv.tasks.tiers.market import purchases_a_day
 from vecenv.tasks.tiers.order_list import affordable
-from vecenv.kernels.orders import fill_prices
 from vecenv.tasks.tiers.reward_components import MISTAKES, RULE_BREAKS, picked
-from vecenv.market.hindsight import hindsight_tables, sleeves
+from vecenv.tasks.tiers.rules import Tensors, TierRules
+from vecenv.tasks.tiers.state import TierState
 
 
 def hindsight_cost(tier: TierConfig) -> float:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from vecenv.tasks.tiers.config import TierConfig
 from vecenv.kernels.money import single_rounded_down
-from vecenv.tasks.tiers.reward_components import component_weights
 from vecenv.market.bars import CLOSE
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.layout import PRICE_UNIT
+from vecenv.tasks.tiers.reward_components import component_weights
 
 RSI = TIER_FEATURES.index("rsi_14")
 

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
+from vecenv.tasks.tiers.order_spaces import choice_mask
 from vecenv.tasks.tiers.rules import Tensors, TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.order_spaces import choice_mask
-from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
 
 TRADES_SCALE = 0.01
 """Of the trades a day in the observation."""

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
-from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.core.engine import Rows, select_rows
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
-from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.learn.agents import Agent
+from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
+from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
+from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
 
 

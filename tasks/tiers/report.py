@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN
 from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
 from vecenv.system.page_figures import page_figure, svg
+from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.text.money import exact_money
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec
 
-from vecenv.tasks.tiers.market import market_tensors, rule_table
-from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import Money, single_rounded_down
-from vecenv.tasks.tiers.order_spaces import FRACTION_BINS
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
-from vecenv.core.scenario import Scenario
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.tasks.tiers.market import market_tensors, rule_table
+from vecenv.tasks.tiers.order_spaces import FRACTION_BINS
+from vecenv.tasks.tiers.state import TierState
 
 Tensors = Mapping[str, Tensor]
 
@@ -27,7 +27,7 @@ MAX_CASH_TICKS = 2**36
 
 
 class TierRules(Scenario[TierState]):
-    """Rules, market and action space of the trading tiers, without an account; `vecenv.tasks.tiers.scenario.TierTrading` has one.
+    """Rules, market and action space of the trading tiers, without an account, which `scenario.TierTrading` adds.
 
     Args:
         tape: a market with `TIER_FEATURES` that holds the tier's symbols.

@@ -14,15 +14,12 @@ import torch
 from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
 
-from vecenv.tasks.tiers.grading import episode_record, references
-from vecenv.tasks.tiers.observation import allowed_choices, observe
-from vecenv.tasks.tiers.text.prompt import system_prompt
-from vecenv.tasks.tiers.rules import Tensors, TierRules
-from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.text.rows import TierText
-from vecenv.tasks.tiers.tools import TierTools
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig, tier_config
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
+from vecenv.tasks.tiers.grading import episode_record, references
+from vecenv.tasks.tiers.observation import allowed_choices, observe
 from vecenv.tasks.tiers.order_list import (
     CAPACITY_STEPS,
     Execution,
@@ -36,8 +33,11 @@ from vecenv.tasks.tiers.order_list import (
 )
 from vecenv.tasks.tiers.order_spaces import choices_to_orders, weights_to_orders
 from vecenv.tasks.tiers.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
-from vecenv.market.tape import MarketTape
-from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.tasks.tiers.rules import Tensors, TierRules
+from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.text.prompt import system_prompt
+from vecenv.tasks.tiers.text.rows import TierText
+from vecenv.tasks.tiers.tools import TierTools
 
 LOSS = 0.05
 """Loss of a position that should not be sat out."""

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
+from vecenv.tasks.tiers.text.parse import orders_tensor, parse_orders
 from vecenv.tasks.tiers.text.rows import TierText
-from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 from vecenv.text.calculator import calculate
 from vecenv.text.money import money
-from vecenv.tasks.tiers.text.parse import orders_tensor, parse_orders
 from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
 
 MOST_DAYS = 60

@@ -22,7 +22,6 @@ pytest.importorskip("openenv", reason="the door to OpenEnv needs vecenv[openenv]
 from openenv.core.generic_client import GenericEnvClient
 
 import vecenv
-from vecenv.tasks.commands.serve import ServeSettings
 from tests.adapters.served_market import (
     DAYS,
     TASK,
@@ -41,6 +40,7 @@ from vecenv.adapters.openenv import MarketAction, MarketClient
 from vecenv.adapters.openenv.server import build_app, check_exposure, is_local
 from vecenv.adapters.openenv.service import MarketService, SessionError
 from vecenv.adapters.openenv.session import MarketSession
+from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.text.turns import TextRules
 
 FOLDER = Path(vecenv.__file__).parent / "adapters" / "openenv"

@@ -104,7 +104,8 @@ def replayed_grades(rows: list[list[str]], seed: int, episode: int) -> torch.Ten
     return env.grade()
 
 
-@pytest.mark.parametrize("learned", [pytest.param("turns", marks=pytest.mark.slow), "episodes"])
+@pytest.mark.slow
+@pytest.mark.parametrize("learned", ["turns", "episodes"])
 def test_two_steps_of_its_loss(learned):
     """As its own recipe: by turns in tokens, or by the last turn's history, with the loss as it is."""
     model, tokenizer, policy = talking_policy()

@@ -55,6 +55,7 @@ def test_two_steps_of_its_trainer(tmp_path):
     assert all(DAYS <= log["completions/mean_length"] <= 6 * DAYS for log in logs)
 
 
+@pytest.mark.slow
 def test_a_rollout_is_what_the_model_saw_said_and_earned(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path, temperature=0.9)

@@ -9,25 +9,23 @@ import pytest
 import torch
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.throughput import grpo_rollouts
-from vecenv.benchmarks.throughput import neural_sampling
-from vecenv.benchmarks.learning import reward_presets
-from vecenv.benchmarks.throughput import curve as throughput
-from vecenv.benchmarks.throughput import worldmodel_rollouts
 from vecenv.benchmarks.figures import _curve
+from vecenv.benchmarks.learning import reward_presets
+from vecenv.benchmarks.learning.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
+from vecenv.benchmarks.throughput import curve as throughput
+from vecenv.benchmarks.throughput import grpo_rollouts, neural_sampling, worldmodel_rollouts
+from vecenv.benchmarks.throughput.curve import BenchConfig
 from vecenv.benchmarks.throughput.grpo_rollouts import GrpoRolloutsConfig
 from vecenv.benchmarks.throughput.neural_sampling import NeuralSamplingConfig
-from vecenv.benchmarks.learning.reward_presets import RewardPresetsConfig, reward_parts, rollout_record
 from vecenv.benchmarks.throughput.text import typical_texts
-from vecenv.benchmarks.throughput.curve import BenchConfig
-from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
 from vecenv.benchmarks.throughput.worldmodel_rollouts import RolloutsConfig
+from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import make
+from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 

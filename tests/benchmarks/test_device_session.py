@@ -18,23 +18,30 @@ import pytest
 import torch
 from rich.console import Console
 
+from tests.benchmarks.session_faults import PIDS, part
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.device_session import schedule as session_schedule
-from vecenv.benchmarks.throughput import worldmodel_training
-from vecenv.benchmarks.device_session.command import PARTS, DeviceSessionConfig, command, machine_facts, main, summary_table
-from vecenv.benchmarks.device_session.gpu_tests import gpu_tests
-from vecenv.benchmarks.result_files import write_json
 from vecenv.benchmarks.device_session.child import out_of_memory
+from vecenv.benchmarks.device_session.command import (
+    PARTS,
+    DeviceSessionConfig,
+    command,
+    machine_facts,
+    main,
+    summary_table,
+)
+from vecenv.benchmarks.device_session.gpu_tests import gpu_tests
 from vecenv.benchmarks.device_session.point import Place
 from vecenv.benchmarks.device_session.process import PartProcess, StopSignal
 from vecenv.benchmarks.device_session.record import SessionRecord
 from vecenv.benchmarks.device_session.schedule import Schedule, allowance
+from vecenv.benchmarks.result_files import write_json
+from vecenv.benchmarks.throughput import worldmodel_training
 from vecenv.benchmarks.throughput.worldmodel_training import TrainingBenchConfig, measure_training
-from tests.benchmarks.session_faults import PIDS, part
+from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training import fit as training
 from vecenv.worldmodel.training.fit import TrainingSettings
-from vecenv.worldmodel.sampling.training_market import TrainingMarket
-from vecenv.worldmodel.network.transformer import TransformerSettings
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "gpu": None, "torch": "2"}

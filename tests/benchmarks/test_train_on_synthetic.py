@@ -14,18 +14,31 @@ from scipy import stats
 
 from vecenv.benchmarks.realism import train_on_synthetic
 from vecenv.benchmarks.realism import transfer as transfer_module
-from vecenv.benchmarks.realism.fixed_policies import ConstantMix, InverseVolatility, MinimumVariance, Trend, fixed_policies
-from vecenv.benchmarks.realism.simulated_markets import WARM_UP, complete_symbols, generated, real_test, replay, start_days
+from vecenv.benchmarks.realism.fixed_policies import (
+    ConstantMix,
+    InverseVolatility,
+    MinimumVariance,
+    Trend,
+    fixed_policies,
+)
+from vecenv.benchmarks.realism.simulated_markets import (
+    WARM_UP,
+    complete_symbols,
+    generated,
+    real_test,
+    replay,
+    start_days,
+)
 from vecenv.benchmarks.realism.train_on_synthetic import TrainOnSyntheticConfig, trial_of
 from vecenv.benchmarks.realism.train_on_synthetic_report import interval_json, to_markdown, verdicts
 from vecenv.benchmarks.realism.transfer import Arena, Simulator, transfer
 from vecenv.benchmarks.realism.transfer_statistics import difference_over_seeds, kendall_tau, rank_agreement
-from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold
+from vecenv.learn.metrics import Interval, Summary
 from vecenv.learn.ppo import PPOConfig
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.learn.metrics import Interval, Summary
+from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.baselines.resampled import StationaryBootstrap
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings

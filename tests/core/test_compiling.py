@@ -16,7 +16,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from vecenv.core import compiling
 from vecenv.core.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def weigh(prices: torch.Tensor, days: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
@@ -155,5 +155,7 @@ def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch
     assert known["emulate_precision_casts"] is True and known.keys() & set(ROUNDED_ONCE[1:])
     assert not _settings(False, {}).keys() & set(ROUNDED_ONCE)
     assert _settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
-    monkeypatch.setattr("vecenv.core.compiling.ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing"))
+    monkeypatch.setattr(
+        "vecenv.core.compiling.ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing")
+    )
     assert _settings(True, {}).keys() == known.keys() - set(ROUNDED_ONCE[1:])

@@ -10,13 +10,13 @@ import torch
 from torchrl.data import Binary, Bounded, Categorical
 
 import vecenv
-from vecenv.tasks.tiers.recorder import EpisodeRecorder
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.learn.evaluation import play
 from vecenv.core.row_calls import RowCall
 from vecenv.core.tensor_checks import ActionCheck
+from vecenv.learn.evaluation import play
+from vecenv.tasks.tiers.recorder import EpisodeRecorder
 
 NUM_ENVS, NUM_SYMBOLS = 4, 3
 CPU = torch.device("cpu")

@@ -10,7 +10,6 @@ import torch
 from tensordict import TensorDict
 from torchrl.envs.utils import check_env_specs
 
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.small_env import (
     RULES,
     assert_same_bits,
@@ -23,6 +22,7 @@ from tests.small_env import (
     step,
 )
 from vecenv.core.env import VecEnv
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 NUM_ENVS, NUM_SYMBOLS = 6, 3
 

@@ -18,9 +18,9 @@ from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import random_action
 from vecenv.core.env import VecEnv
+from vecenv.core.random import episode_key
 from vecenv.learn.heads import make_head
 from vecenv.market.tape import MarketTape
-from vecenv.core.random import episode_key
 
 aten = torch.ops.aten
 MEETINGS = {

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from vecenv.tasks.commands import cli
 from tests.small_env import make_env
 from vecenv.core import memory
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import leaves
-from vecenv.tasks.stock_trading.agents import Hold
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.load import load_market
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.commands import cli
+from vecenv.tasks.stock_trading.agents import Hold
 from vecenv.worldmodel.sampling.generator import WEIGHTS, model_bars
 
 HUGE = 100_000_000

@@ -7,8 +7,7 @@ import torch
 
 import vecenv
 from tests.small_env import assert_same_bits, make_env, random_actions
-from vecenv.core import compiling
-from vecenv.core import row_calls
+from vecenv.core import compiling, row_calls
 from vecenv.core.env import VecEnv
 
 NUM_ENVS, NUM_SYMBOLS, EAGER = 11, 3, 2

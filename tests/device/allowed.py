@@ -40,7 +40,11 @@ DISTINCT = "vecenv/core/tensor_checks.py distinct"
 METRICS = "vecenv/learn/episode_metrics.py"
 AUDIT = "vecenv/learn/group_episodes.py audit"
 HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tiers/grading.py references"
-TEXT, TOOLS, TURNS = "tasks/tiers/text/rows.py TierText", "tasks/tiers/tools.py TierTools", "vecenv/text/turns.py TextRows"
+TEXT, TOOLS, TURNS = (
+    "tasks/tiers/text/rows.py TierText",
+    "tasks/tiers/tools.py TierTools",
+    "vecenv/text/turns.py TextRows",
+)
 CORRELATION = "worldmodel/data/correlation.py CorrelationState.correlation"
 CHECKPOINT, TAPE = "worldmodel/network/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
 FACTOR = "worldmodel/network/return_chain.py masked_factor"
@@ -146,7 +150,13 @@ ALLOWED = (
     # Two steps and a validation: the noise and the order go up, the loss comes down.
     Allowed("worldmodel training", "training", "worldmodel/training/fit.py _update", ITEM, 2),
     Allowed("worldmodel training", "training", TRAINING, ITEM, 5),
-    Allowed("worldmodel training", "training", "worldmodel/sampling/training_market.py TrainingMarket.log_prob", "to device", 6),
+    Allowed(
+        "worldmodel training",
+        "training",
+        "worldmodel/sampling/training_market.py TrainingMarket.log_prob",
+        "to device",
+        6,
+    ),
     Allowed("worldmodel training", "training", FACTOR, "_linalg_check_errors", 3),
     # A checkpoint is read and its digest compared on the host, then goes up tensor by tensor.
     Allowed("worldmodel tape", "tape", CHECKPOINT, "to device", None),

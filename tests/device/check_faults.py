@@ -8,7 +8,6 @@ from itertools import count
 import pytest
 import torch
 
-from vecenv.tasks.stock_trading.scenario import StockTrading
 from tests.device.allowed import ALLOWED, Allowed, faults
 from tests.device.learner_paths import learner_path
 from tests.device.pretended import Refused
@@ -19,6 +18,7 @@ from vecenv import FusedCollector
 from vecenv.core import env
 from vecenv.core.engine import leaves, with_leaves
 from vecenv.learn.learner import Learner
+from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.worldmodel.network.market_network import MarketNetwork
 
 RULES = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}

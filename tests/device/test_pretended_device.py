@@ -37,6 +37,7 @@ def check(*arguments: str, **more: str) -> None:
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
 
+@pytest.mark.slow
 def test_representative_paths_and_planted_faults():
     check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not slow")
 

@@ -1,7 +1,7 @@
 """The code that Inductor would give a GPU for a step, compiled for sm_90 by Triton with a mocked driver.
 
-`vecenv.core.compiling.compile_in_place` runs as it is, on tensors of the pretended device, up to the point where the code
-would be loaded.
+`vecenv.core.compiling.compile_in_place` runs as it is, on tensors of the pretended device, up to the point where the
+code would be loaded.
 """
 
 from __future__ import annotations

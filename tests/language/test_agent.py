@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from vecenv.tasks.commands.comparison import test_environment
-from vecenv.tasks.tiers.recorder import record_episodes
 from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.evaluation import evaluate
+from vecenv.tasks.commands.comparison import test_environment
+from vecenv.tasks.tiers.recorder import record_episodes
 
 test_environment.__test__ = False
 MODEL, TOKENIZER = small_model()

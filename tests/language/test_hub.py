@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from huggingface_hub import constants
 
-from vecenv.tasks.commands.cli import BAD_INPUT, main
 from tests.language.tiny import small_model
 from vecenv.language import hub
 from vecenv.language.hub import found_model, hub_fault
 from vecenv.language.models import load_model, save_model
+from vecenv.tasks.commands.cli import BAD_INPUT, main
 
 NAME, REVISION = "someone/some-model", "0" * 40
 TRAIN = ("train", "--algorithm", "grpo", "--task", "single_stock", "--model", NAME)

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.language.models import load_model
+from vecenv.tasks.commands.cli import BAD_INPUT, main
 
 MARKET = ("--market", "planted", "--num-paths", "4", "--num-days", "330")
 RULES = ("--task", "single_stock_costs", "--env.context", "signal", "--env.days", "4")

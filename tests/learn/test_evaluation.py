@@ -9,11 +9,11 @@ import torch
 from rich.console import Console
 
 import vecenv
-from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, return_bound
 from vecenv.learn.evaluation import evaluate, play
+from vecenv.learn.metrics import episode_metrics
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.learn.metrics import episode_metrics
+from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, return_bound
 
 EPISODES = 24
 

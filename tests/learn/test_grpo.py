@@ -240,6 +240,7 @@ def test_a_checkpoint_is_a_policy_like_any_other(tmp_path: Path) -> None:
     assert torch.equal(episode_returns(planted_env(8, seed=5), policy), own)
 
 
+@pytest.mark.slow
 def test_compiled_gradients_equal_eager_ones() -> None:
     def parameters(compiled: bool) -> list[Tensor]:
         env = planted_env(16, compile=compiled)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
 from vecenv.core.engine import random_action
-from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 
 
 def keys_of(rows: int) -> tuple[EpisodeKey, Tensor]:

@@ -23,13 +23,13 @@ from torchrl.objectives import ClipPPOLoss
 
 import vecenv
 from vecenv import FusedCollector, VecEnv
+from vecenv.core.random import EpisodeKey, episode_key, randint
+from vecenv.core.scenario import Scenario
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.networks import ActorCritic
 from vecenv.learn.ppo import CHECKPOINT, LOSS_METRICS, PPO, PPOConfig, load_policy, train
 from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
-from vecenv.core.random import EpisodeKey, episode_key, randint
-from vecenv.core.scenario import Scenario
 
 HORIZON = 20
 RULES = {
@@ -149,7 +149,8 @@ def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
     assert excess.mean() < 3 * excess.std() / math.sqrt(256)
 
 
-@pytest.mark.parametrize("choices", [(3, 4), pytest.param((5,), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("choices", [(3, 4), (5,)])
 def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     env = guess_env(64, choices=choices)
     config = PPOConfig(num_steps=16, total_frames=64 * 16 * 15, minibatches=4, hidden=(16,), learning_rate=1e-2)

@@ -9,11 +9,11 @@ import matplotlib.image
 import pytest
 
 import vecenv
-from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import equity_figure, holdings_figure, learning_curve_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.agents import BASELINES
 
 HISTORY = [
     {"update": 1, "frames": 1000, "samples_per_second": 2e6, "return_percent": math.nan, "grade": 0.4},

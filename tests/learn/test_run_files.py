@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 import torch
 
-from vecenv.system import atomic_files
 from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog, read_metrics
 from vecenv.learn.run_files import CHECKPOINT, RunStoppedError
 from vecenv.learn.runs import run
+from vecenv.system import atomic_files
 from vecenv.system.write_lock import WriteLock
 
 CPU = torch.device("cpu")

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.market.convert import convert
 from vecenv.market.load import load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.commands.market_settings import MarketSettings
 
 
 def table(**currencies: str | None) -> pd.DataFrame:

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vecenv.tasks.commands.data import FetchSettings, main
 from vecenv.market.fetch import UNIVERSES, fetch_bars, long_from_yahoo
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError
 from vecenv.system.preset_files import preset_path, read_values
+from vecenv.tasks.commands.data import FetchSettings, main
 
 COLUMNS = ["date", "symbol", "open", "high", "low", "close", "volume"]
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vecenv.tasks.commands import cli
 from vecenv.market.convert import convert
 from vecenv.market.parquet_files import read_parquet, write_parquet
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.commands import cli
 
 
 def flipped(whole: bytes, seed: int) -> list[tuple[int, bytes]]:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import MAX_ROUNDING, choose_tick, price_bits
 from vecenv.market.validation import MarketDataError
+from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 
 
 def bars_of(closes: list[list[float]], symbols: str = "ABCDEFGHIJ", **more) -> Bars:

@@ -11,15 +11,15 @@ from typing import Literal
 import pytest
 import yaml
 
+from vecenv.market.fetch import UNIVERSES
+from vecenv.system import preset_files
+from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
 from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TIERS, TierConfig
-from vecenv.tasks.commands.train import TrainSettings
-from vecenv.system import preset_files
-from vecenv.market.fetch import UNIVERSES
-from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import gem
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.registry import make
 from vecenv.core.scenario import Scenario
+from vecenv.registry import make
 from vecenv.text.tool_calls import Form
 from vecenv.text.turns import TextRows, TextRules, TextTurn
 

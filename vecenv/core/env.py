@@ -12,7 +12,6 @@ from torchrl.data import Binary, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from vecenv.core.engine import BoundEngine, Engine, Outcome, Rows, leaf_names, leaves, owned, select_rows, with_leaves
-from vecenv.market.tape import MarketTape
 from vecenv.core.memory import check_memory
 from vecenv.core.row_calls import RowCalls
 from vecenv.core.saved_state import check_state
@@ -25,6 +24,7 @@ from vecenv.core.tensor_checks import (
     distinct,
     row_numbers,
 )
+from vecenv.market.tape import MarketTape
 from vecenv.text.door import TextDoor
 
 

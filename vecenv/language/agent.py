@@ -11,12 +11,12 @@ from transformers import PreTrainedModel
 
 from vecenv.core.engine import ACTION_STREAM, Rows
 from vecenv.core.env import VecEnv
+from vecenv.core.random import episode_key, open_uniform, random_bits
+from vecenv.core.scenario import Scenario
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
-from vecenv.core.random import episode_key, open_uniform, random_bits
-from vecenv.core.scenario import Scenario
 from vecenv.text.tool_calls import FAULT, ToolCall, Tools, read_answer, read_call
 
 

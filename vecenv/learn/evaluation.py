@@ -14,11 +14,11 @@ from torch import Tensor
 
 from vecenv.core.engine import select_rows
 from vecenv.core.env import VecEnv
+from vecenv.core.memory import check_memory
 from vecenv.learn.agents import Agent
+from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
 from vecenv.market.bars import CLOSE
-from vecenv.core.memory import check_memory
-from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 
 if TYPE_CHECKING:
     from rich.table import Table

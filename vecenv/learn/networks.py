@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from vecenv.core.env import VecEnv
-from vecenv.learn.heads import FORBIDDEN, Head, make_head
 from vecenv.core.random import EpisodeKey
+from vecenv.learn.heads import FORBIDDEN, Head, make_head
 
 OBSERVATION_CLIP = 10.0
 """Standard deviations from the mean at which observations are cut off."""

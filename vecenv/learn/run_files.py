@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from vecenv.system.atomic_files import why_unwritten
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog
+from vecenv.system.atomic_files import why_unwritten
 
 CHECKPOINT = "checkpoint.pt"
 

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import torch
 
 from vecenv.core.env import VecEnv
-from vecenv.system.interrupts import interrupts_held
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.learn.learner_config import RunConfig
 from vecenv.learn.run_files import CHECKPOINT, RunFiles
+from vecenv.system.interrupts import interrupts_held
 from vecenv.system.write_lock import WriteLock
 
 WEYL = 0x9E3779B9

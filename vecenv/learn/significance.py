@@ -28,7 +28,8 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
 
     Args:
         values: one per episode. Shape: (N,).
-        groups: episodes of a group share market days; from `vecenv.learn.metrics.independent_groups`. Shape: (N,), int64.
+        groups: episodes of a group share market days; from `vecenv.learn.metrics.independent_groups`. Shape: (N,),
+            int64.
         seed: of the draws.
 
     Returns:

@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
-from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 
 START_PRICE = 50.0
 VOLUME = 1e6

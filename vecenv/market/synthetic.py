@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import Bars
-from vecenv.market.validation import has_control_characters
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
+from vecenv.market.bars import Bars
+from vecenv.market.validation import has_control_characters
 
 TRADING_DAYS = 252
 FIRST_DAY = "2010-01-04"

@@ -8,6 +8,7 @@ import io
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
 from datetime import date
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -15,8 +16,6 @@ import tyro
 import yaml
 
 Settings = TypeVar("Settings")
-
-_PACKAGE = Path(__file__).parent
 
 
 def preset_path(kind: str, name: str) -> Path:
@@ -33,9 +32,7 @@ def preset_path(kind: str, name: str) -> Path:
         if not Path(name).is_file():
             raise ValueError(f"{name}: no such preset file")
         return Path(name)
-    # A wheel holds the presets inside the package, a checkout beside it.
-    inside, beside = _PACKAGE / "presets", _PACKAGE.parent / "configs"
-    folder = inside if inside.is_dir() else beside
+    folder = Path(str(files("vecenv.presets")))
     known = {path.stem: path for path in sorted((folder / kind).glob("*.yaml"))}
     if name not in known:
         raise ValueError(

@@ -1,6 +1,7 @@
 """What an agent's text says outside of its reasoning: the part that orders and calls of tools are read from.
 
-Rule 2 of ``tasks/tiers/text/parse.py`` says what is reasoning. Nothing raises, and the time is linear in the text's length.
+Rule 2 of ``tasks/tiers/text/parse.py`` says what is reasoning. Nothing raises, and the time is linear in the text's
+length.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Two forms are understood, whichever a run has chosen:
 ``react``  a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
            (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
 
-Any other text is an answer. What is reasoning by rule 2 of ``tasks/tiers/text/parse.py`` is passed over: a call that stands
-in it is none. A call that cannot be read is a call too, of no tool, with the fault in the place of it.
+Any other text is an answer. What is reasoning by rule 2 of ``tasks/tiers/text/parse.py`` is passed over: a call that
+stands in it is none. A call that cannot be read is a call too, of no tool, with the fault in the place of it.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from vecenv.market.bars import Bars
 from vecenv.core.random import EpisodeKey, random_bits, student_t
-from vecenv.worldmodel.data.bar_moves import MOVE_LIMIT, EncodedBars, daily_returns, encode_history
+from vecenv.market.bars import Bars
 from vecenv.worldmodel.baselines.resampled import Baseline, Stream, row_draw, symbol_draws
+from vecenv.worldmodel.data.bar_moves import MOVE_LIMIT, EncodedBars, daily_returns, encode_history
 from vecenv.worldmodel.data.training_days import DayShapes, TrainingDays
 
 FREEDOM_LIMITS = (2.05, 200.0)

@@ -1,8 +1,8 @@
 """Statistical models of a market: what a learned one has to beat.
 
 Each is fitted to training bars by its `fit` and generates whole bars. Numbers are drawn from counters (see
-`vecenv.core.random`), so a path is the same whatever the batch. Generated volumes are the training days' deviations from
-the level, centred, less a small share of how far the level has moved since the history's end: without it a sum of
+`vecenv.core.random`), so a path is the same whatever the batch. Generated volumes are the training days' deviations
+from the level, centred, less a small share of how far the level has moved since the history's end: without it a sum of
 drawn deviations would wander off without bound.
 """
 
@@ -18,8 +18,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import Bars
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
+from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import (
     EncodedBars,
     Move,

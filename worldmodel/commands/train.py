@@ -25,14 +25,14 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.architectures import Architecture, network_settings
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.training.coupling import calibrate_coupling
-from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
-from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.training.coupling import calibrate_coupling
+from vecenv.worldmodel.training.drift import calibrate_drift
+from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 TRAINING, VALIDATION = 0.7, 0.1
 """Shares of the days where no dates are given; the last fifth is kept for tests."""

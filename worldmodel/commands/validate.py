@@ -17,17 +17,15 @@ from vecenv.core.device import device_named
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
-from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
-from vecenv.worldmodel.sampling.judged import judged_model
+from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
 from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
 from vecenv.worldmodel.metrics.forecast import TAILS
 from vecenv.worldmodel.metrics.intervals import BLOCK
+from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
-from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.figures import (
     Figures,
     average,
@@ -38,9 +36,11 @@ from vecenv.worldmodel.validation.figures import (
     path_figures,
     real_figures,
 )
+from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.picture import Sketch, draw_validation, sketch
 from vecenv.worldmodel.validation.report import Report, print_report, write_report
 from vecenv.worldmodel.validation.table import LAST_YEAR
+from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
 
 BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
     GeometricBrownianMotion.fit,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vecenv.learn.significance import DRAWS
 from vecenv.learn.metrics import Interval
+from vecenv.learn.significance import DRAWS
 
 BLOCK = 3
 """Origins drawn together: windows of neighbouring origins overlap, and volatility outlives them."""

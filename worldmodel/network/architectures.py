@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.mixture import Density
 from vecenv.worldmodel.network.market_network import NetworkSettings
+from vecenv.worldmodel.network.mixture import Density
 from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
 

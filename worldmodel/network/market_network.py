@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from vecenv.worldmodel.data.bar_moves import log_return
+from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_shape import ShapeHead, TokenHead, day_summary, market_token
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
-from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.mixture import MIXTURES, Density
 from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
 from vecenv.worldmodel.network.return_draw import ReturnDraws
@@ -74,10 +74,10 @@ class MarketNetwork(nn.Module):
         settings: kind, sizes and markets.
 
     Attributes:
-        drifts: what `vecenv.worldmodel.training.drift` adds to the scaled returns of each market, by the number of symbols drawn
-            together. Shape: (number of markets, len(DRIFT_SIZES)).
-        couplings: factors of `vecenv.worldmodel.training.coupling` on the mean that the symbols before imply. Shape: (number of
-            markets,).
+        drifts: what `vecenv.worldmodel.training.drift` adds to the scaled returns of each market, by the number of
+            symbols drawn together. Shape: (number of markets, len(DRIFT_SIZES)).
+        couplings: factors of `vecenv.worldmodel.training.coupling` on the mean that the symbols before imply.
+            Shape: (number of markets,).
     """
 
     hidden_features: Tensor

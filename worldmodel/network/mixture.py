@@ -13,7 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from vecenv.core.random import box_muller
-from vecenv.worldmodel.network.component_draw import LOG_SCALE_LIMITS, Array, degrees_of_freedom, normal_draw, student_t_draw, taken
+from vecenv.worldmodel.network.component_draw import (
+    LOG_SCALE_LIMITS,
+    Array,
+    degrees_of_freedom,
+    normal_draw,
+    student_t_draw,
+    taken,
+)
 
 Density = Literal["student-t", "gaussian"]
 """Laws that a mixture for signed numbers may have."""

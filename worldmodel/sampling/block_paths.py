@@ -9,11 +9,11 @@ from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, episode_key, open_uniform, random_bits
 from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
-from vecenv.worldmodel.sampling.blocks import Block
-from vecenv.worldmodel.sampling.day_draw import draw_day
 from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import TrunkCache
+from vecenv.worldmodel.sampling.blocks import Block
+from vecenv.worldmodel.sampling.day_draw import draw_day
 
 START_STREAM = 0x2100_0000
 """Random stream that chooses where a path starts."""

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.core.random import episode_key
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
-from vecenv.core.random import episode_key
-from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
+from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
-WEIGHTS = Path(__file__).parent / "weights" / "neural_market.safetensors"
+WEIGHTS = Path(__file__).parents[1] / "weights" / "neural_market.safetensors"
 """Trained on NSE and Dow Jones stocks; ``model_card.md`` beside it says how, and how good it is."""
 
 DEFAULT_MARKET = "us"

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from vecenv.worldmodel.network.architectures import model_name
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history, log_return
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
-from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.data.correlation import CorrelationState
-from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
-from vecenv.worldmodel.sampling.interleave import one_thread
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.network.architectures import model_name
+from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
+from vecenv.worldmodel.sampling.interleave import one_thread
 from vecenv.worldmodel.sampling.rollout import roll_out
 
 CORRELATION_STRIDE = 10

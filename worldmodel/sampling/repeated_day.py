@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.sampling.block_paths import BlockPaths
 from vecenv.worldmodel.network.trunk import Trunk
+from vecenv.worldmodel.sampling.block_paths import BlockPaths
 
 
 class RepeatedDay:

@@ -1,7 +1,7 @@
 """Draws of days to come, batched over paths and symbols, one day after the other.
 
-Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`: path p of a seed is the same whatever the number
-of paths.
+Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`: path p of a seed is the same
+whatever the number of paths.
 
 On a GPU a block's day is captured once and repeated, if the trunk's buffers are full at the start. On a CPU the trunk
 reads chunks in several threads, and several blocks are on their way at once: while the trunk reads one block's day,
@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from vecenv.core.memory import check_memory
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
 from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts
 from vecenv.worldmodel.sampling.blocks import Block, blocks_of
 from vecenv.worldmodel.sampling.interleave import Steps, one_thread, run_all
-from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.repeated_day import RepeatedDay, captured
-from vecenv.worldmodel.network.trunk import Trunk, TrunkCache
 
 MOST_AT_ONCE = 4
 """Blocks on their way at once, whose caches are in memory together."""

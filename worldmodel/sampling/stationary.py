@@ -16,10 +16,10 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
-from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.data.features import FeatureState, observe_day
-from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, NeuralMarket
 from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, NeuralMarket
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 WARM_UP = 252

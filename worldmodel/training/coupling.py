@@ -17,8 +17,8 @@ from torch import Tensor
 
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE
 from vecenv.worldmodel.network.return_chain import masked_factor
+from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 SYMBOLS, CHOICES, PATHS = 25, 4, 16

@@ -12,9 +12,9 @@ from torch import Tensor
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.worldmodel.data.bar_moves import encode_history
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
 from vecenv.worldmodel.metrics.forecast import ForecastScores, forecast_scores
 from vecenv.worldmodel.metrics.windows import Windows, align_windows, return_scale
-from vecenv.worldmodel.data.training_days import MINIMUM_RETURNS
 from vecenv.worldmodel.sampling.training_market import split_by_date
 
 HORIZON = 40

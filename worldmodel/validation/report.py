@@ -14,10 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 import vecenv
-from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
-from vecenv.worldmodel.validation.judge import HORIZON, Trial
 from vecenv.worldmodel.validation.figures import Figures, to_json
+from vecenv.worldmodel.validation.judge import HORIZON, Trial
 from vecenv.worldmodel.validation.table import Row, cells, markdown, rows, verdict
+from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
 
 LEGEND = (
     "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins; "

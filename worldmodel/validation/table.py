@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vecenv.learn.metrics import Interval
-from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.metrics.paths import DAY_BUCKETS
+from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN
 from vecenv.worldmodel.validation.figures import COVERAGES, HORIZONS, PERFECT, Figures, point
 
 LAST_YEAR = 250

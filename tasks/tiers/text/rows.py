@@ -9,9 +9,9 @@ from torch import Tensor
 
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.text.money import sign_of
 from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders, symbol_slots
 from vecenv.tasks.tiers.text.render import TextRenderer
+from vecenv.text.money import sign_of
 
 
 class TierText:

@@ -13,14 +13,14 @@ from typing import get_type_hints
 
 import pytest
 
+from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.applicable import inapplicable, named_settings
 from vecenv.tasks.commands.market_settings import MarketSettings
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.commands.train import TrainSettings
-from vecenv.system.preset_files import as_values
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = "\n".join(
     (ROOT / folder / "README.md").read_text()
     for folder in (".", "tasks", "worldmodel", "vecenv/learn", "vecenv/language", "vecenv/adapters", "benchmarks")

@@ -18,16 +18,15 @@ import pytest
 import torch
 import yaml
 
-from vecenv.tasks.commands import cli
-
-from vecenv.tasks.commands import train as train_command
-from vecenv.tasks.commands.data import FetchSettings
-from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.train import TrainSettings
 from vecenv.learn import run_files
 from vecenv.market import fetch
 from vecenv.system.preset_files import as_values
 from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands import cli
+from vecenv.tasks.commands import train as train_command
+from vecenv.tasks.commands.data import FetchSettings
+from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.commands.train import TrainSettings
 
 DAYS = 160
 # Each rollout has 64 x 8 steps, so these are two updates.
@@ -92,7 +91,10 @@ def settings_of(args: list[str], tmp_path, monkeypatch) -> dict:
 
 
 def test_overview_and_data_help_do_not_import_torch():
-    code = "import sys; from vecenv.tasks.commands.cli import main; assert main(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from vecenv.tasks.commands.cli import main; "
+        "assert main(sys.argv[1:]) == 0; assert 'torch' not in sys.modules"
+    )
     for args in (["--help"], ["data", "--help"]):
         result = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import vecenv
+from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.tasks.commands.comparison import rules_of, test_rules
 from vecenv.tasks.commands.market_settings import MarketSettings
-from vecenv.tasks.tiers.text.prompt import system_prompt
-from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.prompt import system_prompt
 
 test_rules.__test__ = False
 EPISODES, DAYS = 6, 25

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.small_env import small_tape
 from vecenv.tasks.commands import comparison
 from vecenv.tasks.stock_trading.config import StockTradingConfig
-from tests.small_env import small_tape
 
 
 @pytest.mark.parametrize(

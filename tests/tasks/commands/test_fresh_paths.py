@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
-from vecenv.tasks.commands.market_settings import MarketSettings
-from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.market import load
 from vecenv.market.bars import VOLUME
 from vecenv.market.load import generator_of
+from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
 MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")

@@ -1,8 +1,10 @@
 """Play the games of `finrl_runs.py` with FinRL's own environment and write down what it makes of them.
 
     pip download --no-deps finrl==0.3.7 && unzip FinRL-0.3.7-py3-none-any.whl -d FOLDER
-    VECENV_DATA=... python -m tests.tasks.stock_trading.record_finrl FOLDER/finrl/meta/env_stock_trading/env_stocktrading.py simd
-    NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL" VECENV_DATA=... python -m tests.tasks.stock_trading.record_finrl ... plain
+    FILE=FOLDER/finrl/meta/env_stock_trading/env_stocktrading.py
+    export VECENV_DATA=...
+    python -m tests.tasks.stock_trading.record_finrl $FILE simd
+    NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX512_ICL" python -m tests.tasks.stock_trading.record_finrl $FILE plain
 
 The file is loaded alone, because its package imports brokers. It needs gymnasium, stable-baselines3 and matplotlib.
 The second argument names numpy's sort, which decides FinRL's ties: ``simd`` where the processor has AVX2 or AVX-512.

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-import tasks
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+from vecenv import tasks
 from tests.tasks.stock_trading.finrl_runs import (
     TICK,
     Game,
@@ -23,8 +22,9 @@ from tests.tasks.stock_trading.finrl_runs import (
     record,
 )
 from vecenv.core.engine import Engine
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
-PAGE = (Path(tasks.__file__).parent / "stock_trading.md").read_text()
+PAGE = (Path(tasks.__file__).parent / "stock_trading" / "rules.md").read_text()
 WAYS = ("position", "simd", "plain")
 real_data = [
     pytest.mark.realdata,

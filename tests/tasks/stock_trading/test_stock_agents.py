@@ -11,10 +11,10 @@ import torch
 import vecenv
 from vecenv.core.engine import select_rows
 from vecenv.learn.agents import PolicyAgent, Random
-from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, Oracle, fill_up, gain_ahead, return_bound
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, Oracle, fill_up, gain_ahead, return_bound
 
 
 def tape_of(closes: list[list[float]]) -> MarketTape:

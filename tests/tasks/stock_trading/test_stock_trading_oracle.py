@@ -8,10 +8,10 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.tasks.stock_trading.oracle import Account, Rules
 from tests.tasks.tiers.random_markets import oracle_market, random_tape
 from vecenv.core.engine import Engine, Rows, leaves, with_leaves
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 NUM_ENVS = 200
 NUM_DAYS = 16

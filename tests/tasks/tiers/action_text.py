@@ -1,6 +1,7 @@
 """The language of action texts read a second time: one character after the other, without regular expressions.
 
-Written from the numbered rules in ``tasks/tiers/text/parse.py`` alone, to be read beside them; the parser is held to it.
+Written from the numbered rules in ``tasks/tiers/text/parse.py`` alone, to be read beside them; the parser is held to
+it.
 """
 
 from __future__ import annotations

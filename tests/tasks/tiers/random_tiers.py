@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from vecenv.tasks.tiers.market import RSI
-from vecenv.tasks.tiers.config import TierConfig
 from tests.tasks.tiers.oracle import PRESETS, Market, Rules
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.market import RSI
 
 TICK = 0.001
 HIGHEST = 8_000_000

@@ -10,21 +10,21 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver, path_volatility
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig, interpolated_rules
-from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion
-from vecenv.tasks.tiers.agents import BuyAndHold
-from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
 from tests.small_env import assert_same_bits, collected
 from tests.small_env import make_env as make_stock_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.order_list import Kind
-from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.agents import BuyAndHold
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
+from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver, path_volatility
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig, interpolated_rules
+from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion
 from vecenv.tasks.tiers.layout import Account
+from vecenv.tasks.tiers.order_list import Kind
+from vecenv.tasks.tiers.reward_components import COMPONENTS
 
 NAMES = tuple(TIERS)
 NUM_PATHS = 6

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
 from tests.small_env import make_env as make_stock_env
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
+from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 
 NUM_ENVS = 12
 UPDATES = 4

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from vecenv.benchmarks.learning.language_learning import FollowSignal
-from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS
-from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
+from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.market.load import load_market
 from vecenv.market.planted import planted_bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
-from vecenv.learn.metrics import Interval, independent_groups
+from vecenv.tasks.tiers.agents import AGENTS
+from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
+from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_EPISODES = 500
 

@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 import vecenv
-from vecenv.tasks.commands import cli
-from vecenv.tasks.tiers.recorder import record_episodes
-from vecenv.tasks.tiers.report import report_page
-from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import holdings_figure
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.commands import cli
+from vecenv.tasks.stock_trading.agents import BASELINES
+from vecenv.tasks.tiers.agents import AGENTS
+from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.report import report_page
 from vecenv.text.money import exact_money, money, sign_of
 from vecenv.text.tool_calls import ToolCall
 

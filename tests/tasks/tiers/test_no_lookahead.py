@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 from tests.small_env import random_actions, same_bits
 from vecenv.core.engine import Engine
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.indicators import INDICATORS
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 NUM_DAYS, NUM_SYMBOLS, CUT = 330, 3, 300
 FEATURES = (*INDICATORS, "score")

@@ -14,9 +14,9 @@ from tensordict import TensorDict
 
 import vecenv
 from vecenv.tasks.commands import cli
+from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
 from vecenv.tasks.tiers.records import read_jsonl, write_jsonl, write_parquet
-from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 
 GENERATED = {"num_paths": 2, "num_days": 320}

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS, MIX, FixedSymbol
-from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
-from vecenv.tasks.tiers.grading import benchmark, episode_record
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.core.engine import select_rows
 from vecenv.core.env import VecEnv
+from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
+from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS, MIX, FixedSymbol
+from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
+from vecenv.tasks.tiers.grading import benchmark, episode_record
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.reward_components import COMPONENTS, RULE_BREAKS
+from vecenv.tasks.tiers.scenario import TierTrading
 
 EVERY_AGENT = AGENTS | BLIND_AGENTS
 CARELESS = {"random", "random_any"}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.tasks.tiers.grading import episode_record
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TierConfig
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
+from vecenv.tasks.tiers.config import TierConfig
+from vecenv.tasks.tiers.grading import episode_record
+from vecenv.tasks.tiers.scenario import TierTrading
 
 # Rates that are powers of two, so that whole numbers tell costs exactly.
 COMMISSION, SLIPPAGE = 1024, 512

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
 from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
+from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
 from vecenv.text.tool_calls import FAULT, ToolCall
 
 TASK, ROWS = "multi_stock_3", 4

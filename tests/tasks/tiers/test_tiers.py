@@ -9,19 +9,19 @@ import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from vecenv.tasks.tiers.market import market_breadth
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TEN, TIERS, tier_config
 from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.engine import Engine, Rows, leaves, with_leaves
 from vecenv.core.env import VecEnv
-from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make
+from vecenv.tasks.tiers.config import TEN, TIERS, tier_config
 from vecenv.tasks.tiers.layout import Account
+from vecenv.tasks.tiers.market import market_breadth
+from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
 

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.tasks.tiers.scenario import TierTrading
-from vecenv.tasks.tiers.config import TierConfig
 from tests.tasks.tiers.oracle import SIGNAL, TierAccount
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
@@ -23,7 +21,9 @@ from tests.tasks.tiers.random_tiers import (
     tier_tape,
 )
 from vecenv.core.engine import Engine
+from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_ENVS, EXAMPLES, PARTS, NUM_PATHS = 120, 15, 6, 2
 WIDE = 2**33

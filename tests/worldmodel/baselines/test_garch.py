@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from vecenv.core.random import episode_key, open_uniform, random_bits, student_t
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.core.random import episode_key, open_uniform, random_bits, student_t
-from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 from vecenv.worldmodel.baselines.garch import (
     FIT_TOLERANCE,
     FilteredHistoricalSimulation,
@@ -24,6 +23,7 @@ from vecenv.worldmodel.baselines.garch import (
     garch_log_density,
     student_t_log_density,
 )
+from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 
 TRUTH = GarchParameters(
     mean=torch.tensor([1e-3, 0.0, 5e-4, 0.0], dtype=torch.float64),

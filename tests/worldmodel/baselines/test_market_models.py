@@ -16,9 +16,14 @@ from torch.distributions import MultivariateNormal
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.data.bar_moves import Move, encode_bars
-from vecenv.worldmodel.baselines.resampled import Baseline, GeometricBrownianMotion, StationaryBootstrap, pairwise_correlation
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
+from vecenv.worldmodel.baselines.resampled import (
+    Baseline,
+    GeometricBrownianMotion,
+    StationaryBootstrap,
+    pairwise_correlation,
+)
+from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 from vecenv.worldmodel.data.training_days import TrainingDays
 
 NAN = float("nan")

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from vecenv.tasks.commands.cli import BAD_INPUT, main
 from tests.worldmodel.validation.validation_market import TEST, market_file, split_ends
 from vecenv.market.sources import read_bars
-from vecenv.worldmodel.sampling import blocks
-from vecenv.worldmodel.commands import validate as validate_command
+from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
-from vecenv.worldmodel.network.checkpoint import save_network
+from vecenv.worldmodel.commands import validate as validate_command
 from vecenv.worldmodel.metrics import discriminator_classifiers
+from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling import blocks
 from vecenv.worldmodel.validation.judge import HORIZON
 from vecenv.worldmodel.validation.table import RUNNING_MEAN_CHAIN, cells, rows
 

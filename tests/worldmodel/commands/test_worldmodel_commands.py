@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
-from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.commands.cli import BAD_INPUT, INTERRUPTED, main
 from vecenv.worldmodel.commands import train as train_command
-from vecenv.worldmodel.network.checkpoint import load_network, save_network
-from vecenv.worldmodel.sampling.generator import model_bars
-from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.commands.train import running_path
+from vecenv.worldmodel.network.checkpoint import load_network, save_network
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.generator import model_bars
 
 SMALL = (
     *("--network.layers", "1", "--network.width", "16", "--network.heads", "2", "--network.hidden", "32"),

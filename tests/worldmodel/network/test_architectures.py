@@ -15,15 +15,15 @@ from torch.func import functional_call, grad, vmap
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN, Architecture, model_name, network_settings
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
-from vecenv.worldmodel.sampling.block_paths import Starts
-from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.data.features import FEATURES, observe_history
+from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN, Architecture, model_name, network_settings
+from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
+from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
 JOINT: tuple[Architecture, ...] = ("joint", "running-mean")

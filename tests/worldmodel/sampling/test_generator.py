@@ -14,18 +14,17 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
-from vecenv.worldmodel.training import drift
-from vecenv.worldmodel.sampling import generator
-from vecenv.worldmodel.sampling import stationary
+from vecenv.worldmodel.commands.train import calibrate_and_save
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.sampling.generator import model_bars
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling import generator, stationary
+from vecenv.worldmodel.sampling.generator import model_bars
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
-from vecenv.worldmodel.commands.train import calibrate_and_save
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.training import drift
 
 KNOWN = ("AA", "BB", "CC")
 BURN_IN = 5

@@ -14,14 +14,14 @@ from torch.func import functional_call, grad, vmap
 from tests.worldmodel.neural_market import DAYS, history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.sampling import neural
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE, day_summary
-from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.data.features import FEATURES, ObservedHistory, observe_history
+from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE, day_summary
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.network.return_chain import chain_statistics
+from vecenv.worldmodel.sampling import neural
+from vecenv.worldmodel.sampling.block_paths import Starts
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 NAN = float("nan")
 

@@ -8,10 +8,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.worldmodel.network import return_draw
-from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts
-from vecenv.worldmodel.sampling.blocks import Block
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.sampling.block_paths import BlockPaths, Starts
+from vecenv.worldmodel.sampling.blocks import Block
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.repeated_day import RepeatedDay
 

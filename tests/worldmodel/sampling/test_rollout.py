@@ -9,8 +9,7 @@ import torch
 
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.sampling import block_paths
-from vecenv.worldmodel.sampling import blocks
+from vecenv.worldmodel.sampling import block_paths, blocks
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 

@@ -9,13 +9,13 @@ import torch
 
 from vecenv.market.bars import CLOSE
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.training import coupling
 from vecenv.worldmodel.data.bar_moves import log_return
-from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.training import coupling
+from vecenv.worldmodel.training.coupling import calibrate_coupling
 
 DAYS, SYMBOLS, TRAIN = 200, 8, 180
 SMALL = NetworkSettings(

@@ -11,13 +11,13 @@ import torch
 
 from vecenv.market.bars import CLOSE, VOLUME
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.training import drift
 from vecenv.worldmodel.data.bar_moves import daily_returns
-from vecenv.worldmodel.training.drift import Effort, calibrate_drift
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.training import drift
+from vecenv.worldmodel.training.drift import Effort, calibrate_drift
 
 DAYS, SYMBOLS = 400, 6
 SMALL = NetworkSettings(

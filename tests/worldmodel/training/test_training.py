@@ -13,9 +13,9 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
-from vecenv.worldmodel.training.fit import TrainingSettings, _rate, new_state, train_network, validate_network
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
+from vecenv.worldmodel.training.fit import TrainingSettings, _rate, new_state, train_network, validate_network
 
 NETWORK = NetworkSettings(
     TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.1), head=16, markets=("test",)

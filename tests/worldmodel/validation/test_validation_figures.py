@@ -10,14 +10,12 @@ import pytest
 import torch
 
 from tests.worldmodel.validation.validation_market import TEST, TRAIN, VALIDATION, market_file, split_ends
+from vecenv.learn.metrics import Interval
 from vecenv.market.bars import CLOSE
 from vecenv.market.sources import read_bars
-from vecenv.learn.metrics import Interval
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
-from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
 from vecenv.worldmodel.commands.validate import BASELINES
-from vecenv.worldmodel.validation.judge import HORIZON, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation.figures import (
     DISCRIMINATORS,
     PERFECT,
@@ -30,7 +28,9 @@ from vecenv.worldmodel.validation.figures import (
     point,
     real_figures,
 )
+from vecenv.worldmodel.validation.judge import HORIZON, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.table import reference, rows
+from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
 
 NAN = float("nan")
 

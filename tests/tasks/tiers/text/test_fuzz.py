@@ -9,8 +9,8 @@ import torch
 from tensordict import TensorDict
 
 import vecenv
-from vecenv.tasks.tiers.config import TIERS
 from tests.tasks.tiers.action_text import read_action
+from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, capacity
 from vecenv.market.state_indicators import LABELS, TIER_FEATURES, labels_of
 from vecenv.tasks.tiers.layout import (
     ACCOUNT_SIZE,
@@ -16,6 +15,7 @@ from vecenv.tasks.tiers.layout import (
     Position,
     Quote,
 )
+from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, capacity
 from vecenv.tasks.tiers.text.render import TextRenderer
 
 STYLES = ["full", "compact"]

@@ -1,0 +1,1 @@
+"""Presets, installed as `vecenv.presets`."""
