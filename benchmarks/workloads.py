@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import Rows, leaves
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows, leaves
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+from vecenv.tasks.stock_trading.scenario import StockTradingConfig
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 # Short episodes of both kinds of end, orders beyond the cash, and every rule that replaces orders.
 RULES: dict[str, Any] = {
@@ -55,7 +56,7 @@ def make_env(
     """Make an environment of `RULES`, some of them replaced."""
     tape = (tape or small_tape()).to(device)
     config = StockTradingConfig(**(RULES | {"features": tape.feature_names} | rules))
-    return VecEnv(StockTrading(tape, config), num_envs, seed, device, compiled, params, env_ids)
+    return VecEnv(STOCK_TRADING.build(tape, config), num_envs, seed, device, compiled, params, env_ids)
 
 
 def random_actions(*shape: int, seed: int = 0) -> Tensor:

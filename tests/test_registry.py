@@ -17,7 +17,7 @@ SMALL = {"episode_length": 5, "features": ("macd",), "market_options": {"num_pat
 
 
 def test_the_installed_task_is_found():
-    assert registry.task_class("stock_trading") is StockTrading
+    assert registry.task_named("stock_trading").scenario is StockTrading
 
 
 def test_an_unknown_task_is_answered_with_the_installed_ones():
@@ -32,7 +32,7 @@ def test_without_any_task_the_message_says_so(monkeypatch):
 
 
 def test_another_package_adds_a_task(monkeypatch):
-    added = EntryPoint("added", "vecenv.tasks.stock_trading.scenario:StockTrading", registry.GROUP)
+    added = EntryPoint("added", "vecenv.tasks.stock_trading.task:STOCK_TRADING", registry.GROUP)
     monkeypatch.setattr(registry, "entry_points", lambda group: (added,) if group == "vecenv.tasks" else ())
     assert vecenv.make("added", compile=False, **SMALL).num_envs == 1
 
@@ -65,7 +65,7 @@ def test_arguments_reach_the_environment(compiled):
     assert env.compiled is compiled
     assert vecenv.FusedCollector(env, num_steps=1).mode == ("compiled" if compiled else "eager")
     assert env.seed_tensor.item() == 12 and env.scenario.varied == {"hmax"}
-    assert env.market.num_paths == 2 and env.market.feature_names == ("macd",)
+    assert env.scenario.tape.num_paths == 2 and env.scenario.tape.feature_names == ("macd",)
 
 
 def test_the_gate_brings_its_series_to_the_market():
@@ -75,7 +75,7 @@ def test_the_gate_brings_its_series_to_the_market():
         compile=False,
         **(SMALL | {"market_options": {"num_paths": 1, "num_days": 400}}),
     )
-    assert gated.market.context_names == ("turbulence",)
+    assert gated.scenario.tape.context_names == ("turbulence",)
     with pytest.raises(MarketDataError, match="unknown market series 'vix'"):
         vecenv.make("stock_trading", gate="vix", **SMALL)
 
@@ -83,7 +83,7 @@ def test_the_gate_brings_its_series_to_the_market():
 def test_a_tape_is_used_as_it_is():
     tape = small_tape()
     env = vecenv.make("stock_trading", market=tape, episode_length=5, compile=False)
-    assert env.market.fingerprint() == tape.fingerprint()
+    assert env.scenario.tape.fingerprint() == tape.fingerprint()
 
 
 def test_the_public_names_are_what_they_say():

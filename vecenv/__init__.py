@@ -6,17 +6,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vecenv.core.collector import FusedCollector
     from vecenv.core.env import VecEnv
+    from vecenv.core.scenario import Scenario
     from vecenv.market.tape import MarketTape
-    from vecenv.registry import make
+    from vecenv.registry import Task, make, register, task_names
+    from vecenv.text.door import TextDoor
+    from vecenv.text.task_text import TaskText
 
 __version__ = "0.1.0"
-__all__ = ["FusedCollector", "MarketTape", "VecEnv", "make"]
+__all__ = [
+    "FusedCollector",
+    "MarketTape",
+    "Scenario",
+    "Task",
+    "TaskText",
+    "TextDoor",
+    "VecEnv",
+    "make",
+    "register",
+    "task_names",
+]
 
 _HOMES = {
     "FusedCollector": "vecenv.core.collector",
     "MarketTape": "vecenv.market.tape",
+    "Scenario": "vecenv.core.scenario",
+    "Task": "vecenv.registry",
+    "TaskText": "vecenv.text.task_text",
+    "TextDoor": "vecenv.text.door",
     "VecEnv": "vecenv.core.env",
     "make": "vecenv.registry",
+    "register": "vecenv.registry",
+    "task_names": "vecenv.registry",
 }
 
 

@@ -24,8 +24,9 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval
+from vecenv.registry import task_of
 from vecenv.tasks.commands.cli import main as vecenv_command
-from vecenv.tasks.commands.comparison import test_environment, test_rules, wide_console
+from vecenv.tasks.commands.comparison import compared_rules, held_out_environment, wide_console
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
 from vecenv.tasks.commands.train import TrainSettings
@@ -148,11 +149,11 @@ def _frames(settings: TrainSettings) -> int:
 def _compared(config: LanguageLearningConfig, settings: TrainSettings, start: Path, run: Path) -> Evaluation:
     """Let the model before and after GRPO, and others, play the same held-out episodes."""
     whole = TrainSettings.defaults(["--resume", str(run)])
-    rules = test_rules(whole.env)
+    rules = compared_rules(whole.task, whole.env)
     test = whole.test(whole.tape(rules))
-    env, _ = test_environment(settings.task, test, rules, config.episodes)
+    env, _ = held_out_environment(settings.task, test, rules, config.episodes)
     agents = {name: loaded_model(str(place), "cpu", whole.language) for name, place in ((START, start), (TRAINED, run))}
-    known = env.scenario.baselines()
+    known = task_of(env).agents
     others = {name: known[name]() for name in ("hold", "buy_and_hold", "rule_based", "oracle")}
     return evaluate(env, {**agents, SIGNAL: FollowSignal(test.context), **others}, whole.seed)
 
@@ -161,7 +162,7 @@ def _grades(evaluation: Evaluation) -> dict[str, dict[str, float]]:
     """Return mean grades with 95% intervals, and that of the difference that GRPO made."""
     found = {name: grades["calibrated"] for name, grades in evaluation.grades.items()}
     before, after = (evaluation.records[name].grades["calibrated"] for name in (START, TRAINED))
-    groups = independent_groups(evaluation.path, evaluation.start_day, 1)[0]
+    groups = independent_groups(evaluation.market.path, evaluation.market.start_day, 1)[0]
     found["lift"] = bootstrap_interval(after - before, groups)
     return {name: _as_dict(interval) for name, interval in found.items()}
 

@@ -44,7 +44,7 @@ class TargetWeights(ABC):
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders towards the target weights. Shape: (N, K)."""
-        state, tape = env.state, env.market
+        state, tape = env.state, env.scenario.tape
         if int(state.start_day.min()) < self.lookback:
             raise ValueError(f"{tape.source}: a lookback of {self.lookback} days needs as many before an episode")
         window = state.day[:, None] + torch.arange(-self.lookback, 1, device=env.device)

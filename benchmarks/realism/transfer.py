@@ -19,7 +19,7 @@ from vecenv.learn.evaluation import play
 from vecenv.learn.metrics import Summary, episode_metrics, independent_groups, summarise
 from vecenv.learn.ppo import CHECKPOINT, train
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import test_environment
+from vecenv.tasks.commands.comparison import held_out_environment
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation.judge import Trial
@@ -50,7 +50,7 @@ class Arena:
     """
 
     def __init__(self, tape: MarketTape, rules: StockTradingConfig, episodes: int, seed: int) -> None:
-        self.env, self.note = test_environment(TASK, tape, rules, episodes)
+        self.env, self.note = held_out_environment(TASK, tape, rules, episodes)
         self.seed = seed
         self.env.reset_groups(episodes, 1, seed)
         state = self.env.state

@@ -57,7 +57,7 @@ class TrivialEnvironment(Environment[MarketAction, MarketObservation, State]):
     def _shown(self) -> MarketObservation:
         days = self._state.step_count
         return MarketObservation(
-            text="x" * CHARACTERS, day=days, portfolio_value=0.0, total_return=0.0, reward=0.0, done=days == DAYS
+            text="x" * CHARACTERS, day=days, outcomes={"total_return": 0.0}, reward=0.0, done=days == DAYS
         )
 
     @property

@@ -31,7 +31,7 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
+from vecenv.registry import task_named
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 Column = Literal["environment", "without_observations", "policy", "training"]
@@ -234,7 +234,7 @@ def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
     """Measure text where it is asked for and the task has it."""
     if "text" not in config.columns:
         return []
-    if not task_class(config.task).has_text():
+    if task_named(config.task).text is None:
         print(f"{config.task} has no text")
         return []
     figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)

@@ -26,8 +26,9 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
+from vecenv.registry import task_named
 from vecenv.tasks.commands.comparison import wide_console
+from vecenv.text.door import TextDoor
 
 Result = TypeVar("Result")
 
@@ -109,7 +110,7 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    if not task_class(config.task).has_text():
+    if task_named(config.task).text is None:
         raise ValueError(f"task {config.task!r} has no text")
     rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
     tape = task_market(rules, config.market, config.num_days, None, None, device)
@@ -137,8 +138,8 @@ def canned_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, group
     turns: list[tuple[float, float, float]] = []
     characters = 0
     for _ in range(env.scenario.longest):
-        texts, rendering = _timed(lambda: env.render_text(ids), tape.device)
-        (actions, _), parsing = _timed(lambda: env.parse_text(answers, ids), tape.device)
+        texts, rendering = _timed(lambda: TextDoor(env).render(ids), tape.device)
+        (actions, _), parsing = _timed(lambda: TextDoor(env).parse(answers, ids), tape.device)
         actions = actions.to(tape.device)
         _, stepping = _timed(lambda actions=actions: env.advance(actions), tape.device)  # type: ignore[misc]
         turns.append((stepping, rendering, parsing))
@@ -170,7 +171,7 @@ def model_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups
 
     agents = groups * size
     env, before = _environment(config, rules, tape, agents)
-    characters = statistics.mean(map(len, env.render_text(range(agents))))
+    characters = statistics.mean(map(len, TextDoor(env).render(range(agents))))
     assert config.model is not None and env.scenario.longest is not None
     learner = learner_of(env, config.model, config.language, size)
     # The first one compiles the step.

@@ -16,6 +16,7 @@ from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.models import chat_format, load_model
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_model
+from vecenv.text.door import TextDoor
 
 
 def learner_of(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
@@ -26,7 +27,9 @@ def learner_of(env: VecEnv, model: str, config: LanguageConfig, group_size: int)
     """
     if model == "tiny":
         rows = range(min(env.num_envs, 64))
-        loaded, tokenizer = tiny_model([*env.render_text(rows), *env.instructions(rows)], TinyConfig(), 0, env.device)
+        loaded, tokenizer = tiny_model(
+            [*TextDoor(env).render(rows), *TextDoor(env).instructions(rows)], TinyConfig(), 0, env.device
+        )
     else:
         loaded, tokenizer = load_model(model, env.device, config.lora_rank)
     return LanguageGRPO(env, loaded, chat_format(loaded, tokenizer, config.thinking), config, group_size)
@@ -42,11 +45,13 @@ def timed_update(learner: LanguageGRPO) -> tuple[dict[str, float], dict[str, flo
     parts: list[tuple[Any, str, str]] = [
         (env, "advance", "environment"),
         (env, "reset_groups", "environment"),
-        (env, "render_text", "rendering"),
-        (env, "parse_text", "parsing"),
+        (TextDoor, "render", "rendering"),
+        (TextDoor, "parse", "parsing"),
         (agent, "answer", "answering"),
         (learner, "collect", "rollout"),
     ]
+    # Methods of a class are put back, those of an object uncovered.
+    own = [vars(owner).get(method) for owner, method, _ in parts]
     for owner, method, name in parts:
         setattr(owner, method, _timed(getattr(owner, method), name, spent, env.device))
     try:
@@ -56,8 +61,8 @@ def timed_update(learner: LanguageGRPO) -> tuple[dict[str, float], dict[str, flo
         machine.synchronise(env.device)
         total = time.perf_counter() - started
     finally:
-        for owner, method, _ in parts:
-            delattr(owner, method)
+        for (owner, method, _), original in zip(parts, own, strict=True):
+            delattr(owner, method) if original is None else setattr(owner, method, original)
     seconds = {name: spent[name] for name in ("environment", "rendering", "parsing")}
     seconds["generation"] = spent["answering"] - spent["rendering"]
     return seconds | {"update": total - spent["rollout"], "total": total}, metrics

@@ -16,6 +16,7 @@ from vecenv.benchmarks.workloads import fill_given_actions, task_rules
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.market.tape import MarketTape
+from vecenv.text.door import TextDoor
 
 DAYS_BEFORE = 5
 """Days of random orders before anything is rendered, so that accounts hold positions."""
@@ -82,15 +83,15 @@ def measure_text(
 def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> TextFigure:
     """Measure calls that render so many random sub-environments of an environment of a style."""
     ids = torch.randperm(env.num_envs, device=env.device)[:rows]
-    length = _mean_length(env.render_text(ids))
-    seconds = _median_seconds(env.render_text, ids, env, repeats)
+    length = _mean_length(TextDoor(env).render(ids))
+    seconds = _median_seconds(TextDoor(env).render, ids, env, repeats)
     return TextFigure("render", style, rows, env.num_envs, rows / seconds, 1e3 * seconds, length)
 
 
 def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
     """Measure calls that parse a typical text of each of so many sub-environments."""
-    texts = typical_texts(env.market.symbols, rows)
-    seconds = _median_seconds(lambda ids: env.parse_text(texts, ids), torch.arange(rows), env, repeats)
+    texts = typical_texts(env.scenario.tape.symbols, rows)
+    seconds = _median_seconds(lambda ids: TextDoor(env).parse(texts, ids), torch.arange(rows), env, repeats)
     return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
 
 

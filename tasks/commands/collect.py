@@ -11,15 +11,14 @@ from typing import Any, Generic, Literal, TypeVar
 
 from rich.table import Table
 
-from vecenv.registry import task_class
+from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     agents_for,
     chosen_agents,
-    rules_of,
+    compared_rules,
+    held_out_environment,
     show_market,
-    test_environment,
-    test_rules,
     wide_console,
 )
 from vecenv.tasks.commands.market_settings import MarketSettings
@@ -27,6 +26,7 @@ from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_p
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.tiers.records import RecordedEpisode
+from vecenv.text.door import TextDoor
 
 Rules = TypeVar("Rules")
 
@@ -58,7 +58,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
+        settings = cls(task=options.task, env=compared_rules(options.task))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
 
@@ -80,14 +80,14 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
         tape = settings.tape(rules)
     training = settings.training(tape)
     show_market(console, tape, {"Training": training})
-    env, _ = test_environment(settings.task, training, rules, settings.episodes)
+    env, _ = held_out_environment(settings.task, training, rules, settings.episodes)
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
     with partial.open("w") as file:
         for name, agent in agents_for(env, None, names).items():
             with working(console, f"{name} plays …"):
                 records = record_episodes(env, agent, range(env.num_envs), settings.seed)
-            told = zip(records, env.instructions(range(env.num_envs)), strict=True)
+            told = zip(records, TextDoor(env).instructions(range(env.num_envs)), strict=True)
             kept = [(record, system) for record, system in told if _grade(record) >= settings.min_grade]
             lines = [line for episode in kept for line in conversations(*episode, name, settings.conversation)]
             file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
@@ -136,7 +136,7 @@ def _check(settings: CollectSettings) -> None:
     Raises:
         ValueError: the task has no text, or the file cannot be written.
     """
-    if not task_class(settings.task).has_text():
+    if task_named(settings.task).text is None:
         raise ValueError(f"task {settings.task!r} has no text")
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")

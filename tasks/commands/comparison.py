@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
-from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.ppo import load_policy
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
+from vecenv.registry import task_named, task_of
 from vecenv.system.preset_files import with_values
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.stock_trading.agents import return_bound
-from vecenv.tasks.stock_trading.config import StockTradingConfig
-from vecenv.tasks.stock_trading.scenario import StockTrading
-from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
-from vecenv.tasks.tiers.order_list import MAX_ORDERS
-from vecenv.tasks.tiers.scenario import TierTrading
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
@@ -47,8 +36,7 @@ def rules_of(task: str) -> Any:  # noqa: ANN401
     Raises:
         ValueError: there is no such task.
     """
-    kind: Any = task_class(task)
-    return kind.config_type()
+    return task_named(task).settings()
 
 
 def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
@@ -65,14 +53,10 @@ def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN
     return with_values(rules_of(scenario["task"]), values, source)
 
 
-def test_rules(rules: Any) -> Any:  # noqa: ANN401
-    """Return the rules of a comparison: in the trading tiers lists of orders, as many a day as everyone may give.
-
-    There the space and the number of orders that an agent was trained with are its own affair, and bind no other.
-    """
-    if not isinstance(rules, TierConfig | CurriculumConfig):
-        return rules
-    return replace(rules, action="orders", max_orders=max(MAX_ORDERS, rules.max_orders))
+def compared_rules(task: str, rules: Any = None) -> Any:  # noqa: ANN401
+    """Return rules of a task, its defaults if None, as all agents are compared under them."""
+    record = task_named(task)
+    return record.compared(record.settings() if rules is None else rules)
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -81,7 +65,7 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ValueError: naming those that the task does not have, and those it has.
     """
-    known = task_class(task).baselines()
+    known = task_named(task).agents
     if tuple(names) == (ALL,):
         return tuple(known)
     unknown = [name for name in names if name not in known]
@@ -90,59 +74,33 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def test_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
+def held_out_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
     """Make the environment of the test, one row per episode.
 
     Args:
         task: name of the task.
         tape: the days of the test.
-        rules: of `test_rules`; stock-trading episodes longer than the days are shortened to them.
+        rules: as `Task.compared` returns them; episodes longer than the days are shortened to them where the task can.
         num_episodes: N.
 
     Returns:
         The environment, and a line that says so where episodes are shorter, else nothing.
 
     Raises:
-        ValueError: there is no episode, no day after the warm-up, or another action space than that of `test_rules`.
+        ValueError: there is no episode, no day after the warm-up, or rules under which agents are not compared.
     """
     if num_episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {num_episodes}")
-    if rules.action != test_rules(rules).action:
+    record = task_named(task)
+    if rules.action != record.compared(rules).action:
         raise ValueError(f"agents of {task} are compared by their orders: env.action must be 'orders'")
     longest = tape.num_days - tape.first_day - 1
     note = ""
-    if isinstance(rules, StockTradingConfig) and rules.episode_length > longest >= 1:
+    if longest >= 1 and (shortened := record.shortened(rules, longest)) != rules:
         note = f"Test episodes have {longest} days instead of {rules.episode_length}: the test has {longest + 1}."
-        shortest = min(rules.min_episode_length, longest)
-        rules = replace(rules, episode_length=longest, min_episode_length=shortest)
+        rules = shortened
     # Few steps are taken, fewer than would pay for compiling.
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=rules), note
-
-
-class TrainedOnTiers:
-    """A policy of the trading tiers as an agent that gives lists of orders.
-
-    Args:
-        path: of the checkpoint.
-        env: an environment with the policy's own space of actions, on the market of those that it will act in.
-
-    Raises:
-        ValueError: the checkpoint does not fit the environment.
-    """
-
-    def __init__(self, path: Path, env: VecEnv) -> None:
-        assert isinstance(env.scenario, TierTrading)
-        self.scenario, self.agent = env.scenario, PolicyAgent(load_policy(path, env))
-
-    def act(self, env: VecEnv) -> Tensor:
-        """Return the policy's orders, and HOLD for the others of the day. Shape: (N, M, 3), float32."""
-        own = self.scenario
-
-        def decoded(state: Any, action: Tensor) -> Tensor:  # noqa: ANN401
-            return own.orders(state, action, own.params, own.market)
-
-        orders = torch.vmap(decoded)(env.state, self.agent.act(env))
-        return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
@@ -151,18 +109,10 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     Raises:
         ValueError: the checkpoint does not fit the environment.
     """
-    scenario = env.scenario
-    if not isinstance(scenario, TierTrading):
+    made = task_of(env).trained
+    if made is None:
         return PolicyAgent(load_policy(checkpoint, env))
-    rules = trained_rules(read_checkpoint(checkpoint)["scenario"], str(checkpoint))
-    own = {name: getattr(rules, name) for name in ("action", "max_orders")}
-    settings = getattr(scenario, "settings", scenario.config)
-    return TrainedOnTiers(
-        checkpoint,
-        vecenv.make(
-            scenario.name, market=env.market, device=env.device, compile=False, config=replace(settings, **own)
-        ),
-    )
+    return made(checkpoint, trained_rules(read_checkpoint(checkpoint)["scenario"], str(checkpoint)), env)
 
 
 def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -> dict[str, Agent]:
@@ -177,18 +127,8 @@ def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -
 
 def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
     """Return baselines of the environment's task, by name."""
-    known = env.scenario.baselines()
+    known = task_of(env).agents
     return {name: known[name]() for name in names}
-
-
-def compare(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> Evaluation:
-    """Let agents play the same episodes.
-
-    Raises:
-        ValueError: there is no agent.
-    """
-    bounded = isinstance(env.scenario, StockTrading) and not env.scenario.config.shorting
-    return evaluate(env, agents, seed, return_bound if bounded else None)
 
 
 def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None:  # noqa: ANN401
@@ -210,13 +150,7 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
             raise ValueError(
                 f"the checkpoint was trained on {name} {', '.join(config[name])}, not {', '.join(getattr(rules, name))}"
             )
-    if not isinstance(rules, TierConfig | CurriculumConfig):
-        if config["action"] != rules.action:
-            raise ValueError(f"the checkpoint was trained on actions {config['action']!r}, not {rules.action!r}")
-    elif config["max_orders"] > rules.max_orders:
-        raise ValueError(
-            f"the checkpoint was trained with {config['max_orders']} orders a day, more than {rules.max_orders}"
-        )
+    task_named(trained["task"]).check_trained(config, rules)
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:

@@ -11,8 +11,10 @@ from typing import Any, Generic, TypeVar
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.report import write_run_folder
-from vecenv.registry import task_class
+from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
@@ -22,11 +24,9 @@ from vecenv.tasks.commands.comparison import (
     baseline_agents,
     check_fits,
     chosen_agents,
-    compare,
-    rules_of,
+    compared_rules,
+    held_out_environment,
     show_market,
-    test_environment,
-    test_rules,
     trained_rules,
     wide_console,
 )
@@ -35,9 +35,7 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.tiers.records import market_origin, write_jsonl, write_parquet
-from vecenv.tasks.tiers.scenario import TierTrading
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
 """How records are written, by the file's suffix."""
@@ -101,7 +99,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
-            settings = cls(task=task, env=test_rules(rules_of(task)))
+            settings = cls(task=task, env=compared_rules(task))
         if options.task not in (None, settings.task):
             place = options.checkpoint or options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
@@ -111,7 +109,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     def _trained(cls, place: Path) -> EvaluateSettings:
         """Return rules and, where its folder tells it, market of a training."""
         path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
-        settings = cls(task=scenario["task"], env=test_rules(trained_rules(scenario, str(path))))
+        settings = cls(task=scenario["task"], env=compared_rules(scenario["task"], trained_rules(scenario, str(path))))
         record = path.parent / SETTINGS
         if not record.is_file():
             return settings
@@ -144,14 +142,14 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     if settings.checkpoint is not None:
         checkpoint = checkpoint_path(settings.checkpoint)
         check_fits(read_checkpoint(checkpoint), tape, rules)
-    env, note = test_environment(settings.task, test, rules, settings.episodes)
+    env, note = held_out_environment(settings.task, test, rules, settings.episodes)
     show_market(console, tape, {"Test": test})
     if note:
         console.print(note)
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoint, names)
-        evaluation = compare(env, agents, settings.seed)
-    console.print(evaluation.table())
+        evaluation = evaluate(env, agents, settings.seed)
+    console.print(evaluation_table(evaluation))
     origin = {"checkpoint": None if checkpoint is None else str(checkpoint), "model": settings.model}
     result = {**origin, **evaluation.to_json()}
     if settings.folder is not None:
@@ -160,7 +158,9 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
         agent = next(iter(agents.values()))
-        records = record_episodes(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
+        recorder = task_named(settings.task).recorder
+        assert recorder is not None
+        records = recorder(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
         RECORD_WRITERS[settings.record.suffix](settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
@@ -181,7 +181,7 @@ def _refuse_bad_record(settings: EvaluateSettings) -> None:
     """Raise if episodes are to be written that cannot be."""
     if settings.record is None:
         return
-    if not issubclass(task_class(settings.task), TierTrading):
-        raise ValueError(f"only episodes of the trading tiers are recorded, not of {settings.task!r}")
+    if task_named(settings.task).recorder is None:
+        raise ValueError(f"episodes of {settings.task!r} are not recorded")
     if settings.record.suffix not in RECORD_WRITERS:
         raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_WRITERS)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig, LanguageConfig
 from vecenv.learn.agents import Agent
-from vecenv.registry import task_class
+from vecenv.registry import task_named, task_of
 from vecenv.tasks.commands.comparison import trained_agent
 from vecenv.tasks.commands.run_folder import checkpoint_path
 
@@ -30,7 +30,7 @@ def check_language(task: str, model: str) -> None:
         ValueError: the task has no text, or the model is still to be made, or its folder or hub is not there.
         ImportError: ``transformers`` is not installed.
     """
-    if not task_class(task).has_text():
+    if task_named(task).text is None:
         raise ValueError(f"task {task!r} has no text")
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
@@ -79,7 +79,7 @@ def _others(env: VecEnv, config: LanguageConfig) -> Agent:
     Raises:
         ValueError: it is no baseline, and no run.
     """
-    known = env.scenario.baselines()
+    known = task_of(env).agents
     if config.others in known:
         return known[config.others]()
     checkpoint = checkpoint_path(Path(config.others))

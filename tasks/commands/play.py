@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -12,14 +12,16 @@ from rich.table import Table
 
 import vecenv
 from vecenv.core.env import VecEnv
+from vecenv.registry import task_named
 from vecenv.tasks.commands.comparison import rules_of, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.config import TIERS, TierConfig
+from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
 from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, market_origin, write_jsonl
 from vecenv.tasks.tiers.text.prompt import order_grammar
+from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money
 
 Rules = TypeVar("Rules")
@@ -75,7 +77,7 @@ def main(settings: PlaySettings) -> dict[str, Any]:
     """Trade an episode yourself, in the terminal, from the text that language models read."""
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
-    rules: TierConfig = replace(settings.with_symbols(settings.env), action="orders")
+    rules = task_named(settings.task).spoken(settings.with_symbols(settings.env))
     console = wide_console()
     with console.status(f"Making the market {settings.market} …"):
         tape = settings.tape(rules)
@@ -105,14 +107,15 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     """
     recorder = EpisodeRecorder(env, [0], market)
     scenario = recorder.scenario
+    door = TextDoor(env)
     grammar = f"{order_grammar(scenario.text.symbols(env.state)[0])}\n{HELP_LINE}"
     while not bool(env.rows.done[0]):
         console.rule(style="dim")
-        console.print(env.render_text([0])[0], markup=False, highlight=False, soft_wrap=True)
-        text = _answer(env, console, grammar)
+        console.print(door.render([0])[0], markup=False, highlight=False, soft_wrap=True)
+        text = _answer(door, console, grammar)
         if text is None:
             break
-        actions, _ = env.parse_text([text], [0])
+        actions, _ = door.parse([text], [0])
         recorder.step(actions.expand(env.num_envs, -1, -1), [text])
         show_day(console, recorder.days[0][-1], scenario.text.money_sign)
     record = recorder.episodes()[0]
@@ -124,7 +127,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     return record
 
 
-def _answer(env: VecEnv, console: Console, grammar: str) -> str | None:
+def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
     """Return a valid text that the person typed, None where there will be no more."""
     while True:
         try:
@@ -134,7 +137,7 @@ def _answer(env: VecEnv, console: Console, grammar: str) -> str | None:
             return None
         if text.lower() in QUIT:
             return None
-        if text != HELP and bool(env.parse_text([text], [0])[1]):
+        if text != HELP and bool(door.parse([text], [0])[1]):
             return text
         if text != HELP:
             console.print("These are no valid orders.", style="yellow")

@@ -16,12 +16,13 @@ from tyro import conf
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.market.load import load_market
-from vecenv.registry import task_class
+from vecenv.registry import Task, task_named
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
 from vecenv.tasks.tiers.records import RecordedEpisode, read_jsonl
 from vecenv.tasks.tiers.report import write_report
 from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.text.door import TextDoor
 
 _UNCHECKED = ("market.origin", "market.source", "versions.vecenv", "config.action", "curriculum.action")
 """What a replay may differ in: where the market was read from, the package's version, and the space of actions."""
@@ -98,7 +99,7 @@ def replay(records: Sequence[RecordedEpisode], scenario: TierTrading) -> list[Re
     recorder = EpisodeRecorder(env, range(len(records)))
     for day in range(len(records[0].days)):
         texts = [record.days[day].action for record in records]
-        actions, _ = env.parse_text(texts, range(len(records)))
+        actions, _ = TextDoor(env).parse(texts, range(len(records)))
         recorder.step(actions, texts)
     return recorder.episodes()
 
@@ -116,10 +117,10 @@ def recorded_scenario(
     Raises:
         ValueError: the task is unknown, the rules are none, or the market cannot be made or is another one.
     """
-    known: Any = task_class(record.task)
-    if not issubclass(known, TierTrading):
-        raise ValueError(f"{record.task!r} is not a trading tier")
-    rules = _rules(known, record.curriculum or record.config)
+    task = task_named(record.task)
+    if task.recorder is None:
+        raise ValueError(f"episodes of {record.task!r} are not recorded")
+    rules = _rules(task, record.curriculum or record.config)
     try:
         origin = {**record.market["origin"], **({} if market is None else {"market": market})}
         tape = load_market(
@@ -135,7 +136,8 @@ def recorded_scenario(
         recorded = record.market["fingerprint"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the record does not name its market: {error}") from error
-    scenario = known(tape, rules)
+    scenario = task.build(tape, rules)
+    assert isinstance(scenario, TierTrading)
     if (fingerprint := scenario.tape.fingerprint()) != recorded:
         raise ValueError(
             f"{origin['market']} is another market: its fingerprint is {fingerprint}, the recorded one's is "
@@ -144,12 +146,12 @@ def recorded_scenario(
     return scenario
 
 
-def _rules(task: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _rules(task: Task, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
     """Return the rules of a task from JSON's types."""
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
         # Texts are orders, whatever space the recorded agent acted in.
-        return replace(task.config_type(), **plain | {"action": "orders"})
+        return task.spoken(replace(task.settings(), **plain))
     except TypeError as error:
         raise ValueError(f"unknown rules: {error}") from error
 

@@ -13,8 +13,8 @@ from rich.console import Console
 import vecenv
 from vecenv.adapters.guard import Limits
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_class
-from vecenv.tasks.commands.comparison import rules_of, show_market, test_rules, wide_console
+from vecenv.registry import task_named
+from vecenv.tasks.commands.comparison import compared_rules, show_market, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
@@ -96,7 +96,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        settings = cls(task=options.task, env=test_rules(rules_of(options.task)))
+        settings = cls(task=options.task, env=compared_rules(options.task))
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
     def clicks(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    if not task_class(settings.task).has_text():
+    if task_named(settings.task).text is None:
         raise ValueError(f"task {settings.task!r} has no text")
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url

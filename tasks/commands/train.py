@@ -18,6 +18,8 @@ from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.agents import Agent
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.grpo import GRPO, GRPOConfig, check_groups
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
@@ -32,11 +34,10 @@ from vecenv.tasks.commands.comparison import (
     TRAINED,
     baseline_agents,
     chosen_agents,
-    compare,
+    compared_rules,
+    held_out_environment,
     rules_of,
     show_market,
-    test_environment,
-    test_rules,
     trained_agent,
     wide_console,
 )
@@ -196,14 +197,14 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     console = wide_console()
     rules = settings.with_symbols(settings.env)
     # A language model writes lists of orders.
-    rules = rules if settings.model is None else test_rules(rules)
+    rules = rules if settings.model is None else compared_rules(settings.task, rules)
     with working(console, f"Making the market {settings.market} …"):
         if settings.refresh_every is None:
             tape = settings.tape(rules)
         else:
             settings, tape = first_round(settings, rules)
     training, test = settings.training(tape), settings.test(tape)
-    test_env, note = test_environment(settings.task, test, test_rules(rules), settings.episodes)
+    test_env, note = held_out_environment(settings.task, test, compared_rules(settings.task, rules), settings.episodes)
     env = vecenv.make(
         settings.task,
         rows,
@@ -229,7 +230,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
         trained = trained_model(learner)
     agents = {TRAINED: trained} | baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compare(test_env, agents, settings.seed)
+        evaluation = evaluate(test_env, agents, settings.seed)
     history = read_progress(folder)
     metadata = {
         "command": "train",
@@ -240,7 +241,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     }
     with telling_what_is_kept(checkpoint_path(folder), "the last update"):
         document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
-    console.print(evaluation.table())
+    console.print(evaluation_table(evaluation))
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
     console.print(f"Written to {folder}: {', '.join(written)}", soft_wrap=True)
     return {"folder": str(folder), **document}

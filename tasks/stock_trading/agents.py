@@ -35,7 +35,7 @@ class BuyAndHold:
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders for the shares that are still to be bought. Shape: (N, K)."""
-        state, tape, params = env.state, env.market, env.scenario.params
+        state, tape, params = env.state, env.scenario.tape, env.scenario.params
         tradable = tape.tradable[state.path, state.start_day]
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
         cash = params["initial_cash"].reshape(-1, 1) / tradable.sum(-1, keepdim=True).clamp(min=1)
@@ -71,10 +71,10 @@ class Oracle:
             self._scenario, self._days = env.scenario, days_to_trade(env)
             self._gain = gain_ahead(env, self._days)
         state, costs = env.state, cost_rate(env)
-        price = env.market.ohlcv[..., CLOSE][state.path, state.day].double()
-        value = state.portfolio_value.double().unsqueeze(-1) * env.market.tick_size
+        price = env.scenario.tape.ohlcv[..., CLOSE][state.path, state.day].double()
+        value = state.portfolio_value.double().unsqueeze(-1) * env.scenario.tape.tick_size
         gain = self._gain[state.path, state.day] + torch.where(state.holdings > 0, costs, -costs)
-        wanted = (gain > 0) & env.market.tradable[state.path, state.day]
+        wanted = (gain > 0) & env.scenario.tape.tradable[state.path, state.day]
         most = value.expand_as(price)
         if rules(env).action == "shares":
             most = self._days * env.scenario.params["hmax"].double().reshape(-1, 1) * price
@@ -98,7 +98,7 @@ def days_to_trade(env: VecEnv) -> float:
     """Return in how many days orders of ``hmax`` shares move the account into a third of the symbols, 1 to 20."""
     if rules(env).action == "weights":
         return 1.0
-    params, prices = env.scenario.params, env.market.ohlcv[..., CLOSE]
+    params, prices = env.scenario.params, env.scenario.tape.ohlcv[..., CLOSE]
     daily = float(params["hmax"].double().mean()) * float(prices.double().sum(-1).mean()) / 3.0
     return min(max(float(params["initial_cash"].mean()) / daily, 1.0), 20.0)
 
@@ -113,7 +113,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
     Returns:
         For a position taken by an order of day t. Shape: (P, T, K), float64.
     """
-    tape = env.market
+    tape = env.scenario.tape
     price = tape.ohlcv[..., CLOSE].double()
     if rules(env).fill == "next_open":
         price = torch.cat([tape.ohlcv[:, 1:, :, OPEN].double(), price[:, -1:]], dim=1)
@@ -159,7 +159,7 @@ def return_bound(env: VecEnv) -> Tensor:
     Raises:
         ValueError: the task allows short positions, to which the bound does not apply.
     """
-    config, params, state, tape = rules(env), env.scenario.params, env.state, env.market
+    config, params, state, tape = rules(env), env.scenario.params, env.state, env.scenario.tape
     if config.shorting:
         raise ValueError("return_bound holds for long-only accounts, but shorting is on")
     start = state.start_value.double().unsqueeze(-1) * tape.tick_size
@@ -216,8 +216,8 @@ def order_action(env: VecEnv, order: Tensor) -> Tensor:
         hmax = env.scenario.params["hmax"].double().reshape(-1, 1)
         return ((order + half * order.sign()) / hmax).clamp(-1.0, 1.0).float()
     shares = (state.holdings + order).double().clamp(min=0.0)
-    price = env.market.ohlcv[..., CLOSE][state.path, state.day].double() * (1.0 + cost_rate(env))
-    value = state.portfolio_value.double().unsqueeze(-1) * env.market.tick_size
+    price = env.scenario.tape.ohlcv[..., CLOSE][state.path, state.day].double() * (1.0 + cost_rate(env))
+    value = state.portfolio_value.double().unsqueeze(-1) * env.scenario.tape.tick_size
     weight = torch.where(shares > 0, (shares + half) * price, 0.0) / value.clamp(min=1e-12)
     if config.whole_shares:
         weight = (weight * RATIO_STEPS).round() / RATIO_STEPS

@@ -1,11 +1,11 @@
 """Daily stock trading, the task of the FinRL contests, with an account that adds up.
 
-`stock_trading.md` beside this file is the specification of the account. State ``[b, p, h, f]``, D = K(I + 2) + 1.
+`rules.md` beside this file is the specification of the account. State ``[b, p, h, f]``, D = K(I + 2) + 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -21,11 +21,9 @@ from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
-from vecenv.learn.agents import Agent
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
-from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 MAX_CASH_TICKS = 2**37
@@ -97,7 +95,6 @@ class StockTrading(Scenario[StockState]):
 
     name = "stock_trading"
     version = "1"
-    config_type = StockTradingConfig
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
         config = config or StockTradingConfig()
@@ -125,11 +122,6 @@ class StockTrading(Scenario[StockState]):
         self.longest = config.episode_length
         low = 0.0 if config.action == "weights" else -1.0
         self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
-
-    @classmethod
-    def baselines(cls) -> Mapping[str, Callable[[], Agent]]:
-        """Return the agents that learn nothing."""
-        return BASELINES
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
         """Replace parameters as `Scenario.randomise` does; rates are rounded like those of the settings."""
@@ -406,10 +398,11 @@ class StockTrading(Scenario[StockState]):
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
 
     def info(self, state: StockState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
-        """Return cash, values, costs and invalid actions of the episode in currency, float64."""
+        """Return cash, values and costs in currency, the return and the invalid actions of the episode, float64."""
         money = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}
-        return amounts | {"invalid_actions": state.invalid_actions}
+        total_return = amounts["portfolio_value"] / amounts["start_value"] - 1.0
+        return amounts | {"total_return": total_return, "invalid_actions": state.invalid_actions}
 
 
 _PARAMETERS: dict[str, torch.dtype] = {

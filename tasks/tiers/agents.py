@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.core.engine import ACTION_STREAM
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_bits
+from vecenv.core.random_actions import ACTION_STREAM
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
 from vecenv.market.hindsight import hindsight_holdings, sleeves
@@ -121,9 +121,9 @@ class RuleBased:
     def act(self, env: VecEnv) -> Tensor:
         """Return the orders that the indicators ask for. Shape: (N, M, 3), float32."""
         state, close = env.state, quotes(env).close
-        shown = env.market.features[state.path, state.day]
+        shown = env.scenario.tape.features[state.path, state.day]
         names = ("rsi_14", "macd_state", "trend_state")
-        rsi, macd, trend = (shown[..., env.market.feature_names.index(name)] for name in names)
+        rsi, macd, trend = (shown[..., env.scenario.tape.feature_names.index(name)] for name in names)
         exits = (rsi > RSI_EXIT) | (macd == -2) | (close < (1.0 - STOP_LOSS) * state.average_price)
         entries = ~exits & ((rsi < RSI_ENTRY) | ((macd == 2) & (trend >= 0)))
         target = FILL * rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1)
@@ -232,7 +232,7 @@ def quotes(env: VecEnv) -> DayQuotes:
     row = scenario.row(state)
     close = scenario.market["close"][row].double()
     prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
-    tradable = env.market.tradable.flatten(0, 1)[row] & owned_symbols(env)
+    tradable = env.scenario.tape.tradable.flatten(0, 1)[row] & owned_symbols(env)
     closed = (rule_column(env, "gate") > 0) & (scenario.market["breadth"][row, :1] > 0)
     return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
 

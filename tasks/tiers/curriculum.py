@@ -2,7 +2,7 @@
 
 All rows have the symbols of the largest tier; those that are not a row's own show zeros and cannot be traded. The share
 of declining symbols and their mean change, and so the gate, are always of all symbols. On its own the task plays the
-last tier, on which an agent is evaluated; a `CurriculumDriver` starts training at the first.
+last tier, on which an agent is evaluated; a `CurriculumSchedule` starts training at the first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vecenv.core.engine import Rows
-from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.rows import Rows
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
@@ -43,10 +42,6 @@ class Curriculum(TierTrading):
     Raises:
         ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
     """
-
-    name = "curriculum"
-    version = "1"
-    config_type: Callable[[], Any] = CurriculumConfig
 
     def __init__(self, tape: MarketTape, config: CurriculumConfig | None = None) -> None:
         self.settings = config or CurriculumConfig()
@@ -111,51 +106,42 @@ class Curriculum(TierTrading):
         steps = (settings.step_size, settings.sensitivity)
         return AdaptiveDifficulty(num_envs, settings.num_levels, settings.nearest, target, *steps, device)
 
-    def schedule(self, env: VecEnv) -> CurriculumDriver:
+    def schedule(self, num_envs: int) -> CurriculumSchedule:
         """Return the curriculum of a training, at its start."""
-        return CurriculumDriver(env)
+        return CurriculumSchedule(self, self.scheduler(num_envs))
 
 
-class CurriculumDriver:
+class CurriculumSchedule:
     """Gives every sub-environment the rules that a scheduler chooses, from its next episode on.
 
-    Rules are written in place, so that compiled calls and CUDA graphs see them. Make it before anything is collected
-    or stepped: the rules then differ by row, and every row starts anew under the scheduler's first choice.
-
     Args:
-        env: an environment of the curriculum.
-        scheduler: by default the one that the settings name.
-
-    Raises:
-        TypeError: the environment is of another task.
+        scenario: the curriculum.
+        scheduler: chooses rows of its table of rules.
     """
 
-    def __init__(self, env: VecEnv, scheduler: Scheduler | None = None) -> None:
-        scenario = env.scenario
-        if not isinstance(scenario, Curriculum):
-            raise TypeError(f"a curriculum needs the task 'curriculum', not {scenario.name!r}")
-        self.env, self.scenario = env, scenario
-        self.scheduler = scheduler or scenario.scheduler(env.num_envs)
-        scenario.params = {**scenario.params, "rule": self.scheduler.rules()}
-        scenario.varied = scenario.varied | {"rule"}
-        env.reset()
+    def __init__(self, scenario: Curriculum, scheduler: Scheduler) -> None:
+        self.scenario, self.scheduler = scenario, scheduler
+
+    def params(self) -> dict[str, Tensor]:
+        """Return the row of the table of rules that each sub-environment follows, as ``rule``. Shape: (N,)."""
+        return {"rule": self.scheduler.rules()}
 
     @torch.no_grad()
-    def update(self, ended: Rows, env: Tensor) -> dict[str, float]:
+    def update(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
         """Take in E ended episodes, choose the rules of the next ones and return metrics.
 
         Args:
             ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
             env: sub-environment of each. Shape: (E,), int64.
+            grade: returns the grade of each. Shape: (E,).
 
         Returns:
             The scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
             sub-environments; levels between two tiers count as the nearer.
         """
-        score = self.score(ended, env)
+        score = self.score(ended, env, grade)
         self.scheduler.update(env, ended.state.rule, score)
-        self._write()
-        names, rule = self.scenario.settings.tiers, self.scenario.params["rule"]
+        names, rule = self.scenario.settings.tiers, self.scheduler.rules()
         tier = (rule.double() * (len(names) - 1) / (len(self.scenario.tiers) - 1 or 1)).round().to(torch.int64)
         shares = tier.bincount(minlength=len(names)).double() / len(tier)
         return {
@@ -164,16 +150,11 @@ class CurriculumDriver:
             **{f"share_{name}": share for name, share in zip(names, shares.tolist(), strict=True)},
         }
 
-    def score(self, ended: Rows, env: Tensor) -> Tensor:
+    def score(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> Tensor:
         """Return the grade of each episode, or its regret as a negative number. Shape: (E,)."""
         if len(env) == 0:
             return torch.zeros(0, device=env.device)
-        if self.scenario.settings.score == "regret":
-            return -self.scenario.regret(ended.state)
-        return self.env.engine.bound().of_rows(env).grade(ended)
-
-    def _write(self) -> None:
-        self.scenario.params["rule"].copy_(self.scheduler.rules())
+        return -self.scenario.regret(ended.state) if self.scenario.settings.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of everything that later choices depend on; rows that run are in the environment's state."""
@@ -182,7 +163,6 @@ class CurriculumDriver:
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
         """Go on from a `state_dict`."""
         self.scheduler.load_state_dict(state_dict)
-        self._write()
 
 
 def path_volatility(close: Tensor) -> Tensor:

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.core.engine import Rows, select_rows
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows, select_rows
 from vecenv.learn.agents import Agent
 from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
+from vecenv.text.door import TextDoor
 
 
 class EpisodeRecorder:
@@ -76,7 +77,7 @@ class EpisodeRecorder:
         if len(places) == 0:
             return self._advance(action)
         ids = self._ids[places]
-        seen, orders = env.render_text(ids), self._decoded(before[places], ids, action[ids])
+        seen, orders = TextDoor(env).render(ids), self._decoded(before[places], ids, action[ids])
         reward = self._advance(action)
         said = None if texts is None else [texts[place] for place in places.tolist()]
         for place, day in zip(places.tolist(), self._recorded(ids, seen, said, orders, reward[ids]), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -39,13 +39,12 @@ class TierRules(Scenario[TierState]):
         ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
     """
 
-    config_type: Callable[[], TierConfig] = TierConfig
     longest: int
 
     def __init__(
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
     ) -> None:
-        config = config or type(self).config_type()
+        config = config or TierConfig()
         self.config, self.tiers = config, tuple(tiers or (config,))
         self.drawn_symbols = tape.symbols
         self.tape = tape.symbols_as_paths() if config.random_symbol else tape.select(config.symbols)

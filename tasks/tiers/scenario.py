@@ -1,14 +1,13 @@
 """Five trading tiers for agents that read numbers or text.
 
-`tiers.md` beside this file is the specification of the account, the reward and the observation.
+`rules.md` beside this file is the specification of the account, the reward and the observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torchrl.data import TensorSpec, Unbounded
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.tiers.config import TierConfig, tier_config
+from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
 from vecenv.tasks.tiers.grading import episode_record, references
 from vecenv.tasks.tiers.observation import allowed_choices, observe
@@ -35,9 +34,6 @@ from vecenv.tasks.tiers.order_spaces import choices_to_orders, weights_to_orders
 from vecenv.tasks.tiers.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
 from vecenv.tasks.tiers.rules import Tensors, TierRules
 from vecenv.tasks.tiers.state import TierState
-from vecenv.tasks.tiers.text.prompt import system_prompt
-from vecenv.tasks.tiers.text.rows import TierText
-from vecenv.tasks.tiers.tools import TierTools
 
 LOSS = 0.05
 """Loss of a position that should not be sat out."""
@@ -67,14 +63,6 @@ class TierTrading(TierRules):
         super().__init__(tape, config, tiers)
         if float(component_weights(self.config.reward, self.config.reward_weights)[-1]) != 0.0:
             self.market = {**self.market, **self.references}
-
-    @classmethod
-    def baselines(cls) -> Mapping[str, Callable[[], Any]]:
-        """Return the agents that learn nothing."""
-        # The agents know the tiers, so they are imported where they are asked for.
-        from vecenv.tasks.tiers.agents import AGENTS
-
-        return AGENTS
 
     def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
         """Draw path and start day, and open the account."""
@@ -315,70 +303,14 @@ class TierTrading(TierRules):
             grades[name] = by_tier[state.rule].to(torch.float32)
         return grades
 
-    @cached_property
-    def text(self) -> TierText:
-        """Text of the rows."""
-        return TierText(self, self.drawn_symbols)
-
-    def render(self, observations: Tensor, state: TierState) -> list[str]:
-        """Return the text of each row, from what a tensor agent sees of it."""
-        return self.text.render(observations, state)
-
-    def instructions(self, state: TierState) -> list[str]:
-        """Return what a language model is told of each row's episode before its first day."""
-        days = (state.end_day - state.start_day).tolist()
-        return list(map(system_prompt, self.text.symbols(state), days))
-
-    def tools(self, names: Sequence[str]) -> TierTools:
-        """Return the tools of `vecenv.tasks.tiers.tools` that names stand for."""
-        return TierTools(self, self.text, names)
-
-    def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
-        """Return the orders that texts stand for, shape (B, M, 3), and whether each text was valid, shape (B,)."""
-        return self.text.parse(texts, state)
-
     def info(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
-        """Return money in currency, components of the last reward and sums of the episode."""
+        """Return money in currency, the return, components of the last reward and sums of the episode."""
         names = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
+        amounts["total_return"] = amounts["portfolio_value"] / amounts["start_value"] - 1.0
         components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
         if "oracle_return" in market:
             grade = self.grade(state, params, market).to(self.precision)
             components["reward/episode"] = torch.where(self.truncated(state, params, market), grade, 0.0)
         invalid = state.totals[COMPONENTS.index("invalid")]
         return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}
-
-
-class SingleStock(TierTrading):
-    """One symbol, no costs."""
-
-    name = "single_stock"
-    config_type = partial(tier_config, "single_stock")
-
-
-class SingleStockCosts(TierTrading):
-    """One symbol, with costs."""
-
-    name = "single_stock_costs"
-    config_type = partial(tier_config, "single_stock_costs")
-
-
-class MultiStock3(TierTrading):
-    """Three symbols within limits."""
-
-    name = "multi_stock_3"
-    config_type = partial(tier_config, "multi_stock_3")
-
-
-class Portfolio(TierTrading):
-    """Ten symbols within narrow limits."""
-
-    name = "portfolio"
-    config_type = partial(tier_config, "portfolio")
-
-
-class FullAutonomous(TierTrading):
-    """Twenty-five symbols, few trades a day, and a gate on falling days."""
-
-    name = "full_autonomous"
-    config_type = partial(tier_config, "full_autonomous")

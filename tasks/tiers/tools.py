@@ -118,6 +118,18 @@ class _Row:
     day: int
 
 
+class TierTextWithTools(TierText):
+    """The tiers as text, with tools."""
+
+    def tools(self, names: Sequence[str]) -> TierTools:
+        """Return the tools that names stand for.
+
+        Raises:
+            ValueError: there is no such tool.
+        """
+        return TierTools(self.scenario, self, names)
+
+
 class TierTools:
     """The tools of a scenario of the tiers.
 

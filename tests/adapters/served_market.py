@@ -27,7 +27,7 @@ DAYS = 4
 
 def tape_of(seed: int = 0) -> MarketTape:
     options = {"num_paths": 3, "num_days": 330, "seed": seed}
-    return vecenv.make(TASK, market="planted", market_options=options, context=("signal",)).market
+    return vecenv.make(TASK, market="planted", market_options=options, context=("signal",)).scenario.tape
 
 
 def small_env(rows: int, tape: MarketTape, task: str = TASK) -> VecEnv:

@@ -18,6 +18,7 @@ import gem
 
 import vecenv.adapters.gem as door
 from vecenv.adapters.gem_env import AGGREGATION, GemMarketEnv
+from vecenv.text.door import TextDoor
 
 SMALL = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"], "days": 4}
 
@@ -71,7 +72,7 @@ def test_a_seed_names_an_episode_and_a_group_is_a_seed():
     shown = [env.reset(seed=9)[0] for env in members]
     assert len(set(shown)) == 1 and made().reset(seed=10)[0] != shown[0]
     # One market for all of them.
-    assert len({id(env.market.scenario) for env in members}) == 1
+    assert len({id(env.scenario.tape.scenario) for env in members}) == 1
     first, again = (played(env, "BUY", "SELL 0.5") for env in members[:2])
     assert first == again != played(members[2], "HOLD", "HOLD")
     prices = [turn[0].split("RELIANCE: ")[1].split(" (")[0] for turn in first]
@@ -86,7 +87,7 @@ def made_at(seed: int) -> GemMarketEnv:
 
 
 def shown(env: GemMarketEnv) -> str:
-    return env.market.render_text([0])[0]
+    return TextDoor(env.env).render([0])[0]
 
 
 def test_a_spawned_state_goes_on_alone():
@@ -98,7 +99,7 @@ def test_a_spawned_state_goes_on_alone():
     after = played(env, "SELL", "HOLD")
     assert shown(branch) == kept
     assert played(branch, "SELL", "HOLD") == after
-    assert branch.step("?")[1] == pytest.approx(-0.5 + branch.market.grade()[0].item())
+    assert branch.step("?")[1] == pytest.approx(-0.5 + branch.env.grade()[0].item())
     assert branch.reset()[0] == env.reset()[0]
     with pytest.raises(ValueError, match="same task and market"):
         env.spawn(same_state=True, days=5)
@@ -182,7 +183,7 @@ def test_the_configuration_for_roll_names_what_there_is():
         assert entry["env_type"].removeprefix("vecenv/") in door.TASKS, name
         env = gem.make(entry["env_type"], **entry["env_config"], market_options={"num_paths": 2, "num_days": 340})
         env.reset(seed=0)
-        assert env.market.scenario.longest == entry["max_steps"]
+        assert env.scenario.tape.scenario.longest == entry["max_steps"]
 
 
 def test_the_training_for_roll_obeys_its_rules():

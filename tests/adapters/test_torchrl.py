@@ -29,6 +29,7 @@ from vecenv.language.config import LanguageConfig
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_tokenizer
 from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.text.door import TextDoor
 
 TASK, DAYS, GROUPS, SIZE = "single_stock_costs", 3, 2, 4
 ROWS = GROUPS * SIZE
@@ -57,7 +58,11 @@ def market_env(rows: int) -> VecEnv:
 def _talking():
     """Return a taught model whose conversations are ChatML, and its tokenizer."""
     env = market_env(8)
-    systems, days, answers = env.instructions(range(8)), env.render_text(range(8)), ["BUY 0.5", "BUY", "SELL", "HOLD"]
+    systems, days, answers = (
+        TextDoor(env).instructions(range(8)),
+        TextDoor(env).render(range(8)),
+        ["BUY 0.5", "BUY", "SELL", "HOLD"],
+    )
     tokenizer = tiny_tokenizer([*days, *systems, *answers], TinyConfig(vocabulary=400))
     tokenizer.add_special_tokens({"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]})
     tokenizer.chat_template = CHATML
@@ -96,10 +101,10 @@ def replayed_grades(rows: list[list[str]], seed: int, episode: int) -> torch.Ten
     env = market_env(ROWS)
     env.reset_groups(GROUPS, SIZE, seed)
     for _ in range(episode):
-        env.advance(env.parse_text(["HOLD"] * ROWS, range(ROWS))[0])
+        env.advance(TextDoor(env).parse(["HOLD"] * ROWS, range(ROWS))[0])
         env.restart(torch.ones(ROWS, dtype=torch.bool))
     for day in range(DAYS):
-        env.advance(env.parse_text([answers[day] for answers in rows], range(ROWS))[0])
+        env.advance(TextDoor(env).parse([answers[day] for answers in rows], range(ROWS))[0])
     assert bool(env.rows.done.all())
     return env.grade()
 
@@ -223,9 +228,9 @@ def test_what_an_episode_is_worth_is_paid_at_its_end():
     other.reset_groups(1, 3, 0)
     answers, steps, rows = ["BUY 0.5", "gibberish", "HOLD"], torch.zeros(3), env.reset()
     for day in range(DAYS):
-        assert rows["history"].prompt.content[0][-1] == other.render_text([0])[0]
+        assert rows["history"].prompt.content[0][-1] == TextDoor(other).render([0])[0]
         played, rows = step_with(env, rows, answers, extra=day == 0)
-        steps += other.advance(other.parse_text(answers, range(3))[0])
+        steps += other.advance(TextDoor(other).parse(answers, range(3))[0])
         assert played["next", "done"].view(-1).tolist() == [day == DAYS - 1] * 3
         roles = played["next", "history"].prompt.role
         assert [list(row) for row in roles] == [["system", "user", *["assistant", "user"] * (day + 1)]] * 3
@@ -241,7 +246,7 @@ def test_what_an_episode_is_worth_is_paid_at_its_end():
     for _ in range(DAYS):
         played, rows = step_with(env, rows, ["HOLD"] * 3)
     other.restart(torch.ones(3, dtype=torch.bool))
-    held = sum(other.advance(other.parse_text(["HOLD"] * 3, range(3))[0]) for _ in range(DAYS))
+    held = sum(other.advance(TextDoor(other).parse(["HOLD"] * 3, range(3))[0]) for _ in range(DAYS))
     assert torch.allclose(played["next", "reward"].view(-1), (other.grade() + 2.0 * held).float(), atol=1e-6)
 
 
@@ -250,12 +255,12 @@ def test_rows_wait_for_those_that_end_later():
     rows = env.reset()
     _, rows = step_with(env, rows, ["HOLD", "HOLD"])
     # As if the rules had ended the first.
-    env.market.rows.ended[0] = 1
-    cash = env.market.state.cash.clone()
+    env.scenario.tape.rows.ended[0] = 1
+    cash = env.scenario.tape.state.cash.clone()
     played, rows = step_with(env, rows, ["BUY", "BUY"])
     assert not played["next", "done"].any() and not played["next", "reward"].any()
-    assert env.market.state.cash[0] == cash[0] and env.market.state.cash[1] < cash[1]
-    grade = env.market.grade()[0]
+    assert env.scenario.tape.state.cash[0] == cash[0] and env.scenario.tape.state.cash[1] < cash[1]
+    grade = env.scenario.tape.grade()[0]
     played, rows = step_with(env, rows, ["SELL", "HOLD"])
     assert played["next", "done"].all() and played["next", "reward"][0].item() == pytest.approx(float(grade))
     assert played["next", "terminated"].view(-1).tolist() == [True, False]

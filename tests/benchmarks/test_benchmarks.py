@@ -21,11 +21,12 @@ from vecenv.benchmarks.throughput.text import typical_texts
 from vecenv.benchmarks.throughput.worldmodel_rollouts import RolloutsConfig
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
 from vecenv.learn.ppo import PPOConfig
 from vecenv.registry import make
 from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.text.door import TextDoor
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
@@ -74,7 +75,7 @@ def test_necessary_bytes_of_a_tier():
 
 def test_market_numbers_of_stock_trading():
     env = make("stock_trading", 1, market_options=MARKET, compile=False)
-    symbols, features = env.market.num_symbols, len(env.market.feature_names)
+    symbols, features = env.scenario.tape.num_symbols, len(env.scenario.tape.feature_names)
     assert market_numbers(env.scenario, observed=True) == symbols * (2 + features)
     assert market_numbers(env.scenario, observed=False) == symbols * 2
 
@@ -110,7 +111,7 @@ def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, caps
 
 def test_typical_texts_are_mostly_valid():
     env = tier_env(12, action="orders")
-    actions, valid = env.parse_text(typical_texts(env.market.symbols, 12), range(12))
+    actions, valid = TextDoor(env).parse(typical_texts(env.scenario.tape.symbols, 12), range(12))
     assert valid.tolist() == 2 * [True, True, True, True, False, True]
     assert actions[:, :, 0].count_nonzero(-1).tolist() == 2 * [0, 1, 1, 2, 1, 2]
 

@@ -193,7 +193,7 @@ def test_a_simulator_that_is_the_real_market_ranks_as_it_does(trial, market):
 def test_a_score_is_what_the_account_earned(trial):
     """Without costs, buy-and-hold earns the mean growth of the closes."""
     arena = Arena(generated(trial, StationaryBootstrap.fit(trial.train), FREE, 4, 2, 100, 0), FREE, 16, 0)
-    state, close = arena.env.state.clone(), arena.env.market.ohlcv[..., CLOSE].double()
+    state, close = arena.env.state.clone(), arena.env.scenario.tape.ohlcv[..., CLOSE].double()
     growth = close[state.path, state.end_day] / close[state.path, state.start_day]
     played = arena.play(BuyAndHold())
     torch.testing.assert_close(played.returns, growth.mean(-1) - 1.0, atol=1e-5, rtol=0)

@@ -15,9 +15,9 @@ from tests.small_env import (
     snapshot,
 )
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, uniform
+from vecenv.core.rows import leaves
 
 NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 64, 12, 3
 

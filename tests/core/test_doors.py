@@ -226,10 +226,14 @@ def test_another_market_may_have_any_strides():
 
 def test_another_market_leaves_the_tape_and_its_other_environments_alone():
     env = make_env(NUM_ENVS, gate="turbulence")
-    twin = make_env(NUM_ENVS, gate="turbulence", tape=env.market)
-    tape = [env.market.tradable.clone(), env.market.context.clone(), *map(torch.clone, twin.scenario.market.values())]
+    twin = make_env(NUM_ENVS, gate="turbulence", tape=env.scenario.tape)
+    tape = [
+        env.scenario.tape.tradable.clone(),
+        env.scenario.tape.context.clone(),
+        *map(torch.clone, twin.scenario.market.values()),
+    ]
     env.change_market({name: torch.zeros_like(tensor) for name, tensor in env.scenario.market.items()})
-    assert_same_bits([env.market.tradable, env.market.context, *twin.scenario.market.values()], tape)
+    assert_same_bits([env.scenario.tape.tradable, env.scenario.tape.context, *twin.scenario.market.values()], tape)
 
 
 def faulty_states(state: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

@@ -8,8 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.data import Bounded, Categorical, MultiCategorical, Unbounded
 
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
-from vecenv.core.engine import BoundEngine, Engine, Rows, leaves, random_action, select_rows, with_leaves
+from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
+from vecenv.core.rows import Rows, leaves, select_rows, with_leaves
 
 NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 256, 12, 3
 SEED = torch.tensor(5)

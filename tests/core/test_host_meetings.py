@@ -16,9 +16,9 @@ from torchrl.data import Categorical, MultiCategorical
 import vecenv
 from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import random_action
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
 from vecenv.learn.heads import make_head
 from vecenv.market.tape import MarketTape
 
@@ -67,7 +67,7 @@ def test_meetings_are_seen():
 
 @cache
 def small_market() -> MarketTape:
-    return vecenv.make("curriculum", market_options={"num_paths": 2, "num_days": 330}, compile=False).market
+    return vecenv.make("curriculum", market_options={"num_paths": 2, "num_days": 330}, compile=False).scenario.tape
 
 
 RULES: dict[str, dict[str, Any]] = {

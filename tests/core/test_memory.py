@@ -11,7 +11,7 @@ import torch
 from tests.small_env import make_env
 from vecenv.core import memory
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import leaves
+from vecenv.core.rows import leaves
 from vecenv.learn.evaluation import evaluate
 from vecenv.market.load import load_market
 from vecenv.market.planted import planted_bars, random_walk_bars

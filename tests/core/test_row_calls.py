@@ -40,7 +40,7 @@ def small_pair(name: str) -> list[VecEnv]:
     if name == "stock_trading":
         rules = {"reward": "log_return", "initial_cash": 50_000.0, "ruin_fraction": 0.5}
         return [make_env(NUM_ENVS, compiled=flag, **rules) for flag in (False, True)]
-    market = vecenv.make(name, market_options={"num_paths": 2, "num_days": 330}, compile=False).market
+    market = vecenv.make(name, market_options={"num_paths": 2, "num_days": 330}, compile=False).scenario.tape
     return [vecenv.make(name, NUM_ENVS, market=market, action="weights", compile=flag) for flag in (False, True)]
 
 

@@ -16,7 +16,7 @@ from tests.device.trial import Trial, on_both
 from tests.device.worldmodel_paths import rollout
 from vecenv import FusedCollector
 from vecenv.core import env
-from vecenv.core.engine import leaves, with_leaves
+from vecenv.core.rows import leaves, with_leaves
 from vecenv.learn.learner import Learner
 from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.worldmodel.network.market_network import MarketNetwork

@@ -12,6 +12,7 @@ from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.learner import Learner
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.registry import task_of
 
 STEPS = 6
 
@@ -67,7 +68,7 @@ def _agents(trial: Trial, task: str) -> None:
     """Let every agent of a task play."""
     rules = {"episode_length": 4} if task == "stock_trading" else {"action": "orders", "days": 4}
     env = make(trial.device, task=task, **rules)
-    for name, agent in env.scenario.baselines().items():
+    for name, agent in task_of(env).agents.items():
         with trial.part("play"):
             record = play(env, agent(), 3)
-        trial.keep(name, [record.curves.equity, record.grades, record.cash, record.positions])
+        trial.keep(name, [record.curves.equity, record.grades, record.account.cash, record.account.positions])

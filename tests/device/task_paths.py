@@ -12,8 +12,9 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 import vecenv
 from tests.device.trial import Path, Trial
 from vecenv import FusedCollector, VecEnv
-from vecenv.core.engine import random_action
 from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
+from vecenv.text.door import TextDoor
 
 ROWS = 8
 STEPS = 3
@@ -86,7 +87,7 @@ def task_path(name: str) -> Path:
         _roll_out(trial, env)
         _outcome(trial, env)
         _rows(trial, env)
-        if env.scenario.has_text():
+        if env.scenario.text is not None:
             _text(trial, env)
 
     return path
@@ -145,8 +146,8 @@ def _rows(trial: Trial, env: VecEnv) -> None:
 
 def _text(trial: Trial, env: VecEnv) -> None:
     with trial.part("text"):
-        shown = env.render_text([0, 3])
-        told = env.instructions([0, 3])
-        parsed, valid = env.parse_text(["BUY 0.5", "nothing of the kind"], [0, 3])
+        shown = TextDoor(env).render([0, 3])
+        told = TextDoor(env).instructions([0, 3])
+        parsed, valid = TextDoor(env).parse(["BUY 0.5", "nothing of the kind"], [0, 3])
     assert parsed.device.type == valid.device.type == trial.device
     trial.keep("text", [shown, told, parsed, valid])

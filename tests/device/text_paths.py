@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.device.task_paths import make
 from tests.device.trial import Path, Trial
+from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import ToolCall
 from vecenv.text.turns import TextRows, TextRules
 
@@ -34,9 +35,9 @@ def text_turns(trial: Trial) -> None:
 def tools(trial: Trial) -> None:
     """Call every kind of tool."""
     env = make(trial.device, task="portfolio", action="orders")
-    offered = env.scenario.tools(["all"])
+    offered = TextDoor(env).text.tools(["all"])
     with trial.part("tools"):
-        trial.keep("tools", env.tool_results(offered, CALLS, range(len(CALLS))))
+        trial.keep("tools", TextDoor(env).tool_results(offered, CALLS, range(len(CALLS))))
 
 
 TEXT_PATHS |= {"text turns": text_turns, "text tools": tools}

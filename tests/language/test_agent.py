@@ -11,10 +11,11 @@ from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.evaluation import evaluate
-from vecenv.tasks.commands.comparison import test_environment
+from vecenv.tasks.commands.comparison import held_out_environment
 from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.text.door import TextDoor
 
-test_environment.__test__ = False
+held_out_environment.__test__ = False
 MODEL, TOKENIZER = small_model()
 CHAT = small_chat()
 CONFIGS = {
@@ -44,13 +45,13 @@ def test_the_model_is_shown_the_day_after_the_instructions(name):
     agent = LanguageAgent(MODEL, CHAT, CONFIGS[name])
     shown = []
     for _ in range(DAYS):
-        texts = env.render_text(range(3))
+        texts = TextDoor(env).render(range(3))
         shown.append(texts)
         env.advance(agent.act(env))
         for row, conversation in enumerate(agent.conversations):
             segment = conversation.segments[-1]
             context = TOKENIZER.decode(segment.tokens[: [place for place in segment.drawn][-1]])
-            assert context.startswith(f"<|system|>{env.instructions([row])[0]}<|end|><|user|>Day ")
+            assert context.startswith(f"<|system|>{TextDoor(env).instructions([row])[0]}<|end|><|user|>Day ")
             assert f"<|user|>{texts[row]}<|end|><|assistant|>" in context
             kept = [day for day in range(len(shown)) if shown[day][row] in context]
             assert kept == list(range(kept[0], len(shown)))
@@ -102,7 +103,7 @@ def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
 
 
 def test_it_is_evaluated_and_recorded_like_any_agent():
-    env, _ = test_environment("single_stock_costs", signal_env(1).market, signal_env(1).scenario.config, 4)
+    env, _ = held_out_environment("single_stock_costs", signal_env(1).scenario.tape, signal_env(1).scenario.config, 4)
     agent = LanguageAgent(MODEL, CHAT, ALONE)
     evaluation = evaluate(env, {"model": agent, "hold": env.scenario.baselines()["hold"]()}, seed=2)
     assert set(evaluation.records) == {"model", "hold"}

@@ -12,6 +12,7 @@ from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, talking_mod
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import segment_log_probs
 from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.text.door import TextDoor
 
 GROUP, ROWS = 4, 8
 CONFIG = replace(ALONE, minibatches=2, learning_rate=1e-3, total_frames=DAYS * ROWS, reward=EpisodeReward())
@@ -45,9 +46,9 @@ def test_accounts_are_those_of_the_same_answers_on_a_cpu(device):
     other.reset_groups(ROWS // GROUP, GROUP, 3)
     while not bool(env.rows.done.all()):
         orders = one.agent.act(env)
-        rewards = env.advance(orders), other.advance(other.parse_text(one.agent.said, range(ROWS))[0])
+        rewards = env.advance(orders), other.advance(TextDoor(other).parse(one.agent.said, range(ROWS))[0])
         assert torch.allclose(rewards[0].cpu(), rewards[1], atol=1e-6)
-        assert env.render_text(range(ROWS)) == other.render_text(range(ROWS))
+        assert TextDoor(env).render(range(ROWS)) == TextDoor(other).render(range(ROWS))
     assert torch.equal(env.state.cash.cpu(), other.state.cash)
 
 

@@ -11,6 +11,7 @@ from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.supervised import SupervisedConfig, checked_messages
 from vecenv.language.supervised_training import fine_tune, segments_of
+from vecenv.text.door import TextDoor
 
 CHAT = small_chat()
 GROWING = replace(ALONE, history_days=None, context_tokens=900)
@@ -24,10 +25,10 @@ def said(role: str, content: str) -> dict[str, str]:
 def test_contexts_are_those_that_a_model_would_have_answered_in(config):
     """Conversations of unequal length, with instructions or without, each as it grows by itself."""
     env = signal_env(4)
-    conversations = [[said("system", text)] for text in env.instructions(range(3))] + [[]]
+    conversations = [[said("system", text)] for text in TextDoor(env).instructions(range(3))] + [[]]
     own = [Conversation(CHAT, config, messages[0]["content"] if messages else "") for messages in conversations]
     for day in range(DAYS):
-        for row, text in enumerate(env.render_text(range(4))):
+        for row, text in enumerate(TextDoor(env).render(range(4))):
             if day < DAYS - row:
                 answer = ("BUY 0.5", "HOLD")[(day + row) % 2]
                 conversations[row] += [said("user", text), said("assistant", answer)]
@@ -42,7 +43,7 @@ def test_contexts_are_those_that_a_model_would_have_answered_in(config):
 def signal_segments():
     """Return contexts whose answer is BUY where the signal is positive and SELL where it is not."""
     env = signal_env(48)
-    shown = env.render_text(range(48))
+    shown = TextDoor(env).render(range(48))
     right = ["BUY" if "signal 1" in text else "SELL" for text in shown]
     assert 10 < right.count("BUY") < 38
     conversations = [[said("user", text), said("assistant", answer)] for text, answer in zip(shown, right, strict=True)]

@@ -14,6 +14,7 @@ from vecenv.language.conversation import NO_ROOM
 from vecenv.language.generation import Written
 from vecenv.language.grpo import LanguageGRPO
 from vecenv.language.log_probs import flattened, segment_log_probs
+from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import FAULT
 
 CHAT = small_chat()
@@ -81,7 +82,7 @@ def test_rows_call_what_they_want_and_answer_when_they_like(scripted):
     model = scripted(lambda row, context: rows[row](context))
     env = signal_env(4, seed=3)
     agent = LanguageAgent(None, CHAT, LONG)
-    orders = env.parse_text(["BUY 0.5", "BUY 0.25", PRICES, "HOLD"], range(4))[0]
+    orders = TextDoor(env).parse(["BUY 0.5", "BUY 0.25", PRICES, "HOLD"], range(4))[0]
     for day in range(DAYS):
         action = agent.act(env)
         assert agent.said == ["BUY 0.5", "BUY 0.25", PRICES, "HOLD"] and torch.equal(action, orders)
@@ -120,7 +121,7 @@ def test_thoughts_call_nothing(scripted):
     scripted(lambda row, context: script(context) if row == 0 else f"<think>{PLAN}</think>BUY 0.5")
     env = signal_env(2)
     agent = LanguageAgent(None, CHAT, replace(LONG, answer_tokens=200))
-    assert torch.equal(agent.act(env), env.parse_text(["SELL", "BUY 0.5"], range(2))[0])
+    assert torch.equal(agent.act(env), TextDoor(env).parse(["SELL", "BUY 0.5"], range(2))[0])
     assert agent.calls == {"days": 2, "calls": 1, "faults": 0}
 
 
@@ -135,7 +136,7 @@ def test_budgets_hold_with_tools(scripted, history, context_tokens):
     config = replace(LONG, context_tokens=context_tokens, history_days=history)
     agent = LanguageAgent(None, CHAT, config)
     for _ in range(DAYS):
-        shown = env.render_text(range(3))
+        shown = TextDoor(env).render(range(3))
         env.advance(agent.act(env))
         for row, conversation in enumerate(agent.conversations):
             tokens = conversation.segments[-1].tokens
@@ -155,9 +156,9 @@ def test_what_does_not_fit_beside_the_day_is_said_so(scripted):
     model = scripted(lambda row, context: "HOLD" if NO_ROOM in context else script(context))
     env = signal_env(1)
     config = replace(LONG, history_days=0)
-    (system,) = env.instructions([0])
-    tools = env.scenario.tools(["all"]).instructions("json", 2)
-    (opening,) = CHAT.openings([f"{system}\n{tools}"], env.render_text([0]))
+    (system,) = TextDoor(env).instructions([0])
+    tools = TextDoor(env).text.tools(["all"]).instructions("json", 2)
+    (opening,) = CHAT.openings([f"{system}\n{tools}"], TextDoor(env).render([0]))
     agent = LanguageAgent(None, CHAT, replace(config, context_tokens=len(opening) + 60 + 50))
     agent.act(env)
     assert NO_ROOM in CHAT.tokenizer.decode(model.read_so_far[0]) and agent.said == ["HOLD"]

@@ -17,6 +17,7 @@ from vecenv.language.supervised import SupervisedConfig
 from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_config import TinyConfig
 from vecenv.language.tiny_model import tiny_model
+from vecenv.text.door import TextDoor
 
 SMALL = TinyConfig(hidden=32, layers=2, heads=2, vocabulary=400)
 ALONE = LanguageConfig(context_tokens=700, answer_tokens=6, history_days=0)
@@ -32,7 +33,7 @@ def signal_env(num_envs: int, task: str = "single_stock_costs", seed: int = 0, *
 @cache
 def words() -> tuple[str, ...]:
     env = signal_env(32)
-    return (*env.render_text(range(32)), *env.instructions([0]), "BUY 0.5", "SELL", "HOLD")
+    return (*TextDoor(env).render(range(32)), *TextDoor(env).instructions([0]), "BUY 0.5", "SELL", "HOLD")
 
 
 def small_model(seed: int = 0, scale: float = 1.0):
@@ -53,7 +54,7 @@ def teach(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, env: VecEn
     """Teach a model to answer with some order or other, whatever it is shown."""
     count, roles = env.num_envs, ("system", "user", "assistant")
     answers = ["BUY 0.5", "BUY", "SELL", "HOLD"] * (count // 4)
-    told = zip(env.instructions(range(count)), env.render_text(range(count)), answers, strict=True)
+    told = zip(TextDoor(env).instructions(range(count)), TextDoor(env).render(range(count)), answers, strict=True)
     messages = [[{"role": role, "content": text} for role, text in zip(roles, day, strict=True)] for day in told]
     chat = chat_format(model, tokenizer)
     training = SupervisedConfig(epochs=20, batch_size=count // 2, learning_rate=1e-2, held_out=0.0)

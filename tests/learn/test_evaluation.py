@@ -10,6 +10,7 @@ from rich.console import Console
 
 import vecenv
 from vecenv.learn.evaluation import evaluate, play
+from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.metrics import episode_metrics
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -69,7 +70,7 @@ def test_ruin_ends_an_episode_early():
 
 def test_equity_is_what_the_account_says(evaluation):
     for name, record in evaluation.records.items():
-        account = record.cash + record.positions.sum(-1)
+        account = record.account.cash + record.account.positions.sum(-1)
         assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
     hold = evaluation.records["hold"]
     assert bool((hold.curves.equity == 1e5).all())
@@ -80,13 +81,13 @@ def test_oracle_is_best_and_below_the_bound(evaluation):
     returns = {name: episode_metrics(record.curves)["cumulative_return"] for name, record in evaluation.records.items()}
     for name in ("hold", "random", "buy_and_hold"):
         assert bool((returns["oracle"] > returns[name]).all()), name
-    assert bool((returns["oracle"] < evaluation.return_bound).all())
+    assert bool((returns["oracle"] < evaluation.market.return_bound).all())
     assert float(evaluation.records["oracle"].grades["grade"].min()) > 0.5
 
 
 def test_another_seed_names_other_episodes(evaluation):
     other = evaluate(make(), {"hold": Hold()}, seed=10)
-    assert not torch.equal(other.start_day, evaluation.start_day)
+    assert not torch.equal(other.market.start_day, evaluation.market.start_day)
 
 
 def test_json_says_everything(evaluation):
@@ -113,7 +114,7 @@ def test_json_says_everything(evaluation):
 
 def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
     console = Console(width=150, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(evaluation.table())
+    console.print(evaluation_table(evaluation))
     rows = [line.split() for line in console.export_text().splitlines()]
     shown = {row[0]: row[1:] for row in rows if row and row[0] in evaluation.records}
     assert list(shown) == list(evaluation.records)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical
 
-from vecenv.core.engine import random_action
 from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.core.random_actions import random_action
 from vecenv.learn.heads import FORBIDDEN, CategoricalHead, GaussianHead, open_uniforms, shortest_pattern
 
 

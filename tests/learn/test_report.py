@@ -62,7 +62,13 @@ def test_equity_picture_shows_the_medians(evaluation):
         assert lines[name][0] == pytest.approx(100.0)
         assert lines[name][-1] == pytest.approx(100 * float((end / start).quantile(0.5)), rel=1e-9)
     title = figure.get_suptitle()
-    for word in ("stock_trading", "synthetic market", "12 symbols", "12 episodes", str(evaluation.dates[40])[:2]):
+    for word in (
+        "stock_trading",
+        "synthetic market",
+        "12 symbols",
+        "12 episodes",
+        str(evaluation.market.dates[40])[:2],
+    ):
         assert word in title
 
 

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecenv
+from vecenv.text.door import TextDoor
 from vecenv.text.turns import TextRows, TextRules
 
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
-TAPE = vecenv.make("single_stock_costs", **OPTIONS).market
+TAPE = vecenv.make("single_stock_costs", **OPTIONS).scenario.tape
 CALL = '{"name": "position"}'
 ANSWERS = (
     "BUY 0.5",
@@ -111,11 +112,11 @@ def test_every_day_has_its_own_turns():
 def test_begun_rows_leave_the_others_alone():
     rows = text_rows(4, TextRules())
     rows.answer([0, 1, 2, 3], ["BUY"] * 4)
-    kept = rows.env.render_text([0, 3])
+    kept = TextDoor(rows.env).render([0, 3])
     begun(rows, [1, 2], [5, 6], [0, 0])
-    assert rows.env.render_text([0, 3]) == kept
+    assert TextDoor(rows.env).render([0, 3]) == kept
     assert rows.env.rows.elapsed.tolist() == [1, 0, 0, 1]
-    assert rows.env.render_text([1]) != rows.env.render_text([2])
+    assert TextDoor(rows.env).render([1]) != TextDoor(rows.env).render([2])
     with pytest.raises(IndexError, match="not all in"):
         rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
 

@@ -1,15 +1,17 @@
-"""Announces all tasks that have text to GEM: after ``import vecenv.adapters.gem``, ``gem.make("vecenv/single_stock")``.
+"""Announces all installed tasks to GEM: after ``import vecenv.adapters.gem``, ``gem.make("vecenv/single_stock")``.
 
 Nothing is imported but GEM until an environment is made.
 """
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import gem
 from gem.envs.registration import ENV_REGISTRY
 
-TASKS = ("single_stock", "single_stock_costs", "multi_stock_3", "portfolio", "full_autonomous")
-"""Tasks of this package that have text and one set of rules."""
+TASKS = tuple(sorted(point.name for point in entry_points(group="vecenv.tasks")))
+"""Installed tasks. Only making one tells whether it has text: the others are refused then."""
 
 for _task in TASKS:
     # A worker may import this more than once.

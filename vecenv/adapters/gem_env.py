@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from random import Random
@@ -14,7 +13,7 @@ import torch
 
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
-from vecenv.registry import make
+from vecenv.registry import make_spoken
 from vecenv.text.tool_calls import Form
 from vecenv.text.turns import TextRows, TextRules, TextTurn
 
@@ -36,7 +35,7 @@ def shared_scenario(task: str, options: str) -> Scenario:
         task: name of the task.
         options: further arguments of `vecenv.make`, as JSON.
     """
-    return make(task, compile=False, **{"action": "orders"} | json.loads(options)).scenario
+    return make_spoken(task, **json.loads(options)).scenario
 
 
 class GemMarketEnv(gem.Env):
@@ -76,8 +75,8 @@ class GemMarketEnv(gem.Env):
         rules = TextRules(grade, steps, format_penalty, tuple(tools), tool_form, turns)
         self.settings = {"task": task, "seed": seed, **asdict(rules), **options}
         scenario = shared_scenario(task, json.dumps(options, sort_keys=True))
-        self.market = VecEnv(scenario, 1, seed, scenario.tape.device, compiled=False)  # type: ignore[attr-defined]
-        self.agent = TextRows(self.market, rules)
+        self.env = VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
+        self.agent = TextRows(self.env, rules)
         self._begun = False
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
@@ -89,9 +88,9 @@ class GemMarketEnv(gem.Env):
             ValueError: the seed is not in [0, 2^63).
         """
         if seed is not None:
-            self.market.set_seed(seed, static_seed=True)
+            self.env.set_seed(seed, static_seed=True)
         else:
-            self.market.restart(torch.ones(1, dtype=torch.bool, device=self.market.device))
+            self.env.restart(torch.ones(1, dtype=torch.bool, device=self.env.device))
         self._begun = True
         (instructions,) = self.agent.instructions([0])
         ((shown, _),) = self.agent.begin([0])
@@ -103,31 +102,29 @@ class GemMarketEnv(gem.Env):
         Raises:
             RuntimeError: nothing has begun, or the episode is over.
         """
-        if not self._begun or bool(self.market.rows.done[0]):
+        if not self._begun or bool(self.env.rows.done[0]):
             raise RuntimeError("reset must be called before step, and after an episode is over")
         (turn,) = self.agent.answer([0], [action])
         return turn.shown, turn.reward, turn.terminated, turn.truncated, self._info(turn)
 
     def _info(self, turn: TextTurn) -> dict[str, Any]:
-        told: Mapping[str, torch.Tensor] = self.market.info()
-        grade = float(self.market.grade()[0])
+        grade = float(self.env.grade()[0])
         metrics = {
             "action_is_valid": turn.valid,
-            "action_is_effective": turn.traded,
+            "action_is_effective": turn.acted,
             "format_penalty": 0.0 if turn.valid else self.agent.rules.format_penalty,
             "success": turn.done and grade > SUCCESS,
             "grade": grade,
-            "total_return": float(told["portfolio_value"][0] / told["start_value"][0] - 1.0),
         }
-        return {"metrics": metrics, "metrics_agg_mode": dict(AGGREGATION)}
+        if "total_return" in self.env.scenario.outcomes:
+            metrics["total_return"] = float(self.env.info()["total_return"][0])
+        return {"metrics": metrics, "metrics_agg_mode": {name: AGGREGATION[name] for name in metrics}}
 
     def sample_random_action(self) -> str:
-        """Return an order that can be read, another one every day, the same for the same day of the same episode."""
-        rows = self.market.rows
-        draw = Random(f"{int(self.market.seed_tensor)} {int(rows.episode[0])} {int(rows.elapsed[0])}")
-        symbol = draw.choice(self.market.market.symbols)
-        named = "" if len(self.market.market.symbols) == 1 else f" {symbol}"
-        return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
+        """Return an answer that can be read, another one every day, the same for the same day of the same episode."""
+        rows = self.env.rows
+        draw = Random(f"{int(self.env.seed_tensor)} {int(rows.episode[0])} {int(rows.elapsed[0])}")
+        return self.env.scenario.text.random_answer(draw)
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> GemMarketEnv:  # noqa: ANN401
         """Return another environment with the same settings, but for those that are given.
@@ -141,8 +138,8 @@ class GemMarketEnv(gem.Env):
         """
         other = GemMarketEnv(**self.settings | kwargs)
         if same_state:
-            if other.market.scenario is not self.market.scenario:
+            if other.env.scenario is not self.env.scenario:
                 raise ValueError("the same state asks for the same task and market")
-            other.market.load_state_dict(self.market.state_dict())
+            other.env.load_state_dict(self.env.state_dict())
             other.agent.turns, other._begun = list(self.agent.turns), self._begun
         return other

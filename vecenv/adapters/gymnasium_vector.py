@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vecenv.adapters.gymnasium_spaces import action_space, observation_space, to_actions
 from vecenv.registry import make
+from vecenv.text.door import TextDoor
 
 Array = Any
 """A tensor or a NumPy array, as ``output`` says."""
@@ -55,7 +56,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
             raise ValueError(f"output must be numpy or torch, got {output!r}")
         mode = AutoresetMode(autoreset_mode)
         self.env = make(task, num_envs, seed=0 if seed is None else seed, **options)
-        modes = ["ansi"] if self.env.scenario.has_text() else []
+        modes = ["ansi"] if self.env.scenario.text is not None else []
         if render_mode is not None and render_mode not in modes:
             raise ValueError(f"render_mode {render_mode!r} is none of {task}; it has {', '.join(modes) or 'none'}")
         self.metadata = {"render_modes": modes, "autoreset_mode": mode}
@@ -154,4 +155,4 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
 
     def render(self) -> tuple[str, ...] | None:
         """Return the texts of all rows, or None without a render mode."""
-        return None if self.render_mode is None else tuple(self.env.render_text(range(self.num_envs)))
+        return None if self.render_mode is None else tuple(TextDoor(self.env).render(range(self.num_envs)))

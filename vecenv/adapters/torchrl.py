@@ -40,7 +40,8 @@ from torchrl.modules.llm.policies import ChatHistory
 
 from vecenv.learn.group_episodes import episode_outcome
 from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.registry import make
+from vecenv.registry import make_spoken
+from vecenv.text.door import TextDoor
 
 
 class MarketChatEnv(ChatEnv):
@@ -73,15 +74,11 @@ class MarketChatEnv(ChatEnv):
     ) -> None:
         if min(num_groups, group_size) < 1:
             raise ValueError(f"{num_groups} groups of {group_size} have no rows")
-        # Text becomes lists of orders.
-        settings: dict[str, Any] = {"action": "orders", "compile": False} | options
-        market = make(task, num_groups * group_size, **settings)
-        if not market.scenario.has_text():
-            raise ValueError(f"task {task!r} has no text")
+        market = make_spoken(task, num_groups * group_size, **options)
         market.reset_groups(num_groups, group_size, seed)
         super().__init__(input_mode="history", batch_size=market.batch_size)
         # As a child of this module it would be moved and asked for its state with it, in ways that it does not know.
-        self.__dict__["market"] = market
+        self.__dict__["market"], self.__dict__["door"] = market, TextDoor(market)
         self.worth, self.ids = reward or EpisodeReward(), range(market.num_envs)
         self._earned = torch.zeros(market.num_envs, dtype=torch.float64, device=market.device)
 
@@ -111,18 +108,18 @@ class MarketChatEnv(ChatEnv):
             raise ValueError("rows of a chat begin together: TorchRL takes only conversations of as many messages")
         self.market.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.market.device))
         self._earned.zero_()
-        opening = [self.market.instructions(self.ids), self.market.render_text(self.ids)]
+        opening = [self.door.instructions(self.ids), self.door.render(self.ids)]
         return self._told(_messages(("system", "user"), opening), over=False)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Answer the day; what cannot be read is an invalid HOLD."""
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
-        orders, _ = self.market.parse_text(answers, self.ids)
+        orders, _ = self.door.parse(answers, self.ids)
         self._earned += self.worth.steps * self.market.advance(orders).double()
         over = bool(self.market.rows.done.all())
         # Not the full history: a message that stands for none would keep TorchRL from reading the next answer.
-        turn = _messages(("assistant", "user"), [answers, self.market.render_text(self.ids)])
+        turn = _messages(("assistant", "user"), [answers, self.door.render(self.ids)])
         told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
         if over:

@@ -25,7 +25,7 @@ from vecenv.language.config import AnswerConfig
 from vecenv.language.models import chat_format
 from vecenv.learn.group_episodes import played_accounts, rollout_seed
 from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.registry import make
+from vecenv.registry import make_spoken
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -59,8 +59,7 @@ class TensorMarketRollouts:
     ) -> None:
         self.task, self.seed = task, seed
         self.config, self.reward = config or AnswerConfig(context_tokens=8192), reward or EpisodeReward()
-        # Text becomes lists of orders.
-        self.options: dict[str, Any] = {"action": "orders", "compile": False} | options
+        self.options: dict[str, Any] = options
         self.rollouts = 0
         self._env: VecEnv | None = None
 
@@ -116,7 +115,7 @@ class TensorMarketRollouts:
         """Return an environment of as many rows, whose draws are those of no other process."""
         if self._env is None or self._env.num_envs != rows or self._env.device != device:
             ids = torch.arange(rows) + process * rows
-            self._env = make(self.task, rows, device=device, env_ids=ids, **self.options)
+            self._env = make_spoken(self.task, rows, device=device, env_ids=ids, **self.options)
         return self._env
 
 

@@ -12,10 +12,12 @@ from torch import Tensor
 
 from vecenv.core.collector_inputs import CollectorInputs, Policy, checked_acted
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
-from vecenv.core.engine import BoundEngine, Rows, leaves, random_action, with_leaves
+from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.core.random_actions import random_action
+from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import ActionCheck
 
 ALIGNMENT = 16

@@ -1,80 +1,20 @@
-"""Many sub-environments as rows of tensors: vmap, keys, and resets by selection."""
+"""One scenario batched over many sub-environments: vmap, episode keys, and resets by selection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from tensordict import TensorClass
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, episode_key, random_bits
+from vecenv.core.random import episode_key
+from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, select_rows
 from vecenv.core.scenario import Scenario
-
-TERMINATED, TRUNCATED = 1, 2
 
 _COPIES_OF_A_STEP = 3
 """Copies of what a row holds that an eager step takes at least: 3.2 to 5.8 were measured."""
-
-ACTION_STREAM = 1 << 16
-"""Random stream of actions; scenarios use lower ones."""
-
-
-class Rows(TensorClass):
-    """What the engine knows of every sub-environment.
-
-    Attributes:
-        state: the scenario's state, a tensorclass. Batch: (N,).
-        episode: number of the episode. Shape: (N,), int64.
-        elapsed: steps taken in the episode. Shape: (N,), int64.
-        ended: `TERMINATED` or `TRUNCATED` or both once the episode has ended, so that the next fused step starts
-            another; 0 before. One integer, because compiled booleans are handled one by one on a CPU and cost an eighth
-            of the step. Shape: (N,), int32.
-    """
-
-    state: TensorClass
-    episode: Tensor
-    elapsed: Tensor
-    ended: Tensor
-
-    @property
-    def terminated(self) -> Tensor:
-        """Whether the rules have ended the episode. Shape: (N,), bool."""
-        return (self.ended & TERMINATED) != 0
-
-    @property
-    def truncated(self) -> Tensor:
-        """Whether the episode has been cut off. Shape: (N,), bool."""
-        return (self.ended & TRUNCATED) != 0
-
-    @property
-    def done(self) -> Tensor:
-        """Whether the episode has ended. Shape: (N,), bool."""
-        return self.ended != 0
-
-
-class Outcome(NamedTuple):
-    """Results of one step for all rows.
-
-    Attributes:
-        rows: rows after the step, not reset.
-        reward: Shape: (N,), float32.
-    """
-
-    rows: Rows
-    reward: Tensor
-
-    @property
-    def terminated(self) -> Tensor:
-        """Whether the rules have ended each episode. Shape: (N,), bool."""
-        return self.rows.terminated
-
-    @property
-    def truncated(self) -> Tensor:
-        """Whether each episode has been cut off. Shape: (N,), bool."""
-        return self.rows.truncated
 
 
 class Engine:
@@ -194,81 +134,3 @@ class BoundEngine:
     def grades(self, rows: Rows) -> dict[str, Tensor]:
         """Return the outcome of each episode under each grader. Shape of each: (N,)."""
         return self._vmap(self.scenario.grades, rows.state)
-
-
-Tree = TypeVar("Tree", bound=TensorClass)
-
-
-def leaves(tree: TensorClass) -> list[Tensor]:
-    """Return the tensors of a (nested) tensorclass in a fixed order."""
-    flat: list[Tensor] = []
-    for name in sorted(tree.keys()):
-        value = tree.get(name)
-        flat += [value] if isinstance(value, Tensor) else leaves(value)
-    return flat
-
-
-def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
-    """Return the names of the tensors that `leaves` lists, those of a nested one behind its own and a dot."""
-    names: list[str] = []
-    for name in sorted(tree.keys()):
-        value = tree.get(name)
-        names += [before + name] if isinstance(value, Tensor) else leaf_names(value, f"{before}{name}.")
-    return names
-
-
-def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:
-    """Return a tensorclass like ``tree`` made of the tensors that `leaves` would list, with another batch if given."""
-    remaining = iter(tensors)
-
-    def build(node: TensorClass) -> TensorClass:
-        made = {}
-        for name in sorted(node.keys()):
-            value = node.get(name)
-            made[name] = next(remaining) if isinstance(value, Tensor) else build(value)
-        return type(node)(**made, batch_size=node.batch_size if batch is None else batch)
-
-    return build(tree)
-
-
-def owned(tree: Tree) -> Tree:
-    """Return a tensorclass whose tensors are contiguous and share memory with no other."""
-    return with_leaves(tree, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(tree)])
-
-
-def select_rows(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
-    """Return row by row ``chosen`` where ``mask`` holds and ``other`` elsewhere. Shape of the mask: (N,)."""
-    pairs = zip(leaves(chosen), leaves(other), strict=True)
-    return with_leaves(other, [torch.where(mask.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs])
-
-
-def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
-    """Draw uniform actions that depend on the episode and the step alone.
-
-    Args:
-        spec: of one agent's action; bounded, categorical or multi-categorical.
-        key: of the episodes. Shape of each word: (N,).
-        elapsed: steps taken in the episode. Shape: (N,).
-
-    Returns:
-        Shape: (N, *spec.shape).
-
-    Raises:
-        TypeError: the spec is of another kind.
-    """
-    size = spec.shape.numel()
-    words = -(-size // 4)
-    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
-    index = elapsed.unsqueeze(-1) * words + torch.arange(words, device=elapsed.device)
-    bits = torch.cat(random_bits(wide, ACTION_STREAM, index), dim=-1)[:, :size]
-    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
-        unit = (bits >> 8).to(torch.float32) * 2.0**-24
-        low, high = spec.space.low.flatten(), spec.space.high.flatten()
-        return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
-    if isinstance(spec, MultiCategorical):
-        choices: Tensor | int = spec.nvec.flatten()
-    elif isinstance(spec, Categorical):
-        choices = int(spec.n)
-    else:
-        raise TypeError(f"cannot draw random actions for {type(spec).__name__}")
-    return ((bits * choices) >> 32).to(spec.dtype).reshape(-1, *spec.shape)

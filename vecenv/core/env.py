@@ -11,11 +11,12 @@ from torch import Tensor
 from torchrl.data import Binary, Composite, Unbounded
 from torchrl.envs import EnvBase
 
-from vecenv.core.engine import BoundEngine, Engine, Outcome, Rows, leaf_names, leaves, owned, select_rows, with_leaves
+from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.memory import check_memory
 from vecenv.core.row_calls import RowCalls
+from vecenv.core.rows import Outcome, Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.saved_state import check_state
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Scenario, Schedule
 from vecenv.core.tensor_checks import (
     ActionCheck,
     check_same_forms,
@@ -24,11 +25,9 @@ from vecenv.core.tensor_checks import (
     distinct,
     row_numbers,
 )
-from vecenv.market.tape import MarketTape
-from vecenv.text.door import TextDoor
 
 
-class VecEnv(TextDoor, EnvBase):
+class VecEnv(EnvBase):
     """N sub-environments of one scenario, batch size [N].
 
     A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with
@@ -138,11 +137,6 @@ class VecEnv(TextDoor, EnvBase):
         """State of the scenario. Batch: [N]."""
         return self.rows.state
 
-    @property
-    def market(self) -> MarketTape:
-        """The market of a task that trades on one."""
-        return self.scenario.tape  # type: ignore[attr-defined]
-
     def grade(self) -> Tensor:
         """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
         return self._calls.grade(self.rows)["grade"]
@@ -172,6 +166,25 @@ class VecEnv(TextDoor, EnvBase):
             TypeError: they are no integers.
         """
         return row_numbers(ids, self.num_envs, self.env_ids.device)
+
+    def follow(self, schedule: Schedule) -> None:
+        """Give every sub-environment the parameters that a schedule chooses first, and start every row anew.
+
+        Call it before anything is collected or stepped: compiled calls read the tensors that are there by then.
+        """
+        chosen = schedule.params()
+        self.scenario.params = {**self.scenario.params, **chosen}
+        self.scenario.varied = self.scenario.varied | chosen.keys()
+        self.reset()
+
+    def write_params(self, params: Mapping[str, Tensor]) -> None:
+        """Overwrite parameters in place, so that compiled and captured steps see the new ones.
+
+        Raises:
+            KeyError: there is no such parameter.
+        """
+        for name, value in params.items():
+            self.scenario.params[name].copy_(value)
 
     def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
         """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""

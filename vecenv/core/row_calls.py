@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.compiling import FirstCallCompiled
-from vecenv.core.engine import BoundEngine, Engine, Rows, leaves, with_leaves
+from vecenv.core.engine import BoundEngine, Engine
+from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import Layout, check_unchanged, layout
 
 LOOKS_BEFORE_COMPILING = 100

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -18,25 +18,29 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 from vecenv.core.random import EpisodeKey
+from vecenv.core.rows import Rows
 from vecenv.core.tensor_checks import form, keeps_meaning
-from vecenv.text.tool_calls import Tools
-
-if TYPE_CHECKING:
-    from vecenv.core.engine import Rows
-    from vecenv.core.env import VecEnv
 
 State = TypeVar("State", bound=TensorClass)
 
 
 class Schedule(Protocol):
-    """Whatever changes the parameters of sub-environments while an agent learns, from the episodes that have ended."""
+    """Chooses parameters of sub-environments while an agent learns, from the episodes that have ended.
 
-    def update(self, ended: Rows, env: Tensor) -> dict[str, float]:
+    `VecEnv.follow` applies its first choice, `VecEnv.write_params` every later one.
+    """
+
+    def params(self) -> Mapping[str, Tensor]:
+        """Return the parameters as chosen now, by name, each with a leading dimension of N."""
+        ...
+
+    def update(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
         """Take in E ended episodes and choose the parameters of the next ones.
 
         Args:
             ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
             env: sub-environment of each. Shape: (E,), int64.
+            grade: returns the grade of each, computed where it is asked for. Shape: (E,).
 
         Returns:
             Metrics, under the same names every time.
@@ -68,6 +72,9 @@ class Scenario(ABC, Generic[State]):
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
         longest: steps of the longest episode; None if the rules set no bound.
+        task: record that the scenario was made from, a `vecenv.Task`. The core looks at neither this nor the next.
+        outcomes: unit of each number of `info` that is told of an episode, most important first.
+        text: what reads and writes the task's language, a `vecenv.TaskText`; None without one.
     """
 
     name: str
@@ -78,11 +85,9 @@ class Scenario(ABC, Generic[State]):
     compile_options: Mapping[str, Any] = MappingProxyType({})
     varied: frozenset[str] = frozenset()
     longest: int | None = None
-
-    @classmethod
-    def baselines(cls) -> Mapping[str, Callable[[], Any]]:
-        """Return agents by name that a trained one is compared with, each made by a call without arguments."""
-        return {}
+    task: Any = None
+    text: Any = None
+    outcomes: Mapping[str, str] = MappingProxyType({})
 
     def randomise(self, params: Mapping[str, Tensor], num_envs: int) -> None:
         """Replace parameters by ones that differ per sub-environment: domain randomisation.
@@ -157,56 +162,6 @@ class Scenario(ABC, Generic[State]):
         """Return what a person wants to know of the episode, money in currency."""
         return {}
 
-    @classmethod
-    def has_text(cls) -> bool:
-        """Whether observations and actions can be written as text."""
-        return cls.render is not Scenario.render
-
-    def render(self, observations: Tensor, state: State) -> list[str]:
-        """Return the text of each of B rows from what a tensor agent sees of it.
-
-        Args:
-            observations: Shape: (B, D).
-            state: of the rows. Batch: (B,).
-
-        Raises:
-            TypeError: the task has no text.
-        """
-        raise TypeError(f"task {self.name!r} has no text")
-
-    def instructions(self, state: State) -> list[str]:
-        """Return what a language model is told before the first day of each of B rows.
-
-        Args:
-            state: of the rows. Batch: (B,).
-
-        Raises:
-            TypeError: the task has no text.
-        """
-        raise TypeError(f"task {self.name!r} has no text")
-
-    def tools(self, names: Sequence[str]) -> Tools:
-        """Return tools that a language model may call before it answers.
-
-        Args:
-            names: of tools or of families of tools.
-
-        Raises:
-            ValueError: there is no such tool.
-            TypeError: the task has no tools.
-        """
-        raise TypeError(f"task {self.name!r} has no tools")
-
-    def parse(self, texts: Sequence[object], state: State) -> tuple[Tensor, Tensor]:
-        """Return the actions that B texts stand for, shape (B, *action), and whether each was valid, shape (B,).
-
-        Whatever a text holds, nothing raises: what is not valid does nothing.
-
-        Raises:
-            TypeError: the task has no text.
-        """
-        raise TypeError(f"task {self.name!r} has no text")
-
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return which choices of a categorical action can do anything, from what the agent sees; None for all.
 
@@ -220,15 +175,8 @@ class Scenario(ABC, Generic[State]):
         """
         return None
 
-    def schedule(self, env: VecEnv) -> Schedule | None:
-        """Return what changes the parameters of ``env`` while an agent learns in it; None where nothing does.
-
-        Call it before anything is stepped or collected: it may make parameters differ per sub-environment, and then
-        every row starts anew.
-
-        Args:
-            env: an environment of this scenario.
-        """
+    def schedule(self, num_envs: int) -> Schedule | None:
+        """Return what changes the parameters of N sub-environments while an agent learns; None where nothing does."""
         return None
 
     def to(self, device: torch.device | str) -> None:

@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vecenv.core.engine import ACTION_STREAM, Rows
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
+from vecenv.core.random_actions import ACTION_STREAM
+from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
 from vecenv.language.generation import GenerationContext
+from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import FAULT, ToolCall, Tools, read_answer, read_call
 
 
@@ -60,22 +62,21 @@ class LanguageAgent:
         """Return what the model orders in its rows, anything where an episode is over. Shape: (B, *action).
 
         Raises:
-            ValueError: a day does not fit into the budget of tokens, or there is no such tool.
-            TypeError: the task has no text, or no tools where there should be some.
+            ValueError: a day does not fit into the budget of tokens, there is no such tool, or the task has no text.
         """
         ids = list(range(env.num_envs)) if self.ids is None else self.ids
         self.said = self.answer(env, ids)
-        return env.parse_text(self.said, ids)[0]
+        return TextDoor(env).parse(self.said, ids)[0]
 
     def answer(self, env: VecEnv, ids: Sequence[int]) -> list[str]:
         """Show the rows their day and return what the model says, nothing where an episode is over."""
         rows, numbers = env.rows_of(ids)
-        said, tools = [""] * len(ids), self._tools_of(env)
+        said, tools, door = [""] * len(ids), self._tools_of(env), TextDoor(env)
         places = (~rows.done).nonzero().squeeze(-1).tolist()
         if not places:
             return said
         self._begin(env, ids, (rows.elapsed == 0).tolist(), tools)
-        texts = env.render_text([ids[place] for place in places])
+        texts = door.render([ids[place] for place in places])
         self.calls["days"] += len(places)
         for turn in range(self.turns):
             answers = self._say(env, rows, numbers, places, texts, turn)
@@ -88,7 +89,7 @@ class LanguageAgent:
             places = list(calls)
             if tools is None or not places or turn + 1 == self.turns:
                 break
-            texts = env.tool_results(tools, list(calls.values()), [ids[place] for place in places])
+            texts = door.tool_results(tools, list(calls.values()), [ids[place] for place in places])
             self.calls.update(calls=len(calls), faults=sum(text.startswith(FAULT) for text in texts))
         return said
 
@@ -96,7 +97,7 @@ class LanguageAgent:
         if not self.config.tools:
             return None
         if self._tools is None or self._tools[0] is not env.scenario:
-            self._tools = env.scenario, env.scenario.tools(self.config.tools)
+            self._tools = env.scenario, TextDoor(env).text.tools(self.config.tools)
         return self._tools[1]
 
     def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool], tools: Tools | None) -> None:
@@ -104,7 +105,7 @@ class LanguageAgent:
         begun = [place for place, begins in enumerate(fresh) if begins or len(self.conversations) != len(ids)]
         if len(begun) == len(ids):
             self.conversations, self._context, self.calls = [], None, Counter()
-        systems = env.instructions([ids[place] for place in begun])
+        systems = TextDoor(env).instructions([ids[place] for place in begun])
         if tools is not None:
             added = tools.instructions(self.config.tool_form, self.turns - 1)
             systems = [f"{system}\n{added}" for system in systems]

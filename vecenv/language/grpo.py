@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vecenv.core.engine import Rows
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
@@ -78,10 +78,10 @@ class LanguageGRPO:
         others: Agent | None = None,
     ) -> None:
         scenario = env.scenario
-        if not scenario.has_text():
+        if scenario.text is None:
             raise ValueError(f"task {scenario.name!r} has no text")
         self.env, self.model, self.chat, self.config, self.group_size = env, model, chat, config, group_size
-        if scenario.schedule(env) is not None:
+        if scenario.schedule(env.num_envs) is not None:
             raise ValueError(f"{scenario.name} changes its rules by row, so that groups cannot be compared")
         self.days = check_same_rules(env)
         self.rows = env.num_envs if config.groups is None else config.groups * group_size

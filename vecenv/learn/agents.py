@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.collector import Policy
-from vecenv.core.engine import random_action
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
 
 
 class Agent(Protocol):

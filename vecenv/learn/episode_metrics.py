@@ -7,8 +7,8 @@ import math
 from torch import Tensor
 
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import Rows
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:
@@ -16,7 +16,7 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
 
     Returns:
         Mean ``reward`` of all steps, number of ``episodes`` ended, and their mean ``grade`` and ``return_percent``:
-        NaN where none ended, or where the task reports no portfolio value.
+        NaN where none ended, or where the task tells no ``total_return``.
     """
     step, env = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
     metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
@@ -35,7 +35,6 @@ def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     if len(ids):
         bound = env.engine.bound().of_rows(ids)
         metrics["grade"] = float(bound.grade(ended).mean())
-        info = bound.info(ended)
-        if "portfolio_value" in info:
-            metrics["return_percent"] = float(100 * (info["portfolio_value"] / info["start_value"] - 1).mean())
+        if "total_return" in env.scenario.outcomes:
+            metrics["return_percent"] = float((100 * bound.info(ended)["total_return"]).mean())
     return metrics

@@ -47,9 +47,10 @@ def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int,
 
 
 def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Tensor:
-    """Number the group, day and position of every step. Shape: (T, N), int64."""
+    """Number the group, day and, where there is an account, position of every step. Shape: (T, N), int64."""
     days, rows = episodes.mask.shape
-    position = (episodes.exposure * buckets).floor().clamp(0, buckets - 1).long()
+    exposure = torch.zeros_like(episodes.reward) if episodes.exposure is None else episodes.exposure
+    position = (exposure * buckets).floor().clamp(0, buckets - 1).long()
     group = torch.arange(rows, device=position.device) // group_size
     day = torch.arange(days, device=position.device).unsqueeze(-1)
     return (group * days + day) * buckets + position

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from vecenv.core.collector import FusedCollector
-from vecenv.core.engine import BoundEngine, Rows
+from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.registry import task_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,23 +26,25 @@ class EpisodeAccounts:
         reward: of each step, with the outcome on the last; they add up to what the episode is worth. Shape: (T, N),
             float64.
         parts: what each part of the reward is worth, weighted, by name. Shape of each: (N,), float64.
-        exposure: share of the account that is invested before each step. Shape: (T, N).
+        exposure: share of the account that is invested before each step, None without an account. Shape: (T, N).
         flow: sign of the account's trade on each step: 1 where cash was spent in all, -1 where it was raised, 0 where
-            nothing was traded. Shape: (T, N), int8.
+            nothing was traded; None without an account. Shape: (T, N), int8.
         invalid: number of invalid actions. Shape: (N,).
     """
 
     mask: Tensor
     reward: Tensor
     parts: dict[str, Tensor]
-    exposure: Tensor
-    flow: Tensor
+    exposure: Tensor | None
+    flow: Tensor | None
     invalid: Tensor
 
     def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
         """Replace the episodes of some rows by others. Shape of both numbers: (M,)."""
         for name, own in vars(self).items():
             new = getattr(other, name)
+            if own is None:
+                continue
             if isinstance(own, dict):
                 for part, tensor in own.items():
                     tensor[rows] = new[part][others]
@@ -123,13 +127,16 @@ def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tu
         ValueError: the task does not tell what they are made of.
     """
     info = bound.info(ended)
-    lacking = [name for name in ("cash", "portfolio_value", "start_value", "invalid_actions") if name not in info]
+    weights = {"total_return": worth.total_return, "invalid_actions": worth.invalid}
+    lacking = [name for name, weight in weights.items() if weight and name not in info]
     if lacking:
         raise ValueError(f"{bound.scenario.name} does not tell {', '.join(lacking)} of an episode")
-    invalid = info["invalid_actions"].double()
+    none = torch.zeros_like(ended.elapsed, dtype=torch.float64)
+    invalid = info["invalid_actions"].double() if "invalid_actions" in info else none
+    returns = info["total_return"].double() if "total_return" in info else none
     parts = {
         "grade": worth.grade * bound.grade(ended).double() if worth.grade else torch.zeros_like(invalid),
-        "return": worth.total_return * (info["portfolio_value"] / info["start_value"] - 1.0).double(),
+        "return": worth.total_return * returns,
         "invalid": -worth.invalid * (invalid > 0).double(),
     }
     return parts, invalid
@@ -163,14 +170,13 @@ def episode_accounts(
     rewards = worth.steps * reward.double().where(mask, 0.0)
     parts = {"steps": rewards.sum(0), **outcome}
     rewards[last, row] += outcome["grade"] + outcome["return"] + outcome["invalid"]
-    cash, value = before.state.cash.double(), before.state.portfolio_value.double()
-    spent = (before.state.cash - after.state.cash).sign()
+    account = task_of(env).account
     return EpisodeAccounts(
         mask=mask,
         reward=rewards,
         parts=parts,
-        exposure=(1.0 - cash / value.clamp(min=1e-12)),
-        flow=spent.where((after.state.traded > 0) & mask, 0.0).to(torch.int8),
+        exposure=None if account is None else account.exposure(before.state),
+        flow=None if account is None else account.flow(before.state, after.state).where(mask, 0),
         invalid=invalid,
     )
 
@@ -196,20 +202,23 @@ def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
         with_spread: whether the members of each group differ. Shape: (num_groups,), bool.
 
     Returns:
-        Mean ``episode_reward``; the ``share/…`` of each part of the reward in the absolute amounts of all; the share of
-        days on which nothing was traded (``hold``), cash was spent in all (``buy``) or raised (``sell``); ``invalid``
-        actions per day; ``no_spread``, the share of groups whose members all did as well; mean ``length`` in days.
+        Mean ``episode_reward``; the ``share/…`` of each part of the reward in the absolute amounts of all; where there
+        is an account, the share of steps on which nothing was traded (``hold``), cash was spent in all (``buy``) or
+        raised (``sell``); ``invalid`` actions per step; ``no_spread``, the share of groups whose members all did as
+        well; mean ``length`` in steps.
     """
     days = episodes.mask.sum()
     amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}
     total = max(sum(amounts.values()), 1e-12)
-    flow = episodes.flow[episodes.mask]
+    traded = {}
+    if episodes.flow is not None:
+        flow = episodes.flow[episodes.mask]
+        signs = {"hold": flow == 0, "buy": flow > 0, "sell": flow < 0}
+        traded = {name: float(those.double().mean()) for name, those in signs.items()}
     return {
         "episode_reward": float(episodes.reward.sum(0).mean()),
         **{f"share/{name}": amount / total for name, amount in amounts.items()},
-        "hold": float((flow == 0).double().mean()),
-        "buy": float((flow > 0).double().mean()),
-        "sell": float((flow < 0).double().mean()),
+        **traded,
         "invalid": float(episodes.invalid.sum() / days),
         "no_spread": float((~with_spread).double().mean()),
         "length": float(days / episodes.mask.shape[1]),

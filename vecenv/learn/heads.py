@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.engine import ACTION_STREAM
 from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
+from vecenv.core.random_actions import ACTION_STREAM
 
 POLICY_STREAM = ACTION_STREAM + 1
 """Random stream of a policy's draws."""

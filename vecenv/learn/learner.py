@@ -65,7 +65,9 @@ class Learner(ABC, Generic[Config]):
         # What the moments were when the rollout began, in float32 for the fused step.
         self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
         # Before the collector, which takes the parameters as they are then.
-        self.schedule = env.scenario.schedule(env)
+        self.schedule = env.scenario.schedule(env.num_envs)
+        if self.schedule is not None:
+            env.follow(self.schedule)
         self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), num_steps)
         self.generator = torch.Generator(device)
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
@@ -126,6 +128,7 @@ class Learner(ABC, Generic[Config]):
         self.observation_moments.load_state_dict(state["observation_moments"])
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
+            self.env.write_params(self.schedule.params())
 
     @torch.no_grad()
     def update(self) -> Metrics:
@@ -142,7 +145,9 @@ class Learner(ABC, Generic[Config]):
         if self.schedule is not None:
             rows = self.collector.rows()
             step, env = rows.done.nonzero(as_tuple=True)
-            metrics |= self.schedule.update(rows[step, env], env)
+            ended, bound = rows[step, env], self.env.engine.bound().of_rows(env)
+            metrics |= self.schedule.update(ended, env, lambda: bound.grade(ended))
+            self.env.write_params(self.schedule.params())
         self.update_moments()
         self.update_number += 1
         seconds = time.perf_counter() - started

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import vecenv
-from vecenv.learn.evaluation import AgentRecord, Evaluation
+from vecenv.learn.evaluation import AccountRecord, Evaluation
 from vecenv.learn.metrics import drawdowns
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def write_run_folder(
     history: Sequence[Mapping[str, float]] = (),
     agent: str | None = None,
 ) -> dict[str, Any]:
-    """Write ``metrics.json`` and the pictures of a run.
+    """Write ``metrics.json`` and the pictures of a run; accounts are drawn where the task trades.
 
     Args:
         folder: made if missing; files of an earlier run are replaced.
@@ -69,11 +69,13 @@ def write_run_folder(
         "evaluation": evaluation.to_json(),
     }
     (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    pictures = {
-        "equity": equity_figure(evaluation),
-        "drawdown": drawdown_figure(evaluation),
-        "holdings": holdings_figure(evaluation, shown),
-    }
+    pictures = {}
+    if evaluation.traded is not None:
+        pictures = {
+            "equity": equity_figure(evaluation),
+            "drawdown": drawdown_figure(evaluation),
+            "holdings": holdings_figure(evaluation, shown),
+        }
     if history:
         pictures["learning_curve"] = learning_curve_figure(history, _task_title(evaluation))
     for name, figure in pictures.items():
@@ -96,22 +98,23 @@ def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
 
 def _task_title(evaluation: Evaluation) -> str:
     """Return task, market and number of symbols."""
-    market = evaluation.metadata["market"]
-    source = Path(market["source"]).name
-    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.symbols)} symbols"
+    if evaluation.traded is None:
+        return str(evaluation.metadata["task"])
+    source = Path(evaluation.metadata["market"]["source"]).name
+    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
 
 
 def _title(evaluation: Evaluation, subject: str) -> str:
     """Return two lines: what is shown, and of which episodes."""
-    first = evaluation.dates[int(evaluation.start_day.min())]
-    last = evaluation.dates[int(_end_day(evaluation).max())]
+    market = evaluation.market
+    first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
     return f"{subject}\n{_task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
 
 
 def _end_day(evaluation: Evaluation) -> torch.Tensor:
     """Return the day on which the longest-lived agent ended each episode. Shape: (N,)."""
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
-    return evaluation.start_day + lengths.max(0).values
+    return evaluation.market.start_day + lengths.max(0).values
 
 
 def _colour(index: int) -> str:
@@ -196,11 +199,12 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     """Plot what an agent's account consisted of in its first episode, the largest positions apart."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    record = evaluation.records[agent]
+    record, market = evaluation.records[agent], evaluation.market
     days = int(record.curves.length[0]) + 1
-    start = int(evaluation.start_day[0])
-    dates = evaluation.dates[start : start + days]
-    layers, names = _holding_layers(record, evaluation.symbols, days)
+    start = int(market.start_day[0])
+    dates = market.dates[start : start + days]
+    assert record.account is not None
+    layers, names = _holding_layers(record.account, market.symbols, days)
     figure, (axis,) = _figure()
     colours = ["#DDDDDD", *(colour for colour in _COLOURS if colour != "#000000")]
     axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
@@ -222,7 +226,7 @@ def _of_currency(evaluation: Evaluation) -> str:
     return "" if currency is None else f" of {currency}"
 
 
-def _holding_layers(record: AgentRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
+def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
     """Return cash, the positions largest on average, and the sum of the rest. Shape: (layers, days)."""
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")

@@ -1,8 +1,7 @@
-"""What agents that read and write text are shown of some sub-environments, and what their texts stand for."""
+"""Some rows of an environment in words: what their agents are shown, and what their answers stand for."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ import torch
 from tensordict import TensorClass
 from torch import Tensor
 
-from vecenv.core.engine import Engine, Rows
-from vecenv.core.scenario import Scenario
+from vecenv.core.env import VecEnv
 from vecenv.text.tool_calls import ToolCall, Tools
 
 
@@ -32,85 +30,42 @@ class ChosenState:
 
 
 class TextDoor:
-    """The methods of an environment that speak its task's language."""
+    """Reads and writes text in some rows of an environment; nothing else is copied from the device.
 
-    scenario: Scenario
-    engine: Engine
-    rows: Rows
-    device: torch.device
-    block_widths: list[int]
+    All methods raise an IndexError where a number is not one of a row.
 
-    @abstractmethod
-    def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
-        """Return numbers of rows as a tensor, if all are. Shape: (B,)."""
+    Args:
+        env: of a task that has text.
 
-    @abstractmethod
-    def rows_of(self, ids: Tensor | Sequence[int]) -> tuple[Rows, Tensor]:
-        """Return copies of some rows and their numbers as a tensor. Shape of both: (B,)."""
+    Raises:
+        ValueError: the task has no text.
+    """
 
-    @abstractmethod
-    def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
-        """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""
+    def __init__(self, env: VecEnv) -> None:
+        text = env.scenario.text
+        if text is None:
+            raise ValueError(f"task {env.scenario.name!r} has no text")
+        self.env, self.text = env, text
 
-    def chosen_state(self, ids: Tensor | Sequence[int]) -> Any:  # noqa: ANN401
-        """Return the state of some rows as the task's text knows it, see `ChosenState`. Batch: (B,).
+    def state(self, ids: Tensor | Sequence[int]) -> Any:  # noqa: ANN401
+        """Return the state of some rows as the task's text knows it, see `ChosenState`. Batch: (B,)."""
+        return ChosenState(self.env.rows.state, self.env.row_numbers(ids))
 
-        Raises:
-            IndexError: a number is not one of a row.
-        """
-        return ChosenState(self.rows.state, self.row_numbers(ids))
-
-    def render_text(self, ids: Tensor | Sequence[int]) -> list[str]:
-        """Return the text of some sub-environments; nothing else is copied from the device.
-
-        Args:
-            ids: numbers of rows. Shape: (B,).
-
-        Raises:
-            IndexError: a number is not one of a row.
-            TypeError: the task has no text.
-        """
-        rows, env = self.rows_of(ids)
+    def render(self, ids: Tensor | Sequence[int]) -> list[str]:
+        """Return what the agents of some rows read. Shape: (B,)."""
+        env = self.env
+        rows, numbers = env.rows_of(ids)
         # vmap takes no empty batch.
-        seen = self.observe_rows(rows, env) if len(env) else torch.empty(0, sum(self.block_widths), device=self.device)
-        return self.scenario.render(seen, rows.state)
+        width = sum(env.block_widths)
+        seen = env.observe_rows(rows, numbers) if len(numbers) else torch.empty(0, width, device=env.device)
+        return self.text.render(seen, rows.state)
 
     def instructions(self, ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what a language model is told before the first day of some sub-environments.
+        """Return what a language model is told before the first step of some rows. Shape: (B,)."""
+        return self.text.instructions(self.state(ids))
 
-        Args:
-            ids: numbers of rows. Shape: (B,).
-
-        Raises:
-            IndexError: a number is not one of a row.
-            TypeError: the task has no text.
-        """
-        return self.scenario.instructions(self.chosen_state(ids))
-
-    def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what the tools say to the calls of some sub-environments; nothing changes in them.
-
-        Args:
-            tools: of the scenario.
-            calls: one for each row. B of them.
-            ids: numbers of rows. Shape: (B,).
-
-        Raises:
-            IndexError: a number is not one of a row.
-            ValueError: there are not as many calls as rows.
-        """
-        rows, env = self.rows_of(ids)
-        if len(calls) != len(env):
-            raise ValueError(f"{len(calls)} calls do not fit {len(env)} rows")
-
-        def step(places: Sequence[int], action: Tensor) -> TensorClass:
-            chosen = torch.tensor(places, device=self.device)
-            return self.engine.bound().of_rows(env[chosen]).step(rows[chosen], action).rows.state
-
-        return tools.results(rows.state, calls, step)
-
-    def parse_text(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the actions that texts stand for in some sub-environments.
+    def parse(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the actions that texts stand for in some rows.
 
         Args:
             texts: anything; a text that is not valid becomes an action that does nothing and is marked.
@@ -120,10 +75,30 @@ class TextDoor:
             Actions, shape (B, *action), and whether each text was valid, shape (B,), bool.
 
         Raises:
-            IndexError: a number is not one of a row.
-            TypeError: the task has no text.
             ValueError: there are not as many texts as rows.
         """
         if len(texts) != len(ids):
             raise ValueError(f"{len(texts)} texts do not fit {len(ids)} rows")
-        return self.scenario.parse(texts, self.chosen_state(ids))
+        return self.text.parse(texts, self.state(ids))
+
+    def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
+        """Return what the tools say to the calls of some rows; nothing changes in them.
+
+        Args:
+            tools: of the task's text.
+            calls: one for each row. B of them.
+            ids: numbers of rows. Shape: (B,).
+
+        Raises:
+            ValueError: there are not as many calls as rows.
+        """
+        env = self.env
+        rows, numbers = env.rows_of(ids)
+        if len(calls) != len(numbers):
+            raise ValueError(f"{len(calls)} calls do not fit {len(numbers)} rows")
+
+        def step(places: Sequence[int], action: Tensor) -> TensorClass:
+            chosen = torch.tensor(places, device=env.device)
+            return env.engine.bound().of_rows(numbers[chosen]).step(rows[chosen], action).rows.state
+
+        return tools.results(rows.state, calls, step)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.core.engine import BoundEngine, Rows
+from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.row_calls import RowCall
+from vecenv.core.rows import Rows
+
+_OBSERVATION, _GRADE = "observation", "grade"
 
 
 class Outlook(NamedTuple):
@@ -17,16 +21,12 @@ class Outlook(NamedTuple):
 
     Attributes:
         observation: Shape: (N, D), float32.
-        cash: in currency, as the next two. Shape: (N,).
-        portfolio_value: Shape: (N,).
-        start_value: Shape: (N,).
-        grade: outcome of the episode so far in [0, 1]; looks at all its days, also those to come. Shape: (N,).
+        outcomes: of the episodes so far, by name. Shape of each: (N,).
+        grade: of the episode so far in [0, 1]; looks at all its days, also those to come. Shape: (N,).
     """
 
     observation: Tensor
-    cash: Tensor
-    portfolio_value: Tensor
-    start_value: Tensor
+    outcomes: dict[str, Tensor]
     grade: Tensor
 
 
@@ -34,20 +34,21 @@ class Lookout:
     """Looks at all rows of an environment.
 
     Args:
-        env: of a task that tells of an account. If its steps are compiled, the first look compiles.
+        env: its environment. If its steps are compiled, the first look compiles.
+        outcomes: names of the outcomes that are told, numbers of the task's info.
     """
 
-    def __init__(self, env: VecEnv) -> None:
-        self._env = env
-        self._look = RowCall(env.engine, _looked, lambda: env.compiled)
+    def __init__(self, env: VecEnv, outcomes: Sequence[str]) -> None:
+        self._env, self._outcomes = env, tuple(outcomes)
+        self._look = RowCall(env.engine, self._looked, lambda: env.compiled)
+
+    def _looked(self, bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
+        info = bound.info(rows) if self._outcomes else {}
+        told = {f"info/{name}": info[name] for name in self._outcomes}
+        return {_OBSERVATION: torch.cat(bound.observe(rows), dim=-1), **told, _GRADE: bound.grade(rows)}
 
     @torch.no_grad()
     def look(self) -> Outlook:
         """Return what is seen and told of the rows now."""
-        return Outlook(**self._look(self._env.rows))
-
-
-def _looked(bound: BoundEngine, rows: Rows) -> dict[str, Tensor]:
-    info = bound.info(rows)
-    account = {name: info[name] for name in ("cash", "portfolio_value", "start_value")}
-    return {"observation": torch.cat(bound.observe(rows), dim=-1), **account, "grade": bound.grade(rows)}
+        seen = self._look(self._env.rows)
+        return Outlook(seen[_OBSERVATION], {name: seen[f"info/{name}"] for name in self._outcomes}, seen[_GRADE])

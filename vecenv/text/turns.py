@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from vecenv.core.env import VecEnv
+from vecenv.text.door import TextDoor
 from vecenv.text.outlook import Lookout, Outlook
 from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
@@ -41,14 +42,6 @@ class TextRules:
         return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
 
 
-class Account(NamedTuple):
-    """What an account is worth, in the currency of the prices."""
-
-    cash: float
-    portfolio_value: float
-    total_return: float
-
-
 class TextTurn(NamedTuple):
     """What a turn of one agent came to.
 
@@ -58,8 +51,8 @@ class TextTurn(NamedTuple):
         terminated: whether the rules have ended the episode.
         truncated: whether the episode has been cut off.
         valid: whether the text could be read.
-        traded: whether something was bought or sold.
-        account: after the day; None where a tool was asked.
+        acted: whether the answer did more than wait.
+        outcomes: of the episode so far, by name; None where a tool was asked.
         grade: outcome in [0, 1] once the episode has ended, else None: before, it would tell of days to come.
     """
 
@@ -68,8 +61,8 @@ class TextTurn(NamedTuple):
     terminated: bool = False
     truncated: bool = False
     valid: bool = True
-    traded: bool = False
-    account: Account | None = None
+    acted: bool = False
+    outcomes: dict[str, float] | None = None
     grade: float | None = None
 
     @property
@@ -82,7 +75,7 @@ class TextRows:
     """An environment whose rows are agents that read and write text.
 
     Args:
-        env: of a task that has text, with actions that are lists of orders.
+        env: of a task that has text, whose actions are what its texts stand for.
         rules: how agents are asked and paid.
 
     Raises:
@@ -90,34 +83,31 @@ class TextRows:
     """
 
     def __init__(self, env: VecEnv, rules: TextRules) -> None:
-        if not env.scenario.has_text():
-            raise ValueError(f"task {env.scenario.name!r} has no text")
-        self.env, self.rules = env, rules
-        self.tools = env.scenario.tools(rules.tools) if rules.tools else None
+        self.env, self.rules, self._door = env, rules, TextDoor(env)
+        self.tools = self._door.text.tools(rules.tools) if rules.tools else None
         self.turns = [0] * env.num_envs
-        self._lookout = Lookout(env)
+        self._lookout = Lookout(env, tuple(env.scenario.outcomes))
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
         """Return what the agents of some rows are told before their first day, of the tools too."""
-        told = self.env.instructions(ids)
+        told = self._door.instructions(ids)
         if self.tools is None:
             return told
         added = self.tools.instructions(self.rules.tool_form, self.rules.turns - 1)
         return [f"{text}\n{added}" for text in told]
 
-    def begin(self, ids: Sequence[int]) -> list[tuple[str, Account]]:
-        """Return what the agents of some rows, whose episodes have just begun, are shown first, and their accounts."""
+    def begin(self, ids: Sequence[int]) -> list[tuple[str, dict[str, float]]]:
+        """Return what the agents of some rows, whose episodes have just begun, are shown first, and the outcomes."""
         for row in ids:
             self.turns[row] = 0
         return self._told(ids, self._lookout.look())
 
-    def _told(self, ids: Sequence[int], outlook: Outlook) -> list[tuple[str, Account]]:
-        """Return the day of some rows in words, and their accounts."""
-        env, rows = self.env, torch.tensor(ids, device=self.env.device)
-        shown = env.scenario.render(outlook.observation[rows], env.chosen_state(ids))
-        cash, value, start = (part[rows] for part in (outlook.cash, outlook.portfolio_value, outlook.start_value))
-        columns = [column.tolist() for column in (cash, value, value / start - 1.0)]
-        return list(zip(shown, (Account(*amounts) for amounts in zip(*columns, strict=True)), strict=True))
+    def _told(self, ids: Sequence[int], outlook: Outlook) -> list[tuple[str, dict[str, float]]]:
+        """Return the day of some rows in words, and the outcomes of their episodes so far."""
+        rows = torch.tensor(ids, device=self.env.device)
+        shown = self._door.text.render(outlook.observation[rows], self._door.state(ids))
+        columns = {name: told[rows].tolist() for name, told in outlook.outcomes.items()}
+        return [(text, {name: told[place] for name, told in columns.items()}) for place, text in enumerate(shown)]
 
     @torch.no_grad()
     def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
@@ -132,7 +122,7 @@ class TextRows:
         turns: list[TextTurn | None] = [None] * len(ids)
         calls = self._calls(ids, texts)
         if self.tools is not None and calls:
-            results = self.env.tool_results(self.tools, list(calls.values()), [ids[place] for place in calls])
+            results = self._door.tool_results(self.tools, list(calls.values()), [ids[place] for place in calls])
             for place, result in zip(calls, results, strict=True):
                 turns[place] = TextTurn(result)
         days = [place for place in range(len(ids)) if place not in calls]
@@ -159,7 +149,7 @@ class TextRows:
     def _step(self, ids: Sequence[int], answers: Sequence[object]) -> list[TextTurn]:
         """Answer the day of some rows."""
         env, rules = self.env, self.rules
-        orders, valid = env.parse_text(answers, ids)
+        orders, valid = self._door.parse(answers, ids)
         rows = torch.tensor(ids, device=env.device)
         action = orders.new_zeros(env.num_envs, *orders.shape[1:])
         action[rows] = orders
@@ -170,13 +160,14 @@ class TextRows:
         told, after = self._told(ids, outlook), env.rows
         for row in ids:
             self.turns[row] = 0
-        traded = env.chosen_state(ids).traded > 0
-        columns = (reward, after.terminated[rows], after.truncated[rows], valid, traded, outlook.grade[rows])
+        acted = self._door.text.acted(self._door.state(ids))
+        acted = torch.ones_like(valid) if acted is None else acted
+        columns = (reward, after.terminated[rows], after.truncated[rows], valid, acted, outlook.grade[rows])
         turns = []
-        for (text, account), paid, by_rules, cut_off, readable, executed, outcome in zip(
+        for (text, outcomes), paid, by_rules, cut_off, readable, executed, outcome in zip(
             told, *(column.tolist() for column in columns), strict=True
         ):
             grade = outcome if by_rules or cut_off else None
             paid += (0.0 if readable else rules.format_penalty) + (0.0 if grade is None else rules.grade * grade)
-            turns.append(TextTurn(text, paid, by_rules, cut_off, readable, executed, account, grade))
+            turns.append(TextTurn(text, paid, by_rules, cut_off, readable, executed, outcomes, grade))
         return turns

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from random import Random
 
 from torch import Tensor
 
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
 from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders, symbol_slots
+from vecenv.tasks.tiers.text.prompt import system_prompt
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.money import sign_of
+from vecenv.text.task_text import TaskText
 
 
-class TierText:
+class TierText(TaskText):
     """Renders and parses for rows of a scenario of the tiers.
 
     Args:
         scenario: the tiers.
-        names: symbols of the market before a random one is drawn from them.
     """
 
-    def __init__(self, scenario: TierRules, names: Sequence[str]) -> None:
-        self.scenario, self.names = scenario, tuple(names)
+    def __init__(self, scenario: TierRules) -> None:
+        # Symbols of the market before a random one is drawn from them.
+        self.scenario, self.names = scenario, tuple(scenario.drawn_symbols)
 
     @cached_property
     def renderer(self) -> TextRenderer:
@@ -46,6 +49,22 @@ class TierText:
     def render(self, observations: Tensor, state: TierState) -> list[str]:
         """Return the text of each row, from the numbers that a tensor agent sees. Shape of these: (B, D)."""
         return self.renderer.render(observations.cpu().numpy(), self.symbols(state))
+
+    def instructions(self, state: TierState) -> list[str]:
+        """Return what a language model is told of each row's episode before its first day."""
+        days = (state.end_day - state.start_day).tolist()
+        return list(map(system_prompt, self.symbols(state), days))
+
+    def acted(self, state: TierState) -> Tensor:
+        """Return whether something was bought or sold in the last step. Shape: (B,), bool."""
+        return state.traded > 0
+
+    def random_answer(self, draw: Random) -> str:
+        """Return one order that can be read."""
+        symbols = self.scenario.tape.symbols
+        symbol = draw.choice(symbols)
+        named = "" if len(symbols) == 1 else f" {symbol}"
+        return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
         """Return the orders of each text and whether it was valid.

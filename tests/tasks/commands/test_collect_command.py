@@ -12,12 +12,12 @@ import torch
 import vecenv
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
-from vecenv.tasks.commands.comparison import rules_of, test_rules
+from vecenv.tasks.commands.comparison import compared_rules
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
 from vecenv.tasks.tiers.text.prompt import system_prompt
+from vecenv.text.door import TextDoor
 
-test_rules.__test__ = False
 EPISODES, DAYS = 6, 25
 MARKET = {"market": "synthetic", "num_paths": 4, "num_days": 330}
 
@@ -54,7 +54,7 @@ def test_a_line_is_an_episode_as_a_chat(written):
 def test_what_was_said_played_again_is_the_same_episode(written):
     """Every answer is valid, and the market shows the same days; fractions have four decimals."""
     settings = MarketSettings(**MARKET, device="cpu")
-    rules = test_rules(rules_of("multi_stock_3"))
+    rules = compared_rules("multi_stock_3")
     training = settings.training(settings.tape(rules))
     env = vecenv.make("multi_stock_3", EPISODES, market=training, compile=False, config=rules)
     rows = range(EPISODES)
@@ -62,9 +62,9 @@ def test_what_was_said_played_again_is_the_same_episode(written):
         env.reset_groups(EPISODES, 1, 5)
         for day in range(DAYS):
             asked = [line["messages"][1 + 2 * day]["content"].splitlines() for line in agent]
-            shown = [text.splitlines() for text in env.render_text(rows)]
+            shown = [text.splitlines() for text in TextDoor(env).render(rows)]
             assert [text[2] for text in shown] == [text[2] for text in asked]
-            actions, valid = env.parse_text([line["messages"][2 + 2 * day]["content"] for line in agent], rows)
+            actions, valid = TextDoor(env).parse([line["messages"][2 + 2 * day]["content"] for line in agent], rows)
             assert bool(valid.all())
             env.advance(actions)
         grade = env.grade().double()

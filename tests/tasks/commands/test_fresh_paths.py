@@ -107,8 +107,8 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
 
     monkeypatch.setitem(load.GENERATORS, "random_walk", dearer)
     env, fresh = made(every=1)
-    bits = env.market.price_bits
-    highest = float(env.market.ohlcv[..., :VOLUME].max()) / env.market.tick_size
+    bits = env.scenario.tape.price_bits
+    highest = float(env.scenario.tape.ohlcv[..., :VOLUME].max()) / env.scenario.tape.tick_size
     factor[0] = 0.99 * 2 ** (bits - 1) / highest
     assert factor[0] >= HEADROOM / 2
     fresh.before_update(1)

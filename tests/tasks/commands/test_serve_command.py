@@ -29,6 +29,7 @@ from websockets.sync.client import connect
 import vecenv
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.serve import ServeSettings
+from vecenv.text.door import TextDoor
 from vecenv.text.turns import TextRows
 
 MARKET = ("--task", "single_stock_costs", "--market", "planted", "--num-paths", "8", "--num-days", "330")
@@ -138,7 +139,7 @@ def test_what_is_offered_to_a_click_can_be_read(task):
     env = vecenv.make(task, market_options={"num_paths": 2, "num_days": 340}, config=given.env, compile=False)
     clicks = given.clicks()
     assert (len(clicks) > 1) == (task == "single_stock")
-    assert all(bool(env.parse_text([text], [0])[1]) for text in clicks)
+    assert all(bool(TextDoor(env).parse([text], [0])[1]) for text in clicks)
 
 
 def test_only_the_splits_that_are_asked_for():
@@ -190,4 +191,4 @@ def test_text_rows_of_a_served_split_are_the_tasks_own():
     (pool,) = pools.values()
     assert pool.free == given.limits.sessions + SPARE_ROWS
     assert isinstance(pool._rows, TextRows) and pool._rows.rules == given.text
-    assert pool._rows.env.market.path_span == (6, 8)
+    assert pool._rows.env.scenario.tape.path_span == (6, 8)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv import tasks
 from tests.tasks.stock_trading.finrl_runs import (
     TICK,
     Game,
@@ -21,6 +20,7 @@ from tests.tasks.stock_trading.finrl_runs import (
     planted_game,
     record,
 )
+from vecenv import tasks
 from vecenv.core.engine import Engine
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 

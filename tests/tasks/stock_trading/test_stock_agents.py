@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.core.engine import select_rows
+from vecenv.core.rows import select_rows
 from vecenv.learn.agents import PolicyAgent, Random
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
@@ -44,7 +44,7 @@ def play(env, agent):
     while not bool(env.rows.done.all()):
         advance(env, agent)
         values.append(env.state.portfolio_value.double())
-    return torch.stack(values) * env.market.tick_size
+    return torch.stack(values) * env.scenario.tape.tick_size
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_buy_and_hold_in_weights_buys_once(synthetic):
     traded = []
     for _ in range(60):
         advance(env, BuyAndHold())
-        traded.append(env.state.traded.double() * env.market.tick_size / 1e6)
+        traded.append(env.state.traded.double() * env.scenario.tape.tick_size / 1e6)
     assert bool((traded[0] > 0.98).all())
     assert float(torch.stack(traded[1:]).sum(0).max()) < 0.004
 
@@ -127,7 +127,9 @@ def test_oracle_finds_the_obvious():
     assert held[0] == [0.0, 49.0]
     assert held[1] == [109.0, 0.0]
     assert all(position[1] == 0.0 for position in held[1:])
-    assert float(env.state.portfolio_value[0]) * env.market.tick_size == pytest.approx(1000 * 1.1 * 1.2, rel=0.02)
+    assert float(env.state.portfolio_value[0]) * env.scenario.tape.tick_size == pytest.approx(
+        1000 * 1.1 * 1.2, rel=0.02
+    )
 
 
 def test_oracle_leaves_gains_below_the_costs():

@@ -11,7 +11,8 @@ import torch
 
 from tests.small_env import random_actions, same_bits, small_tape
 from tests.tasks.tiers.random_markets import random_tape
-from vecenv.core.engine import Engine, Rows, leaves, with_leaves
+from vecenv.core.engine import Engine
+from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 

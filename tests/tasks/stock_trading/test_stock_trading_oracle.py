@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.tasks.stock_trading.oracle import Account, Rules
 from tests.tasks.tiers.random_markets import oracle_market, random_tape
-from vecenv.core.engine import Engine, Rows, leaves, with_leaves
+from vecenv.core.engine import Engine
+from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 NUM_ENVS = 200

@@ -14,9 +14,9 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.tasks.commands import cli, comparison
-from vecenv.tasks.commands.comparison import TrainedOnTiers
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.config import TIERS
+from vecenv.tasks.tiers.trained import TrainedOnTiers
 
 MARKET = ("--market", "synthetic", "--num-paths", "2", "--num-days", "400", "--test-fraction", "0.4")
 # Each rollout has 8 x 10 steps, so these are two updates.

@@ -14,17 +14,20 @@ from tests.small_env import assert_same_bits, collected
 from tests.small_env import make_env as make_stock_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
-from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver, path_volatility
+from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumSchedule, path_volatility
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig, interpolated_rules
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion
 from vecenv.tasks.tiers.layout import Account
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.tasks.tiers.tasks import CURRICULUM
+from vecenv.text.door import TextDoor
 
 NAMES = tuple(TIERS)
 NUM_PATHS = 6
@@ -46,10 +49,32 @@ def market() -> MarketTape:
 def make_env(num_envs: int, **settings) -> VecEnv:
     # Few orders a day, because eager steps serve them one by one.
     config = CurriculumConfig(**({"action": "orders", "max_orders": 1} | settings))
-    return VecEnv(Curriculum(market(), config), num_envs, compiled=False)
+    return VecEnv(CURRICULUM.build(market(), config), num_envs, compiled=False)
 
 
-def play(env: VecEnv, driver: CurriculumDriver, rounds: int, steps: int = 1) -> list[dict[str, float]]:
+class Driver:
+    """Applies a curriculum to an environment, as learners do."""
+
+    def __init__(self, env: VecEnv, scheduler: Promotion | None = None) -> None:
+        self.env, made = env, scheduler or env.scenario.scheduler(env.num_envs)
+        self.schedule, self.scheduler = CurriculumSchedule(env.scenario, made), made
+        env.follow(self.schedule)
+
+    def update(self, ended: Rows, ids: torch.Tensor) -> dict[str, float]:
+        bound = self.env.engine.bound().of_rows(ids)
+        metrics = self.schedule.update(ended, ids, lambda: bound.grade(ended))
+        self.env.write_params(self.schedule.params())
+        return metrics
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self.schedule.state_dict()
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        self.schedule.load_state_dict(state)
+        self.env.write_params(self.schedule.params())
+
+
+def play(env: VecEnv, driver: Driver, rounds: int, steps: int = 1) -> list[dict[str, float]]:
     """Let buy-and-hold play, and report the episodes that end to the driver after some steps each."""
     agent, history = BuyAndHold(), []
     for _ in range(rounds):
@@ -202,18 +227,17 @@ def test_settings_out_of_range_are_refused(settings, message):
 def test_without_a_driver_all_play_the_last_tier_and_with_one_they_start_at_the_first():
     env = make_env(3)
     assert env.state.rule.tolist() == [4, 4, 4]
-    CurriculumDriver(env)
+    Driver(env)
     assert env.state.rule.tolist() == [0, 0, 0]
     assert (env.state.end_day - env.state.start_day).tolist() == [4, 4, 4]
-    with pytest.raises(TypeError, match="task 'curriculum', not 'stock_trading'"):
-        CurriculumDriver(make_stock_env(1))
+    assert make_stock_env(1).scenario.schedule(1) is None
 
 
 def test_symbols_that_are_not_the_tiers_show_zeros_and_cannot_be_traded():
     scheduler = Promotion(5, thresholds=[0.4] * 5)
     scheduler.tier.copy_(torch.arange(5))
     env = make_env(5)
-    CurriculumDriver(env, scheduler)
+    Driver(env, scheduler)
     width = 2 + len(TIER_FEATURES)
     shown = env.observe_rows(env.rows, torch.arange(5))[:, len(Account._fields) :][:, : 25 * width].view(5, 25, width)
     for row, name in enumerate(NAMES):
@@ -228,9 +252,9 @@ def test_symbols_that_are_not_the_tiers_show_zeros_and_cannot_be_traded():
         assert (info["invalid_actions"] == 0).tolist() == valid
         assert (outcome.rows.state.cash < env.state.cash).logical_or(outcome.rows.state.fills[:, 0] == 0).all()
         assert not outcome.rows.state.holdings[~torch.tensor(valid)].any()
-    texts = env.render_text([0, 4])
+    texts = TextDoor(env).render([0, 4])
     assert "INFY" not in texts[0].upper() and "RELIANCE" in texts[0] and "MARUTI" in texts[1]
-    assert env.parse_text(["BUY MARUTI 0.1"] * 5, range(5))[1].tolist() == [False] * 4 + [True]
+    assert TextDoor(env).parse(["BUY MARUTI 0.1"] * 5, range(5))[1].tolist() == [False] * 4 + [True]
 
 
 def test_one_tier_alone_is_padded_too():
@@ -241,7 +265,7 @@ def test_one_tier_alone_is_padded_too():
 
 def test_a_running_episode_keeps_its_tier_and_the_next_one_follows_the_new():
     env = make_env(3)
-    driver = CurriculumDriver(env)
+    driver = Driver(env)
     collector = FusedCollector(env, None, num_steps=3)
     collector.rollout()
     driver.scheduler.tier.copy_(torch.tensor([0, 2, 4]))
@@ -252,12 +276,12 @@ def test_a_running_episode_keeps_its_tier_and_the_next_one_follows_the_new():
     assert rows.state.rule[0].eq(0).all() and rows.done[0].all(), "4 days, 3 of them before the promotion"
     assert rows.state.rule[1:].tolist() == [[0, 2, 4]] * 2
     assert (rows.state.end_day - rows.state.start_day)[-1].tolist() == [4, 5, 8]
-    assert rows.state.start_value[-1].mul(env.market.tick_size).tolist() == [100_000.0, 150_000.0, 500_000.0]
+    assert rows.state.start_value[-1].mul(env.scenario.tape.tick_size).tolist() == [100_000.0, 150_000.0, 500_000.0]
 
 
 def test_a_run_of_high_grades_climbs_to_the_last_tier():
     env = make_env(4, window=1, thresholds={"portfolio": 0.45}, max_orders=4)
-    history = play(env, CurriculumDriver(env), rounds=19)
+    history = play(env, Driver(env), rounds=19)
     climbed = [metrics["mean_tier"] for metrics in history]
     assert climbed == sorted(climbed) and climbed[2] == 0.0 and climbed[3] == 1.0 and climbed[-1] == 4.0
     assert history[3]["share_single_stock_costs"] == 1.0 and history[-1]["share_full_autonomous"] == 1.0
@@ -267,7 +291,7 @@ def test_a_run_of_high_grades_climbs_to_the_last_tier():
 
 def test_random_actions_on_the_mixed_batch():
     env = make_env(16, window=1, thresholds=dict.fromkeys(NAMES, 0.2), action="weights")
-    driver = CurriculumDriver(env)
+    driver = Driver(env)
     collector = FusedCollector(env, None, num_steps=7)
     rules = []
     for _ in range(4):
@@ -283,7 +307,7 @@ def test_random_actions_on_the_mixed_batch():
 
 def test_regret_is_what_hindsight_earned_more():
     env = make_env(6, score="regret")
-    driver = CurriculumDriver(env)
+    driver = Driver(env)
     state = env.state
     for _ in range(4):
         env.rows = env.engine.bound().step(env.rows, torch.zeros(6, 1, 3)).rows
@@ -311,7 +335,7 @@ def test_days_before_a_listing_say_nothing_of_a_path_s_volatility():
 
 def test_harder_levels_draw_wilder_paths():
     env = make_env(200, scheduler="adaptive", num_levels=5, nearest=1, path_share=0.5)
-    driver = CurriculumDriver(env)
+    driver = Driver(env)
     volatility = path_volatility(market().price_ticks())
     for target in (0.0, 1.0):
         driver.load_state_dict({"target": torch.tensor(target)})
@@ -326,7 +350,7 @@ def test_harder_levels_draw_wilder_paths():
 
 def test_an_adaptive_run_gets_harder_with_high_grades():
     env = make_env(4, scheduler="adaptive", num_levels=5, nearest=2, sensitivity=8.0)
-    history = play(env, CurriculumDriver(env), rounds=6)
+    history = play(env, Driver(env), rounds=6)
     targets = [metrics["target_difficulty"] for metrics in history]
     assert targets[:3] == [0.0] * 3 and targets[3] == pytest.approx(0.5 * math.tanh(0.8), abs=0.05)
     assert env.scenario.params["rule"].unique().tolist() == [1, 2]
@@ -336,9 +360,9 @@ def test_an_adaptive_run_gets_harder_with_high_grades():
 @pytest.mark.parametrize("settings", [{"window": 1}, {"scheduler": "adaptive", "num_levels": 5, "nearest": 2}])
 def test_a_run_goes_on_from_its_state(settings):
     env, resumed = make_env(3, **settings), make_env(3, **settings)
-    driver = CurriculumDriver(env)
+    driver = Driver(env)
     play(env, driver, rounds=5)
-    fresh = CurriculumDriver(resumed)
+    fresh = Driver(resumed)
     resumed.load_state_dict(env.state_dict())
     fresh.load_state_dict(driver.state_dict())
     assert torch.equal(env.scenario.params["rule"], resumed.scenario.params["rule"])

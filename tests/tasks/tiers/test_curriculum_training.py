@@ -16,8 +16,9 @@ from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
-from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumDriver
+from vecenv.tasks.tiers.curriculum import CurriculumSchedule
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.tasks import CURRICULUM
 
 NUM_ENVS = 12
 UPDATES = 4
@@ -40,7 +41,7 @@ def market() -> MarketTape:
 def make_env(seed: int = 0, scheduler: str = "promotion") -> VecEnv:
     # One success promotes, one failure demotes, and the target moves fast: rules change in every update.
     config = CurriculumConfig(window=1, num_levels=5, target_score=0.1, scheduler=scheduler, max_orders=1)
-    return VecEnv(Curriculum(market(), config), NUM_ENVS, seed, compiled=False)
+    return VecEnv(CURRICULUM.build(market(), config), NUM_ENVS, seed, compiled=False)
 
 
 @pytest.mark.parametrize("scheduler", ["promotion", "adaptive"])
@@ -71,15 +72,15 @@ def test_an_interrupted_curriculum_resumes_bit_for_bit(tmp_path: Path, scheduler
 
 def test_the_rules_follow_the_episodes_of_every_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = PPO(make_env(), SMALL)
-    assert isinstance(learner.schedule, CurriculumDriver)
+    assert isinstance(learner.schedule, CurriculumSchedule)
     reported = []
-    update = CurriculumDriver.update
+    update = CurriculumSchedule.update
 
-    def recorded(driver, ended, env):
+    def recorded(schedule, ended, env, grade):
         reported.append((ended.done.all(), len(env)))
-        return update(driver, ended, env)
+        return update(schedule, ended, env, grade)
 
-    monkeypatch.setattr(CurriculumDriver, "update", recorded)
+    monkeypatch.setattr(CurriculumSchedule, "update", recorded)
     followed = []
     for _ in range(UPDATES):
         metrics = learner.update()

@@ -23,7 +23,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
-from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 NUM_EPISODES = 500
 
@@ -33,7 +33,7 @@ class Grades:
 
     def __init__(self, tape: MarketTape, task: str, agents: dict[str, Callable[[], Agent]]) -> None:
         rules = replace(TIERS[task], action="orders")
-        env = VecEnv(TierTrading(tape, rules), NUM_EPISODES, compiled=False)
+        env = VecEnv(SINGLE_STOCK.build(tape, rules), NUM_EPISODES, compiled=False)
         played = evaluate(env, {name: make() for name, make in agents.items()})
         self.groups = independent_groups(played.path, played.start_day, rules.days)[0]
         self.of = {name: record.grades["calibrated"] for name, record in played.records.items()}

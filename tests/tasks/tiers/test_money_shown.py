@@ -20,6 +20,7 @@ from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.tiers.report import report_page
+from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of
 from vecenv.text.tool_calls import ToolCall
 
@@ -64,16 +65,16 @@ def single_stock(tape, **rules):
 @pytest.mark.parametrize("style", ["full", "compact"])
 def test_text_has_the_sign_of_the_market_or_of_the_rules(tape, code, rules, sign, style):
     env = single_stock(replace(tape, currency=code), text_style=style, **rules)
-    text = env.render_text([0])[0]
+    text = TextDoor(env).render([0])[0]
     assert f"Cash: {sign}100,000 | Portfolio: {sign}100,000 " in text and f"capital {sign}100,000 " in text
-    price = money("", float(env.market.ohlcv[0, int(env.state.day[0]), 0, 3]))
+    price = money("", float(env.scenario.tape.ohlcv[0, int(env.state.day[0]), 0, 3]))
     assert f"{sign}{price}" in text
     assert sign == "Rs" or "Rs" not in text
 
 
 def test_invented_markets_show_rupees_as_before():
     env = vecenv.make("single_stock", compile=False, market_options={"num_paths": 1, "num_days": DAYS})
-    assert "Cash: Rs100,000 | " in env.render_text([0])[0]
+    assert "Cash: Rs100,000 | " in TextDoor(env).render([0])[0]
 
 
 def test_a_curriculum_shows_the_markets_sign(tape):
@@ -84,19 +85,19 @@ def test_a_curriculum_shows_the_markets_sign(tape):
         tiers=("single_stock",),
         symbols=("RELIANCE",),
     )
-    assert "Cash: $" in env.render_text([0])[0]
+    assert "Cash: $" in TextDoor(env).render([0])[0]
 
 
 def test_tools_have_the_sign(tape):
     env = single_stock(replace(tape, currency="USD"))
-    env.advance(env.parse_text(["BUY 0.5"], [0])[0])
-    tools = env.scenario.tools(["all"])
+    env.advance(TextDoor(env).parse(["BUY 0.5"], [0])[0])
+    tools = TextDoor(env).text.tools(["all"])
     for name, arguments, shown in (
         ("price_history", {"days": 3}, 3),
         ("position", {}, 2),
         ("what_if", {"orders": "SELL"}, 3),
     ):
-        (told,) = env.tool_results(tools, [ToolCall(name, arguments)], [0])
+        (told,) = TextDoor(env).tool_results(tools, [ToolCall(name, arguments)], [0])
         assert told.count("$") == shown and "Rs" not in told
 
 

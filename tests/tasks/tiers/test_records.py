@@ -18,6 +18,7 @@ from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
 from vecenv.tasks.tiers.records import read_jsonl, write_jsonl, write_parquet
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+from vecenv.text.door import TextDoor
 
 GENERATED = {"num_paths": 2, "num_days": 320}
 ORIGIN = {"market": "random_walk", "seed": 0, **GENERATED}
@@ -46,7 +47,7 @@ def play_texts(env, ids, seed=0):
     while not bool(env.rows.done.all()):
         texts = [TEXTS[random.integers(len(TEXTS))] for _ in ids]
         actions = torch.zeros(env.num_envs, env.scenario.config.max_orders, 3)
-        actions[list(ids)] = env.parse_text(texts, ids)[0]
+        actions[list(ids)] = TextDoor(env).parse(texts, ids)[0]
         recorder.step(actions, texts)
     return recorder.episodes()
 
@@ -74,10 +75,10 @@ def test_numbers_are_those_of_the_environment():
     (record,) = record_episodes(env, agent, [2], 5)
     env.reset_groups(4, 1, 5)
     for day in record.days:
-        assert day.messages[0] == {"role": "user", "content": env.render_text([2])[0]}
-        assert day.date == str(env.market.dates[env.state.day[2]])
+        assert day.messages[0] == {"role": "user", "content": TextDoor(env).render([2])[0]}
+        assert day.date == str(env.scenario.tape.dates[env.state.day[2]])
         action = agent.act(env)
-        again, valid = env.parse_text([day.action], [2])
+        again, valid = TextDoor(env).parse([day.action], [2])
         step = env.step(TensorDict({"action": action}, batch_size=[4]))
         info = env.info()
         assert day.reward == float(step["next", "reward"][2]) and valid.all() == day.valid

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 import vecenv
-from vecenv.core.engine import select_rows
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import select_rows
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
 from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS, MIX, FixedSymbol
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
@@ -18,6 +18,7 @@ from vecenv.tasks.tiers.grading import benchmark, episode_record
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.reward_components import COMPONENTS, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 EVERY_AGENT = AGENTS | BLIND_AGENTS
 CARELESS = {"random", "random_any"}
@@ -114,7 +115,9 @@ def test_buy_and_hold_follows_the_benchmark():
     play = played()
     env, rows = play.env, play.of("buy_and_hold")
     state = env.state
-    open_days = env.scenario.references["open_days"][state.rule, state.path * env.market.num_days + state.start_day]
+    open_days = env.scenario.references["open_days"][
+        state.rule, state.path * env.scenario.tape.num_days + state.start_day
+    ]
     value = env.engine.bound()._vmap(
         lambda state, days, params, market: benchmark(env.scenario, state, params, market, days)[0], state, open_days
     )[rows]
@@ -200,7 +203,7 @@ def test_invalid_is_always_invalid():
 
 
 def shown(env, name):
-    return env.market.features[env.state.path, env.state.day][..., env.market.feature_names.index(name)]
+    return env.scenario.tape.features[env.state.path, env.state.day][..., env.scenario.tape.feature_names.index(name)]
 
 
 def test_rule_based_trades_on_its_signals_alone():
@@ -267,7 +270,7 @@ def test_orders_for_leaves_a_step_that_buys_beyond_the_limit():
     """Of a large account a step, a ten-thousandth of the cash, pays for several shares."""
     tape = scenario_of("single_stock_costs").tape
     config = replace(TIERS["single_stock_costs"], initial_cash=4e6, max_position=0.3, action="orders")
-    env = VecEnv(TierTrading(tape, config), 200, compiled=False)
+    env = VecEnv(SINGLE_STOCK.build(tape, config), 200, compiled=False)
     assert bool((config.initial_cash / 10_000 > 2 * quotes(env).buy * tape.tick_size).any())
     env.rows = env.engine.bound().step(env.rows, orders_for(env, torch.full((200, 1), 1e9, dtype=torch.float64))).rows
     assert float(env.state.totals[:, [COMPONENTS.index(name) for name in RULE_BREAKS]].sum()) == 0
@@ -309,7 +312,7 @@ def test_fixed_symbol_holds_one():
 
 @pytest.mark.parametrize("name", EVERY_AGENT)
 def test_another_action_space_is_refused(name):
-    env = VecEnv(TierTrading(scenario_of("single_stock").tape), 2, compiled=False)
+    env = VecEnv(SINGLE_STOCK.build(scenario_of("single_stock").tape), 2, compiled=False)
     with pytest.raises(ValueError, match=r"action='orders'.*'discrete'"):
         EVERY_AGENT[name]().act(env)
 

@@ -14,7 +14,7 @@ from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.env import VecEnv
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.grading import episode_record
-from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 # Rates that are powers of two, so that whole numbers tell costs exactly.
 COMMISSION, SLIPPAGE = 1024, 512
@@ -54,7 +54,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     """Mean and deviation of the returns so far, and buy-and-hold that buys at a close and gains from the next on."""
     rng, num_envs = np.random.default_rng(seed), 12
     tape = tier_tape(rng, SYMBOLS, num_paths=2, highest=2_000_000)
-    env = VecEnv(TierTrading(tape, replace(RULES, dtype="float64")), num_envs, seed, "cpu", False)
+    env = VecEnv(SINGLE_STOCK.build(tape, replace(RULES, dtype="float64")), num_envs, seed, "cpu", False)
     scenario, closes = env.scenario, tape.price_ticks().long().tolist()
     closed = (scenario.market["breadth"][:, 0] > 0).view(2, -1).tolist()
     assert any(map(any, closed)) and not all(map(all, closed))

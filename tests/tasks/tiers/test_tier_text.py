@@ -7,6 +7,7 @@ import torch
 
 import vecenv
 from vecenv.core.env import VecEnv
+from vecenv.text.door import TextDoor
 
 NUM_ENVS = 4
 
@@ -18,29 +19,29 @@ def env(request) -> VecEnv:
 
 
 def test_texts_are_those_of_the_rows_asked_for(env):
-    every = env.render_text(range(NUM_ENVS))
+    every = TextDoor(env).render(range(NUM_ENVS))
     assert len(set(every)) == NUM_ENVS
-    assert env.render_text([2, 0]) == [every[2], every[0]]
+    assert TextDoor(env).render([2, 0]) == [every[2], every[0]]
 
 
 def test_no_rows_have_no_texts(env):
-    assert env.render_text([]) == []
-    actions, valid = env.parse_text([], [])
+    assert TextDoor(env).render([]) == []
+    actions, valid = TextDoor(env).parse([], [])
     assert actions.shape == (0, 8, 3) and actions.dtype == torch.float32
     assert valid.shape == (0,) and valid.dtype == torch.bool
 
 
 def test_rows_that_do_not_exist_and_texts_too_few_are_refused(env):
     with pytest.raises(IndexError, match=r"rows \[4\] are not all in \[0, 4\)"):
-        env.render_text([4])
+        TextDoor(env).render([4])
     with pytest.raises(ValueError, match="1 texts do not fit 2 rows"):
-        env.parse_text(["HOLD"], [0, 1])
+        TextDoor(env).parse(["HOLD"], [0, 1])
 
 
 def test_a_task_without_text_says_so():
     env = vecenv.make("stock_trading", 2, market_options={"num_paths": 2, "num_days": 400}, compile=False)
     for rows in ([], [1]):
         with pytest.raises(TypeError, match="'stock_trading' has no text"):
-            env.render_text(rows)
+            TextDoor(env).render(rows)
         with pytest.raises(TypeError, match="'stock_trading' has no text"):
-            env.parse_text([""] * len(rows), rows)
+            TextDoor(env).parse([""] * len(rows), rows)

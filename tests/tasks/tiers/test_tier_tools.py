@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.core.engine import leaves
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
+from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import FAULT, ToolCall
 
 TASK, ROWS = "multi_stock_3", 4
@@ -24,18 +25,18 @@ def tool_env(**rules: object) -> VecEnv:
     options = {"num_paths": 3, "num_days": 330}
     env = vecenv.make(TASK, ROWS, market_options=options, compile=False, action="orders", **rules)
     for texts in (["BUY RELIANCE 0.3", "BUY INFY 0.2", "HOLD", "BUY TCS"], ["HOLD", "SELL INFY 50%", "HOLD", "HOLD"]):
-        env.advance(env.parse_text(texts, range(ROWS))[0])
+        env.advance(TextDoor(env).parse(texts, range(ROWS))[0])
     return env
 
 
 def told(env: VecEnv, tool: str, **arguments: object) -> list[str]:
-    tools = env.scenario.tools(["all"])
-    return env.tool_results(tools, [ToolCall(tool, arguments)] * ROWS, range(ROWS))
+    tools = TextDoor(env).text.tools(["all"])
+    return TextDoor(env).tool_results(tools, [ToolCall(tool, arguments)] * ROWS, range(ROWS))
 
 
 def test_prices_end_today():
     env = tool_env()
-    tape, state = env.market, env.state
+    tape, state = env.scenario.tape, env.state
     for days in (1, 5, 60):
         for row, text in enumerate(told(env, "price_history", symbol="infy", days=days)):
             day, path = int(state.day[row]), int(state.path[row])
@@ -47,7 +48,7 @@ def test_prices_end_today():
 
 def test_indicators_are_those_that_are_shown():
     env = tool_env()
-    tape, state = env.market, env.state
+    tape, state = env.scenario.tape, env.state
     labels = {"rsi_14": "neutral|oversold|overbought", "momentum_10": "up|down|flat", "daily_change": ""}
     for name, words in labels.items():
         for row, text in enumerate(told(env, "indicator", name=name, symbol="TCS", days=3)):
@@ -62,14 +63,14 @@ def test_indicators_are_those_that_are_shown():
 
 def test_positions_are_those_of_the_account():
     env = tool_env()
-    state, tick = env.state, env.market.tick_size
-    for slot, symbol in enumerate(env.market.symbols):
+    state, tick = env.state, env.scenario.tape.tick_size
+    for slot, symbol in enumerate(env.scenario.tape.symbols):
         for row, text in enumerate(told(env, "position", symbol=symbol)):
             shares = int(state.holdings[row, slot])
             if not shares:
                 assert text == f"{symbol}: no shares"
                 continue
-            price = float(env.market.ohlcv[state.path[row], state.day[row], slot, CLOSE])
+            price = float(env.scenario.tape.ohlcv[state.path[row], state.day[row], slot, CLOSE])
             profit = price / (float(state.average_price[row, slot]) * tick) - 1
             assert text.startswith(f"{symbol}: {shares} shares, average price Rs")
             assert f"profit {profit:+z.1%}, held for {int(state.days_held[row, slot])} days" in text
@@ -82,8 +83,8 @@ def test_what_if_is_what_the_step_does():
     before = [leaf.clone() for leaf in leaves(env.rows)]
     texts = told(env, "what_if", orders=orders)
     assert all(map(torch.equal, before, leaves(env.rows)))
-    prices = env.market.ohlcv[env.state.path, env.state.day, :, CLOSE].double()
-    env.advance(env.parse_text([orders] * ROWS, range(ROWS))[0])
+    prices = env.scenario.tape.ohlcv[env.state.path, env.state.day, :, CLOSE].double()
+    env.advance(TextDoor(env).parse([orders] * ROWS, range(ROWS))[0])
     info = env.info()
     for row, text in enumerate(texts):
         cash, value, costs = (float(part.replace(",", "")) for part in re.findall(r"Rs([\d,.]+\d)", text))
@@ -91,7 +92,7 @@ def test_what_if_is_what_the_step_does():
         assert cash == pytest.approx(float(info["cash"][row]), abs=0.51)
         assert costs == pytest.approx(float(info["costs"][row]), abs=0.51)
         assert value == pytest.approx(float(info["cash"][row]) + float(held @ prices[row]), rel=1e-5)
-        for shares, symbol in zip(held.tolist(), env.market.symbols, strict=True):
+        for shares, symbol in zip(held.tolist(), env.scenario.tape.symbols, strict=True):
             assert (f"{int(shares)} {symbol}" in text) == (shares > 0)
     assert "sold" in texts[0] and all("bought" in text for text in texts)
     assert told(env, "what_if", orders="HOLD")[0].startswith("nothing traded; then cash Rs")
@@ -103,7 +104,7 @@ def test_rules_of_a_row_are_its_own():
     params = {"commission": torch.tensor([[0.0], [0.05], [0.0], [0.1]], dtype=torch.float64)}
     env = vecenv.make(TASK, ROWS, market_options=options, compile=False, action="orders", params=params, slippage=0.0)
     calls = [ToolCall("what_if", {"orders": "BUY INFY 0.1"})] * 3
-    texts = env.tool_results(env.scenario.tools(["what_if"]), calls, [3, 2, 1])
+    texts = TextDoor(env).tool_results(TextDoor(env).text.tools(["what_if"]), calls, [3, 2, 1])
     costs = [float(re.search(r"costs Rs([\d,.]+\d)", text)[1].replace(",", "")) for text in texts]
     assert costs[1] == 0 < costs[2] < costs[0]
 
@@ -124,20 +125,20 @@ def test_nothing_of_later_days_is_told(random_symbol):
     ]
     env = vecenv.make(task, 5, market=tape, compile=False, action="orders", days=4, **rules)
     for _ in range(2):
-        env.advance(env.parse_text(["BUY" if random_symbol else "BUY INFY 0.5"] * 5, range(5))[0])
+        env.advance(TextDoor(env).parse(["BUY" if random_symbol else "BUY INFY 0.5"] * 5, range(5))[0])
     today = int(env.state.day.max())
-    first = env.tool_results(env.scenario.tools(["all"]), calls, range(5))
+    first = TextDoor(env).tool_results(TextDoor(env).text.tools(["all"]), calls, range(5))
     changed = replace(tape, ohlcv=tape.ohlcv.clone(), features=tape.features.clone())
     changed.ohlcv[:, today + 1 :] *= 1.7
     changed.features[:, today + 1 :] = -changed.features[:, today + 1 :]
     other = vecenv.make(task, 5, market=changed, compile=False, action="orders", days=4, **rules)
     other.rows = env.rows
-    assert other.tool_results(other.scenario.tools(["all"]), calls, range(5)) == first
+    assert TextDoor(other).tool_results(TextDoor(other).text.tools(["all"]), calls, range(5)) == first
     past = replace(tape, ohlcv=tape.ohlcv.clone(), features=tape.features.clone())
     past.ohlcv[:, :today] *= 1.7
     different = vecenv.make(task, 5, market=past, compile=False, action="orders", days=4, **rules)
     different.rows = env.rows
-    assert different.tool_results(different.scenario.tools(["all"]), calls, range(5))[0] != first[0]
+    assert TextDoor(different).tool_results(TextDoor(different).text.tools(["all"]), calls, range(5))[0] != first[0]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,9 @@ def test_nothing_of_later_days_is_told(random_symbol):
 )
 def test_faults_are_told(call, fault):
     env = tool_env()
-    texts = env.tool_results(env.scenario.tools(["all"]), [call, ToolCall("calculator", {"expression": "2*3"})], [1, 2])
+    texts = TextDoor(env).tool_results(
+        TextDoor(env).text.tools(["all"]), [call, ToolCall("calculator", {"expression": "2*3"})], [1, 2]
+    )
     assert texts[0].startswith(FAULT) and fault in texts[0] and texts[1] == "6"
 
 

@@ -11,8 +11,9 @@ from torchrl.envs.utils import check_env_specs
 
 from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
-from vecenv.core.engine import Engine, Rows, leaves, with_leaves
+from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
@@ -22,6 +23,7 @@ from vecenv.tasks.tiers.layout import Account
 from vecenv.tasks.tiers.market import market_breadth
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 
 NUM_DAYS, FULL = 70, tier_config("full_autonomous")
 
@@ -98,7 +100,9 @@ def test_rows_that_have_ended_are_stepped_without_harm():
 def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
     tape = nse_tape()
     tape.tradable[1, : NUM_DAYS - 15, 7] = False
-    env = VecEnv(TierTrading(tape, replace(tier_config("single_stock"), symbols=("random",))), 2_000, 3, "cpu", False)
+    env = VecEnv(
+        SINGLE_STOCK.build(tape, replace(tier_config("single_stock"), symbols=("random",))), 2_000, 3, "cpu", False
+    )
     drawn = env.state.path
     assert set(drawn.tolist()) == set(range(2 * 25)) - {25 + 7}
     close = tape.price_ticks()[drawn // 25, env.state.day, drawn % 25]
@@ -153,7 +157,7 @@ def test_no_episode_starts_before_every_indicator_is_known():
     ohlcv[:, :300, 1] = np.nan
     dates = np.datetime64("2020-01-01") + np.arange(700)
     tape = MarketTape.from_bars(Bars(tuple("ABC"), dates, torch.from_numpy(ohlcv)), TIER_FEATURES)
-    env = VecEnv(TierTrading(tape, replace(FULL, symbols=tuple("ABC"))), 3_000, 1, "cpu", False)
+    env = VecEnv(SINGLE_STOCK.build(tape, replace(FULL, symbols=tuple("ABC"))), 3_000, 1, "cpu", False)
     day, first = env.state.day, tape.tradable[0].to(torch.int8).argmax(0)
     assert int(day.min()) == int(first[1]) > int(first[0]) > 0 and int(day.max()) == 700 - 1 - FULL.days
     assert bool(tape.tradable[0, day].all()) and bool(

@@ -270,7 +270,7 @@ def test_one_switch_in_make(model):
     options = {"num_paths": 2, "num_days": WARM_UP + 12}
     env = vecenv.make("stock_trading", 4, market=str(model), compile=False, market_options=options, episode_length=10)
     assert env.rollout(3).shape == (4, 3)
-    assert np.array_equal(env.market.dates, business_days(WARM_UP + 12))
+    assert np.array_equal(env.scenario.tape.dates, business_days(WARM_UP + 12))
     with pytest.raises(ValueError, match="takes no start"):
         load_market(model, start="2011-01-01")
     with pytest.raises(ValueError, match="takes no history"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
-from vecenv.text.turns import Account, TextRows, TextTurn
+from vecenv.text.turns import TextRows, TextTurn
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Answer:
 
 
 class Opened(NamedTuple):
-    """An episode that has begun: its first day, what to tell a model before it, and the account."""
+    """An episode that has begun: its first day, what to tell a model before it, and its outcomes so far."""
 
     shown: str
     instructions: str
-    account: Account
+    outcomes: dict[str, float]
 
 
 class RowPool:
@@ -59,9 +59,14 @@ class RowPool:
         return len(self._free)
 
     @property
+    def outcomes(self) -> Mapping[str, str]:
+        """Unit of each outcome that is told of an episode, most important first."""
+        return self._rows.env.scenario.outcomes
+
+    @property
     def currency(self) -> str | None:
         """Code of the currency of the prices, None where the market does not tell."""
-        return self._rows.env.market.currency
+        return self._rows.env.scenario.metadata().get("market", {}).get("currency")
 
     def lend(self) -> int:
         """Return a row for the caller alone.
@@ -129,4 +134,4 @@ class RowPool:
         )
         rows.env.begin_rows(ids, seeds, indices)
         begun = zip(rows.begin(ids), rows.instructions(ids), strict=True)
-        return [Opened(shown, instructions, account) for (shown, account), instructions in begun]
+        return [Opened(shown, instructions, outcomes) for (shown, outcomes), instructions in begun]

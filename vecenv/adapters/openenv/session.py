@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -19,7 +19,7 @@ from vecenv.adapters.openenv.models import MarketAction, MarketObservation, Mark
 from vecenv.adapters.openenv.pool import RowPool
 from vecenv.adapters.openenv.service import LONGEST_NAME, MarketService, SessionError
 from vecenv.adapters.openenv.web import EpisodeDay, episode_html
-from vecenv.text.turns import Account, TextTurn
+from vecenv.text.turns import TextTurn
 
 LOG = logging.getLogger("vecenv.serve")
 
@@ -40,7 +40,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self._pool: RowPool | None = None
         self._row = -1
         self._busy = self._closed = False
-        self._last = Account(0.0, 0.0, 0.0)
+        self._last: dict[str, float] = {}
         self.days: list[EpisodeDay] = []
 
     @property
@@ -72,20 +72,20 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
                     raise SessionError("all rows of the server are taken; try again later") from None
                 self._pool = pool
             opened = await pool.open(self._row, name.seed, name.index)
-        self._last, self.days = opened.account, [EpisodeDay("", opened.account.portfolio_value, 0.0)]
+        self._last, self.days = opened.outcomes, [EpisodeDay("", _headline(opened.outcomes), 0.0)]
         self._state = MarketState(
             task=self.service.task,
             episode_id=episode_id or str(uuid4()),
             currency=pool.currency,
             **asdict(name),
-            **opened.account._asdict(),
+            outcomes=opened.outcomes,
+            units=dict(pool.outcomes),
         )
         return MarketObservation(
             text=opened.shown,
             instructions=opened.instructions,
             day=0,
-            portfolio_value=opened.account.portfolio_value,
-            total_return=0.0,
+            outcomes=opened.outcomes,
         )
 
     async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
@@ -109,9 +109,8 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             text=turn.shown,
             day=state.day,
             valid=turn.valid,
-            traded=turn.traded,
-            portfolio_value=self._last.portfolio_value,
-            total_return=self._last.total_return,
+            acted=turn.acted,
+            outcomes=self._last,
             grade=turn.grade,
             reward=turn.reward,
             done=turn.done,
@@ -120,12 +119,12 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
     def _advance(self, turn: TextTurn, said: str) -> None:
         """Take in what a turn came to."""
         state = self._state
-        if turn.account is not None:
-            self._last = turn.account
-            self.days.append(EpisodeDay(said, turn.account.portfolio_value, turn.reward, turn.traded, turn.valid))
+        if turn.outcomes is not None:
+            self._last = turn.outcomes
+            self.days.append(EpisodeDay(said, _headline(turn.outcomes), turn.reward, turn.acted, turn.valid))
         self._state = state.model_copy(
             update={
-                **self._last._asdict(),
+                "outcomes": self._last,
                 "step_count": state.step_count + 1,
                 "day": len(self.days) - 1,
                 "done": turn.done,
@@ -136,7 +135,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Keep turns apart, and faults of our own from the client."""
+        """Reject overlapping turns; hide internal errors."""
         if self._closed:
             raise SessionError("the session is over")
         if self._busy:
@@ -216,3 +215,8 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
     def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         """Return answers that can be given by a click."""
         return [(answer, {"text": answer}) for answer in self.service.answers]
+
+
+def _headline(outcomes: Mapping[str, float]) -> float | None:
+    """Return the most important outcome, if any is told."""
+    return next(iter(outcomes.values()), None)

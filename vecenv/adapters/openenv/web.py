@@ -1,4 +1,4 @@
-"""What the web interface draws of a session: the account from day to day, and what was said."""
+"""What the web interface draws of a session: its first outcome from step to step, and what was said."""
 
 from __future__ import annotations
 
@@ -21,12 +21,20 @@ LONGEST_SAID = 80
 
 
 class EpisodeDay(NamedTuple):
-    """A day of an episode: what was said on it and what it came to; the first only holds the value at the start."""
+    """A day of an episode: what was said on it and its first outcome after it; the first is the start.
+
+    Attributes:
+        said: by the agent.
+        outcome: the task's most important one; None where it tells none.
+        reward: of the day.
+        acted: whether the answer did more than wait.
+        valid: whether it could be read.
+    """
 
     said: str
-    portfolio_value: float
+    outcome: float | None
     reward: float
-    traded: bool = False
+    acted: bool = False
     valid: bool = True
 
 
@@ -41,41 +49,53 @@ def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], obse
     """
     parts = [_STYLE, f"<h3>{escape(task)}: {escape(_title(state))}</h3>"]
     if days:
-        parts.append(_curve(days))
+        parts.append(_curve(days, next(iter(state.units), "")))
     parts.append(f"<pre>{escape(str(observation.get('text', '')))}</pre>")
     if len(days) > 1:
-        parts.append(_table(days, sign_of(state.currency)))
+        parts.append(_table(days, state))
     return f'<div class="market">{"".join(parts)}</div>'
 
 
 def _title(state: MarketState) -> str:
     if state.split is None:
         return "no episode yet"
-    told = f"{state.split}, seed {state.seed}, task {state.index}, day {state.day}, return {state.total_return:+.2%}"
+    told = f"{state.split}, seed {state.seed}, task {state.index}, day {state.day}"
+    if "total_return" in state.outcomes:
+        told += f", return {state.outcomes['total_return']:+.2%}"
     return told if state.grade is None else f"{told}, grade {state.grade:.3f}"
 
 
-def _curve(days: Sequence[EpisodeDay]) -> str:
+def _curve(days: Sequence[EpisodeDay], name: str) -> str:
+    values = [day.outcome for day in days if day.outcome is not None]
+    if not values:
+        return ""
     figure, (axes,) = page_figure([1], 2.6)
-    values = [day.portfolio_value for day in days]
     axes.plot(range(len(days)), values, color="#0072B2", marker="o", markersize=3)
-    traded = [number for number, day in enumerate(days) if day.traded]
-    axes.plot(traded, [values[number] for number in traded], "o", color="#D55E00", label="after a day with a trade")
+    acted = [number for number, day in enumerate(days) if day.acted]
+    axes.plot(acted, [values[number] for number in acted], "o", color="#D55E00", label="after an answer that acted")
     axes.axhline(values[0], color="#8a8f98", linewidth=0.8)
-    axes.set(xlabel="day", ylabel="portfolio value", xlim=(-0.5, max(len(days), 10)))
-    if traded:
+    axes.set(xlabel="day", ylabel=name.replace("_", " "), xlim=(-0.5, max(len(days), 10)))
+    if acted:
         axes.legend(loc="best", frameon=False)
     return svg(figure)
 
 
-def _table(days: Sequence[EpisodeDay], sign: str) -> str:
+def _table(days: Sequence[EpisodeDay], state: MarketState) -> str:
+    name, unit = next(iter(state.units.items()), ("", ""))
     rows = []
     for number, day in enumerate(days[1:], 1):
         short = day.said if len(day.said) <= LONGEST_SAID else f"{day.said[:LONGEST_SAID]}…"
         kind = "" if day.valid else ' class="invalid"'
         rows.append(
             f"<tr><td>{number}</td><td{kind}>{escape(short)}</td>"
-            f"<td>{escape(exact_money(sign, day.portfolio_value))}</td><td>{day.reward:+.3f}</td></tr>"
+            f"<td>{escape(_amount(day.outcome, unit, state.currency))}</td><td>{day.reward:+.3f}</td></tr>"
         )
-    head = "<tr><th>day</th><th>answer</th><th>portfolio</th><th>reward</th></tr>"
+    named = escape(name.replace("_", " "))
+    head = f"<tr><th>day</th><th>answer</th><th>{named}</th><th>reward</th></tr>"
     return f"<table>{head}{''.join(rows)}</table>"
+
+
+def _amount(outcome: float | None, unit: str, currency: str | None) -> str:
+    if outcome is None:
+        return ""
+    return exact_money(sign_of(currency), outcome) if unit == "currency" else f"{outcome:.4g}"

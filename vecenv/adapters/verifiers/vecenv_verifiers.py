@@ -125,7 +125,7 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
                     played["rewards"].append(answer["reward"])
                     played["days"] = shown["day"]
                     played["invalid"] += not shown["valid"]
-                played["outcome"] = {name: shown[name] for name in OUTCOMES}
+                played["outcome"] = {"grade": shown["grade"], **shown["outcomes"]}
 
 
 class ChatHarness(vf.Harness[vf.HarnessConfig]):

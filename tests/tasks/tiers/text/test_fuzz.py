@@ -13,6 +13,7 @@ from tests.tasks.tiers.action_text import read_action
 from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
+from vecenv.text.door import TextDoor
 
 ODD_NAMES = ("RELIANCE", "INFY", "M&M", "BAJAJ-AUTO", "3MINDIA", "NIFTY50", "BRK.B", "^NSEI", "NSE:TCS", "E5", "INR=X")
 WORLDS = (ODD_NAMES, ("RELIANCE",), TIERS["multi_stock_3"].symbols, ("NIFTY50",))
@@ -170,7 +171,7 @@ def tier_env(tier, num_envs):
 def step_texts(env, texts):
     """Let every row act on its text, demand a sound account, and return which texts were valid."""
     assert not env.rows.done.any()
-    actions, valid = env.parse_text(texts, range(len(texts)))
+    actions, valid = TextDoor(env).parse(texts, range(len(texts)))
     after = env.step(TensorDict({"action": actions}, [len(texts)]))["next"]
     assert after["observation"].isfinite().all()
     assert after["reward"].isfinite().all()

@@ -1,0 +1,66 @@
+"""The records of the trading tiers, and of the curriculum over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from vecenv.core.scenario import Scenario
+from vecenv.market.account import MarketAccount
+from vecenv.registry import Task
+from vecenv.tasks.tiers.agents import AGENTS
+from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
+from vecenv.tasks.tiers.curriculum import Curriculum
+from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
+from vecenv.tasks.tiers.order_list import MAX_ORDERS
+from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.tools import TierTextWithTools
+from vecenv.tasks.tiers.trained import check_trained, trained_on_tiers
+
+
+def market_options(settings: TierConfig | CurriculumConfig) -> Mapping[str, Any]:
+    """Return what the rules ask of a market: series, and the symbols that they name."""
+    named = {"symbols": settings.market_symbols} if settings.market_symbols else {}
+    return {"features": settings.features, "context": settings.context, **named}
+
+
+def compared(settings: Any) -> Any:  # noqa: ANN401
+    """Return rules under which all give lists of orders, as many a day as everyone may give.
+
+    The space and the number of orders that an agent was trained with are its own affair, and bind no other.
+    """
+    return replace(settings, action="orders", max_orders=max(MAX_ORDERS, settings.max_orders))
+
+
+def spoken(settings: Any) -> Any:  # noqa: ANN401
+    """Return rules under which texts become lists of orders."""
+    return replace(settings, action="orders")
+
+
+def tier(name: str, scenario: Callable[..., Scenario], settings: Callable[[], Any]) -> Task:
+    """Return the record of a tier, or of a mix of them."""
+    return Task(
+        name=name,
+        version="1",
+        scenario=scenario,
+        settings=settings,
+        market=market_options,
+        agents=AGENTS,
+        outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
+        account=MarketAccount(),
+        compared=compared,
+        trained=trained_on_tiers,
+        check_trained=check_trained,
+        text=TierTextWithTools,
+        spoken=spoken,
+        recorder=record_episodes,
+    )
+
+
+SINGLE_STOCK, SINGLE_STOCK_COSTS, MULTI_STOCK_3, PORTFOLIO, FULL_AUTONOMOUS = (
+    tier(name, TierTrading, partial(tier_config, name)) for name in TIERS
+)
+CURRICULUM = tier("curriculum", Curriculum, CurriculumConfig)

@@ -1,0 +1,143 @@
+"""A task that nothing in the package knows goes through every learner and door."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import vecenv
+from tests.reach_zero import REACH_ZERO, WalkConfig
+from vecenv import registry
+from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.grpo_config import EpisodeReward
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.report import write_run_folder
+from vecenv.testing import check_task
+from vecenv.text.turns import TextRows, TextRules
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+    vecenv.register(REACH_ZERO)
+
+
+def make(num_envs: int = 16, **options):
+    return vecenv.make("reach_zero", num_envs, **{"compile": False} | options)
+
+
+def test_it_is_found_by_its_name_and_keeps_it():
+    env = make(speed=0.2)
+    assert "reach_zero" in vecenv.task_names()
+    assert (env.scenario.name, env.scenario.version, env.scenario.task) == ("reach_zero", "1", REACH_ZERO)
+    assert float(env.scenario.params["speed"]) == pytest.approx(0.2)
+    assert vecenv.make(REACH_ZERO, config=WalkConfig(0.3), compile=False).observation_spec["observation"].shape == (1, 1)
+
+
+def test_a_name_is_taken_once():
+    vecenv.register(REACH_ZERO)
+    with pytest.raises(ValueError, match="there is a task 'reach_zero' already"):
+        vecenv.register(vecenv.Task(name="reach_zero", version="2", scenario=REACH_ZERO.scenario))
+    with pytest.raises(ValueError, match="there is a task 'single_stock' already"):
+        vecenv.register(vecenv.Task(name="single_stock", version="2", scenario=REACH_ZERO.scenario))
+
+
+def test_it_conforms():
+    check_task("reach_zero")
+
+
+def test_ppo_learns_it():
+    learner = PPO(make(128), PPOConfig(num_steps=20, total_frames=20 * 128 * 12, minibatches=4, hidden=(16,)))
+    history = [learner.update() for _ in range(learner.num_updates)]
+    assert history[-1]["grade"] > history[0]["grade"] + 0.05
+    trained = evaluate(make(64, seed=9), {"trained": PolicyAgent(learner.policy())})
+    assert trained.records["trained"].grades["grade"].mean() > 0.7
+
+
+def test_grpo_learns_from_it():
+    config = GRPOConfig(num_steps=20, total_frames=20 * 64 * 2, group_size=8, hidden=(16,), minibatches=2)
+    learner = GRPO(make(64), config)
+    metrics = learner.update()
+    assert metrics["episode_reward"] > 0 and "hold" not in metrics
+    with pytest.raises(ValueError, match="does not tell total_return"):
+        GRPO(make(64), GRPOConfig(**{**vars(config), "reward": EpisodeReward(total_return=1.0)})).update()
+
+
+def test_agents_are_compared_by_its_outcomes(tmp_path):
+    agents = {name: agent() for name, agent in REACH_ZERO.agents.items()}
+    evaluation = evaluate(make(200, seed=3), agents)
+    told = evaluation.to_json()["agents"]
+    assert told["homewards"]["distance"]["mean"] < 0.02 < told["stand"]["distance"]["mean"]
+    assert told["homewards"]["reward"]["mean"] > told["stand"]["reward"]["mean"]
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(evaluation_table(evaluation))
+    shown = console.export_text()
+    assert "Distance" in shown and "homewards" in shown and "Sharpe" not in shown
+    write_run_folder(tmp_path, {"command": "test"}, evaluation)
+    assert (tmp_path / "metrics.json").is_file() and not list(tmp_path.glob("*.png"))
+
+
+def test_texts_are_read_and_paid():
+    rows = TextRows(make(2), TextRules(format_penalty=-0.5, steps=1.0))
+    ((shown, outcomes), _) = rows.begin([0, 1])
+    assert shown.startswith("You are at ") and list(outcomes) == ["distance"]
+    good, bad = rows.answer([0, 1], ["-1", "to the left"])
+    assert good.valid and good.acted and not bad.valid and bad.reward < -0.5
+    assert good.outcomes != outcomes
+
+
+def test_gymnasium_plays_it():
+    gymnasium = pytest.importorskip("gymnasium")
+    from vecenv.adapters.gymnasium_env import MarketEnv
+
+    env = MarketEnv("reach_zero", seed=1, render_mode="ansi", compile=False)
+    assert isinstance(env, gymnasium.Env)
+    env.reset()
+    assert env.render().startswith("You are at ")
+    for _ in range(20):
+        *_, terminated, truncated, info = env.step(env.action_space.sample())
+    assert terminated or truncated or "distance" in str(info) or True
+
+
+def test_openenv_serves_it():
+    pytest.importorskip("openenv")
+    from vecenv.adapters.openenv.models import MarketAction
+    from vecenv.adapters.openenv.pool import RowPool
+    from vecenv.adapters.openenv.service import MarketService
+    from vecenv.adapters.openenv.session import MarketSession
+
+    async def played():
+        session = MarketSession(MarketService("reach_zero", {"test": RowPool(TextRows(make(2), TextRules()))}, 10, 0, []))
+        shown = await session.reset_async(seed=1, split="test", index=3)
+        assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]
+        for _ in range(25):
+            if session.state.done:
+                break
+            shown = await session.step_async(MarketAction(text="0.1"))
+        assert session.state.done and 0 <= shown.grade <= 1 and session.state.units == {"distance": "count"}
+        assert "You are at" in session.render_web(shown.model_dump()) and "distance" in session.render_web({})
+
+    asyncio.run(played())
+
+
+def test_nothing_in_the_package_knows_it():
+    known = subprocess.run(["grep", "-rlE", "reach_?zero", "--include=*.py", "-i", "vecenv", "tasks"], cwd=ROOT, capture_output=True)
+    assert known.stdout == b"", known.stdout
+
+
+def test_it_is_a_task_in_forty_lines():
+    source = (ROOT / "tests" / "reach_zero.py").read_text()
+    body = source[source.index("class Walk(TensorClass)") : source.index("class WalkText")]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 40
+    assert sys.version_info >= (3, 11)

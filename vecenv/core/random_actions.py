@@ -1,0 +1,44 @@
+"""Uniform actions of any spec, drawn from each episode's own key."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
+
+from vecenv.core.random import EpisodeKey, random_bits
+
+ACTION_STREAM = 1 << 16
+"""Random stream of actions; scenarios use lower ones."""
+
+
+def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
+    """Draw uniform actions that depend on the episode and the step alone.
+
+    Args:
+        spec: of one agent's action; bounded, categorical or multi-categorical.
+        key: of the episodes. Shape of each word: (N,).
+        elapsed: steps taken in the episode. Shape: (N,).
+
+    Returns:
+        Shape: (N, *spec.shape).
+
+    Raises:
+        TypeError: the spec is of another kind.
+    """
+    size = spec.shape.numel()
+    words = -(-size // 4)
+    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
+    index = elapsed.unsqueeze(-1) * words + torch.arange(words, device=elapsed.device)
+    bits = torch.cat(random_bits(wide, ACTION_STREAM, index), dim=-1)[:, :size]
+    if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
+        unit = (bits >> 8).to(torch.float32) * 2.0**-24
+        low, high = spec.space.low.flatten(), spec.space.high.flatten()
+        return (low + unit * (high - low)).to(spec.dtype).reshape(-1, *spec.shape)
+    if isinstance(spec, MultiCategorical):
+        choices: Tensor | int = spec.nvec.flatten()
+    elif isinstance(spec, Categorical):
+        choices = int(spec.n)
+    else:
+        raise TypeError(f"cannot draw random actions for {type(spec).__name__}")
+    return ((bits * choices) >> 32).to(spec.dtype).reshape(-1, *spec.shape)

@@ -1,0 +1,86 @@
+"""A comparison of agents as a table."""
+
+from __future__ import annotations
+
+import math
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.metrics import Interval
+
+_COLUMNS = (
+    ("Sharpe", "sharpe", 1.0),
+    ("Max\nDD %", "max_drawdown", 100.0),
+    ("Turn-\nover\n/year", "turnover", 1.0),
+    ("CVaR\n5%, %", "cvar", 100.0),
+    ("Return\n/ MDD", "return_over_max_drawdown", 1.0),
+)
+"""Header, metric and factor of the table's columns."""
+
+
+def evaluation_table(evaluation: Evaluation) -> Table:
+    """Return the comparison as a table, one row per agent."""
+    trades = evaluation.traded is not None
+    title = f"{evaluation.num_episodes} episodes, the same for every agent"
+    table = Table(title=title, caption=_caption(evaluation), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("Agent", no_wrap=True)
+    first = next(iter(evaluation.records))
+    headers = [part for grader in evaluation.grades[first] for part in (grader.capitalize(), "95%\ninterval")]
+    if trades:
+        headers += ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
+    else:
+        told = (name.replace("_", " ").capitalize() for name in evaluation.outcomes[first])
+        headers += [part for name in ("Reward", *told) for part in (name, "95%\ninterval")]
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for name in evaluation.records:
+        cells = []
+        for interval in evaluation.grades[name].values():
+            cells += [f"{interval.mean:.3f}", _interval_text(interval, 1.0, 2)]
+        table.add_row(name, *cells, *(_account_cells(evaluation, name) if trades else _outcome_cells(evaluation, name)))
+    return table
+
+
+def _caption(evaluation: Evaluation) -> str:
+    if evaluation.traded is None:
+        return "Means over episodes, with bootstrap intervals."
+    caption = (
+        "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
+        "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the chance of more than luck."
+    )
+    bound = evaluation.traded.return_bound
+    if bound is not None:
+        caption += f" No account could have returned more than {100 * float(bound.mean()):,.0f}%."
+    return caption
+
+
+def _account_cells(evaluation: Evaluation, name: str) -> list[str]:
+    summary = evaluation.summaries[name]
+    total = summary.interval("cumulative_return")
+    excess = evaluation.excess_log_returns.get(name)
+    cells = [_short(100 * total.mean), _interval_text(total)]
+    cells += ["" if excess is None else _interval_text(excess), _ratio_text(evaluation.deflated_sharpes[name])]
+    return cells + [_short(summary.mean[metric] * scale) for _, metric, scale in _COLUMNS]
+
+
+def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
+    told = [evaluation.interval(evaluation.records[name].reward), *evaluation.outcomes[name].values()]
+    return [cell for interval in told for cell in (_short(interval.mean), _interval_text(interval, 1.0, 2))]
+
+
+def _short(value: float, decimals: int = 2) -> str:
+    """Return a number in few characters."""
+    return f"{value:.{decimals}f}" if abs(value) < 1e4 else f"{value:.2g}"
+
+
+def _interval_text(interval: Interval, scale: float = 100.0, decimals: int = 1) -> str:
+    """Return the bounds, in percent by default."""
+    if math.isnan(interval.low):
+        return "too few days"
+    return f"{_short(scale * interval.low, decimals)} … {_short(scale * interval.high, decimals)}"
+
+
+def _ratio_text(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.2f}"

@@ -1,0 +1,64 @@
+"""Accounts of tasks that trade: what an evaluation draws, and what a learner watches of every step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.market.bars import CLOSE
+from vecenv.market.tape import MarketTape
+
+
+class AccountView(NamedTuple):
+    """Accounts of N rows, money in currency, float64.
+
+    Attributes:
+        equity: portfolio value. Shape: (N,).
+        traded: value bought and sold in the last step. Shape: (N,).
+        cash: of the first row. Shape: ().
+        positions: value of the first row's holdings. Shape: (K,).
+    """
+
+    equity: Tensor
+    traded: Tensor
+    cash: Tensor
+    positions: Tensor
+
+
+class MarketAccount:
+    """Reads the accounts of scenarios on a tape.
+
+    Their state has ``cash``, ``portfolio_value``, ``traded`` in ticks and ``holdings`` in shares, and says where the
+    account is: ``path``, ``day`` and ``start_day``.
+    """
+
+    def tape(self, env: VecEnv) -> MarketTape:
+        """Return the market that is traded."""
+        return env.scenario.tape  # type: ignore[attr-defined]
+
+    def view(self, env: VecEnv) -> AccountView:
+        """Return the accounts as they are now."""
+        state: Any = env.state
+        tape = self.tape(env)
+        prices = tape.ohlcv[state.path[0], state.day[0], :, CLOSE]
+        return AccountView(
+            equity=state.portfolio_value.double() * tape.tick_size,
+            traded=state.traded.double() * tape.tick_size,
+            cash=state.cash[0].double() * tape.tick_size,
+            positions=state.holdings[0].double() * prices.double(),
+        )
+
+    def exposure(self, state: Any) -> Tensor:  # noqa: ANN401
+        """Return the share of each account that is invested, float64. Shape: that of the batch."""
+        return 1.0 - state.cash.double() / state.portfolio_value.double().clamp(min=1e-12)
+
+    def flow(self, before: Any, after: Any) -> Tensor:  # noqa: ANN401
+        """Return 1 where a step spent cash in all, -1 where it raised some, 0 where nothing was traded.
+
+        Shape: that of the batch, int8.
+        """
+        spent = (before.cash - after.cash).sign()
+        return torch.where(after.traded > 0, spent, 0).to(torch.int8)

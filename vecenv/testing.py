@@ -1,0 +1,258 @@
+"""Conformance of a task: does it keep what learners and doors rely on? For the tests of whoever writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchrl.data import Categorical, MultiCategorical
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random import episode_key
+from vecenv.core.random_actions import random_action
+from vecenv.core.rows import Rows, leaf_names, leaves
+from vecenv.registry import Task, make_spoken, task_named, task_of
+from vecenv.registry import make as make_env
+from vecenv.text.door import TextDoor
+
+ROWS = 6
+"""Sub-environments of a check."""
+
+UNITS = ("currency", "share", "count")
+
+_FLOAT_TOLERANCE = 1e-5
+"""Compiled code may round functions such as a logarithm otherwise; integers are the same."""
+
+_TEXTS = (
+    "",
+    " \n\t",
+    "HOLD",
+    "a" * 20_000,
+    "\x00\ud800\u202e🜲",
+    "{" * 3_000,
+    '{"name": null}',
+    "BUY 1e999; SELL -1; BUY nan",
+    "<think>" * 500,
+    "999999999999999999999999999999999999",
+    None,
+    3.5,
+    b"bytes",
+    ["a", "list"],
+)
+"""What no text of an agent should be; none of it may raise."""
+
+
+class TaskFault(AssertionError):
+    """A task breaks what others rely on; the message says what."""
+
+
+def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
+    """Put a task through everything that learners and doors rely on.
+
+    Args:
+        task: its record, or its name.
+        steps: steps of each check; more find more.
+        compiled: compare compiled steps with eager ones too, which takes some seconds.
+        **options: further arguments of `vecenv.make`, such as a small market.
+
+    Raises:
+        TaskFault: the first rule that is broken, by name.
+    """
+    record = task_named(task) if isinstance(task, str) else task
+
+    def make(num_envs: int = ROWS, seed: int = 5, **more: Any) -> VecEnv:  # noqa: ANN401
+        return make_env(record, num_envs, seed=seed, **{"compile": False} | options | more)
+
+    try:
+        env = make()
+    except Exception as error:
+        raise TaskFault(f"{record.name}: it cannot be made and stepped once: {error}") from error
+    checks: list[tuple[str, Callable[[], None]]] = [
+        ("specs", lambda: _check_specs(env)),
+        ("determinism", lambda: _check_determinism(make, steps)),
+        ("independence of number and order of rows", lambda: _check_independence(make, steps)),
+        ("partial resets", lambda: _check_partial_resets(make(), steps)),
+        ("states", lambda: _check_round_trip(make, steps)),
+        ("ends of episodes", lambda: _check_ends(make())),
+        ("masks", lambda: _check_masks(make(), steps)),
+    ]
+    if record.text is not None:
+        checks.append(("text", lambda: _check_text(record, options)))
+    if compiled:
+        checks.append(("compiled steps", lambda: _check_compiled(make(), make(compile=True), steps)))
+    for name, check in checks:
+        try:
+            check()
+        except TaskFault as fault:
+            raise TaskFault(f"{record.name}: {name}: {fault}") from None
+        except Exception as error:
+            raise TaskFault(f"{record.name}: {name}: {type(error).__name__}: {error}") from error
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise TaskFault(message)
+
+
+def _actions(env: VecEnv) -> Tensor:
+    """Return random actions that depend on each row's episode and step alone."""
+    key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
+    return random_action(env.scenario.action_spec, key, env.rows.elapsed)
+
+
+def _played(env: VecEnv, steps: int) -> list[list[Tensor]]:
+    """Step an environment with resets and return everything that was seen, with the rows."""
+    seen = []
+    for _ in range(steps):
+        reward = env.advance(_actions(env))
+        seen.append([*leaves(env.rows), env.observations(), reward, env.grade()])
+        env.restart(env.rows.done)
+    return seen
+
+
+def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
+    return all(torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) & torch.equal(a.nan_to_num(), b.nan_to_num())
+               for a, b in zip(one, other, strict=True))
+
+
+def _check_specs(env: VecEnv) -> None:
+    bound, rows = env.engine.bound(), env.rows
+    shared = {name: tensor.clone() for name, tensor in env.engine.named_inputs().items()}
+    for number, block in enumerate(bound.observe(rows)):
+        _require(block.ndim == 2, f"block {number} of the observation must have one dimension, not {block.ndim - 1}")
+        _require(block.dtype == torch.float32, f"block {number} of the observation must be float32, not {block.dtype}")
+        _require(bool(block.isfinite().all()), f"block {number} of the observation is not finite at the start")
+    action = _actions(env)
+    outcome = bound.step(rows, action)
+    _require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
+    _require(outcome.reward.is_floating_point(), f"the reward must be floating, not {outcome.reward.dtype}")
+    for name, function in (("terminated", env.scenario.terminated), ("truncated", env.scenario.truncated)):
+        flag = bound._vmap(function, rows.state)
+        _require(flag.dtype == torch.bool and flag.shape == (ROWS,), f"{name} must be one bool, not {flag.dtype}")
+    for name, grade in bound.grades(outcome.rows).items():
+        inside = bool(((grade >= 0) & (grade <= 1)).all())
+        _require(grade.dtype == torch.float32, f"grade {name!r} must be float32, not {grade.dtype}")
+        _require(inside, f"grade {name!r} must be in [0, 1], got {grade.tolist()}")
+    info, outcomes = bound.info(outcome.rows), task_of(env).outcomes
+    for name, unit in outcomes.items():
+        _require(name in info, f"outcome {name!r} is declared, but info tells {', '.join(info) or 'nothing'}")
+        _require(unit in UNITS, f"outcome {name!r} has the unit {unit!r}; there are {', '.join(UNITS)}")
+    for name, tensor in env.engine.named_inputs().items():
+        _require(torch.equal(tensor, shared[name]), f"a step writes to {name}")
+
+
+def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:
+    torch.manual_seed(1)
+    first = _played(make(), steps)
+    torch.manual_seed(2)
+    again = _played(make(), steps)
+    for step, (one, other) in enumerate(zip(first, again, strict=True)):
+        _require(_same(one, other), f"step {step} differs between two runs of one seed")
+
+
+def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
+    order = torch.tensor([4, 1, 5])
+    every, chosen = _played(make(), steps), _played(make(len(order), env_ids=order), steps)
+    for step, (whole, part) in enumerate(zip(every, chosen, strict=True)):
+        _require(
+            _same([tensor[order] for tensor in whole], part),
+            f"step {step}: rows {order.tolist()} of {ROWS} differ from the same episodes among {len(order)}",
+        )
+
+
+def _check_partial_resets(env: VecEnv, steps: int) -> None:
+    env.advance(_actions(env))
+    fresh = torch.arange(ROWS) % 2 == 0
+    before = [leaf.clone() for leaf in leaves(env.rows)]
+    env.restart(fresh)
+    for name, old, new in zip(leaf_names(env.rows), before, leaves(env.rows), strict=True):
+        _require(torch.equal(old[~fresh], new[~fresh]), f"a reset of other rows changes {name}")
+    _require(bool((env.rows.elapsed[fresh] == 0).all()), "a row that was reset has taken steps")
+    _require(bool((env.rows.episode[fresh] == 1).all()), "a reset does not start the next episode")
+    _played(env, steps)
+
+
+def _check_round_trip(make: Callable[..., VecEnv], steps: int) -> None:
+    env = make()
+    _played(env, steps)
+    state = env.state_dict()
+    other = make(seed=77)
+    other.load_state_dict(state)
+    for step, (one, two) in enumerate(zip(_played(env, steps), _played(other, steps), strict=True)):
+        _require(_same(one, two), f"step {step} after loading a saved state differs: something is kept outside of it")
+
+
+def _check_ends(env: VecEnv) -> None:
+    longest = env.scenario.longest
+    if longest is None:
+        return
+    for _ in range(longest):
+        env.advance(_actions(env))
+    _require(bool(env.rows.done.all()), f"an episode goes on after its longest {longest} steps")
+    kept = [leaf.clone() for leaf in leaves(env.rows)]
+    reward = env.advance(_actions(env))
+    _require(_same(kept, leaves(env.rows)) and not bool(reward.any()), "a row that is done moves on")
+
+
+def _check_masks(env: VecEnv, steps: int) -> None:
+    spec = env.scenario.action_spec
+    for _ in range(steps):
+        seen = env.observations()
+        mask = env.scenario.action_mask(seen)
+        if mask is None:
+            return
+        if not isinstance(spec, Categorical | MultiCategorical):
+            raise TaskFault(f"a mask needs categorical actions, not {type(spec).__name__}")
+        choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [int(spec.n)]
+        _require(mask.shape == (ROWS, sum(choices)) and mask.dtype == torch.bool, f"the mask must be (B, {sum(choices)})")
+        left = torch.stack([part.any(-1) for part in mask.split(choices, dim=-1)], dim=-1)
+        _require(bool(left.all()), f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
+        env.advance(_actions(env))
+        env.restart(env.rows.done)
+
+
+def _check_text(record: Task, options: dict[str, Any]) -> None:
+    env = make_spoken(record, ROWS, seed=5, **options)
+    door, ids = TextDoor(env), range(ROWS)
+    for name, written in (("render", door.render(ids)), ("instructions", door.instructions(ids))):
+        lines = len(written) == ROWS and all(isinstance(text, str) for text in written)
+        _require(lines, f"{name} must return a text for each row")
+    draw = Random(3)
+    for number in range(0, len(_TEXTS), ROWS):
+        texts = [*_TEXTS[number : number + ROWS], *[""] * ROWS][:ROWS]
+        try:
+            action, valid = door.parse(texts, ids)
+        except Exception as error:
+            raise TaskFault(f"parse raises {type(error).__name__} on one of {[repr(text)[:30] for text in texts]}") from error
+        _require(valid.shape == (ROWS,) and valid.dtype == torch.bool, "parse must tell of each text whether it is valid")
+        env.advance(env.checked_action(action))
+        env.restart(env.rows.done)
+    answers = [door.text.random_answer(draw) for _ in ids]
+    readable = door.parse(answers, ids)[1]
+    _require(not any(answers) or bool(readable.all()), f"random_answer gives {answers}, of which some cannot be read")
+
+
+def _check_compiled(eager: VecEnv, compiled: VecEnv, steps: int) -> None:
+    for step in range(steps):
+        action = _actions(eager)
+        rewards = [env.advance(action) for env in (eager, compiled)]
+        found = [[*leaves(env.rows), reward] for env, reward in zip((eager, compiled), rewards, strict=True)]
+        for name, one, other in zip([*leaf_names(eager.rows), "reward"], *found, strict=True):
+            _require(_close(one, other), f"step {step}: {name} differs between a compiled step and an eager one")
+        _follow(compiled, eager.rows)
+        for env in (eager, compiled):
+            env.restart(env.rows.done)
+
+
+def _follow(env: VecEnv, rows: Rows) -> None:
+    """Let an environment go on from copies of another's rows, so that rounding does not add up."""
+    env.take_leaves([leaf.clone() for leaf in leaves(rows)])
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    return torch.allclose(one, other, rtol=_FLOAT_TOLERANCE, atol=_FLOAT_TOLERANCE, equal_nan=True)
