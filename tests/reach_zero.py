@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from types import MappingProxyType
 
 import torch
 from tensordict import TensorClass
@@ -28,7 +29,7 @@ class Walk(TensorClass):
 
 
 class ReachZero(Scenario[Walk]):
-    market = {}
+    market = MappingProxyType({})
     longest = 20
 
     def __init__(self, config: WalkConfig) -> None:
@@ -95,7 +96,9 @@ class Homewards:
     """Walks towards zero."""
 
     def act(self, env) -> Tensor:
-        return -torch.sign(env.state.position).unsqueeze(-1) * (env.state.position.abs() / 0.1).clamp(max=1).unsqueeze(-1)
+        return -torch.sign(env.state.position).unsqueeze(-1) * (env.state.position.abs() / 0.1).clamp(max=1).unsqueeze(
+            -1
+        )
 
 
 class Stand:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from rich.console import Console
 
 import vecenv
@@ -17,9 +16,9 @@ from vecenv import registry
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.grpo import GRPO
+from vecenv.learn.grpo_config import EpisodeReward, GRPOConfig
+from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
@@ -42,7 +41,10 @@ def test_it_is_found_by_its_name_and_keeps_it():
     assert "reach_zero" in vecenv.task_names()
     assert (env.scenario.name, env.scenario.version, env.scenario.task) == ("reach_zero", "1", REACH_ZERO)
     assert float(env.scenario.params["speed"]) == pytest.approx(0.2)
-    assert vecenv.make(REACH_ZERO, config=WalkConfig(0.3), compile=False).observation_spec["observation"].shape == (1, 1)
+    assert vecenv.make(REACH_ZERO, config=WalkConfig(0.3), compile=False).observation_spec["observation"].shape == (
+        1,
+        1,
+    )
 
 
 def test_a_name_is_taken_once():
@@ -58,20 +60,23 @@ def test_it_conforms():
 
 
 def test_ppo_learns_it():
-    learner = PPO(make(128), PPOConfig(num_steps=20, total_frames=20 * 128 * 12, minibatches=4, hidden=(16,)))
-    history = [learner.update() for _ in range(learner.num_updates)]
-    assert history[-1]["grade"] > history[0]["grade"] + 0.05
-    trained = evaluate(make(64, seed=9), {"trained": PolicyAgent(learner.policy())})
-    assert trained.records["trained"].grades["grade"].mean() > 0.7
+    config = PPOConfig(num_steps=20, total_frames=20 * 128 * 12, minibatches=4, hidden=(16,))
+    trained = train(make(128), config)
+    agents = {"trained": PolicyAgent(trained.policy()), **{name: agent() for name, agent in REACH_ZERO.agents.items()}}
+    grades = {
+        name: record.grades["grade"].mean() for name, record in evaluate(make(64, seed=9), agents).records.items()
+    }
+    assert grades["stand"] + 0.2 < grades["trained"] <= grades["homewards"]
 
 
 def test_grpo_learns_from_it():
-    config = GRPOConfig(num_steps=20, total_frames=20 * 64 * 2, group_size=8, hidden=(16,), minibatches=2)
-    learner = GRPO(make(64), config)
-    metrics = learner.update()
-    assert metrics["episode_reward"] > 0 and "hold" not in metrics
+    config = GRPOConfig(total_frames=20 * 128 * 10, hidden=(16,), minibatches=2, learning_rate=3e-3)
+    for variant in ("grpo", "gigpo"):
+        learner = GRPO(make(128), replace(config, variant=variant), 8)
+        history = [learner.update() for _ in range(learner.num_updates)]
+        assert history[-1]["episode_reward"] > history[0]["episode_reward"] + 0.03 and "hold" not in history[0]
     with pytest.raises(ValueError, match="does not tell total_return"):
-        GRPO(make(64), GRPOConfig(**{**vars(config), "reward": EpisodeReward(total_return=1.0)})).update()
+        GRPO(make(64), replace(config, reward=EpisodeReward(total_return=1.0)), 8).update()
 
 
 def test_agents_are_compared_by_its_outcomes(tmp_path):
@@ -99,15 +104,19 @@ def test_texts_are_read_and_paid():
 
 def test_gymnasium_plays_it():
     gymnasium = pytest.importorskip("gymnasium")
-    from vecenv.adapters.gymnasium_env import MarketEnv
+    from vecenv.adapters.gymnasium_env import GymnasiumEnv
 
-    env = MarketEnv("reach_zero", seed=1, render_mode="ansi", compile=False)
+    env = GymnasiumEnv("reach_zero", seed=1, render_mode="ansi", compile=False)
     assert isinstance(env, gymnasium.Env)
     env.reset()
     assert env.render().startswith("You are at ")
-    for _ in range(20):
+    env.action_space.seed(0)
+    over, days = False, 0
+    while not over:
         *_, terminated, truncated, info = env.step(env.action_space.sample())
-    assert terminated or truncated or "distance" in str(info) or True
+        over, days = terminated or truncated, days + 1
+        assert info["distance"] == pytest.approx(float(abs(env.rows.env.state.position[0])))
+    assert days <= 20 and 0 <= info["grade"] <= 1
 
 
 def test_openenv_serves_it():
@@ -118,7 +127,9 @@ def test_openenv_serves_it():
     from vecenv.adapters.openenv.session import MarketSession
 
     async def played():
-        session = MarketSession(MarketService("reach_zero", {"test": RowPool(TextRows(make(2), TextRules()))}, 10, 0, []))
+        session = MarketSession(
+            MarketService("reach_zero", {"test": RowPool(TextRows(make(2), TextRules()))}, 10, 0, [])
+        )
         shown = await session.reset_async(seed=1, split="test", index=3)
         assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]
         for _ in range(25):
@@ -132,12 +143,11 @@ def test_openenv_serves_it():
 
 
 def test_nothing_in_the_package_knows_it():
-    known = subprocess.run(["grep", "-rlE", "reach_?zero", "--include=*.py", "-i", "vecenv", "tasks"], cwd=ROOT, capture_output=True)
-    assert known.stdout == b"", known.stdout
+    sources = [path for folder in ("vecenv", "tasks") for path in (ROOT / folder).rglob("*.py")]
+    assert sources and not [path for path in sources if re.search("reach_?zero", path.read_text(), re.IGNORECASE)]
 
 
 def test_it_is_a_task_in_forty_lines():
     source = (ROOT / "tests" / "reach_zero.py").read_text()
     body = source[source.index("class Walk(TensorClass)") : source.index("class WalkText")]
     assert len([line for line in body.splitlines() if line.strip()]) <= 40
-    assert sys.version_info >= (3, 11)

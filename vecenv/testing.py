@@ -114,8 +114,10 @@ def _played(env: VecEnv, steps: int) -> list[list[Tensor]]:
 
 
 def _same(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
-    return all(torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) & torch.equal(a.nan_to_num(), b.nan_to_num())
-               for a, b in zip(one, other, strict=True))
+    return all(
+        torch.equal(a, b) or torch.equal(a.isnan(), b.isnan()) & torch.equal(a.nan_to_num(), b.nan_to_num())
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def _check_specs(env: VecEnv) -> None:
@@ -207,9 +209,12 @@ def _check_masks(env: VecEnv, steps: int) -> None:
         if not isinstance(spec, Categorical | MultiCategorical):
             raise TaskFault(f"a mask needs categorical actions, not {type(spec).__name__}")
         choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [int(spec.n)]
-        _require(mask.shape == (ROWS, sum(choices)) and mask.dtype == torch.bool, f"the mask must be (B, {sum(choices)})")
+        _require(
+            mask.shape == (ROWS, sum(choices)) and mask.dtype == torch.bool, f"the mask must be (B, {sum(choices)})"
+        )
         left = torch.stack([part.any(-1) for part in mask.split(choices, dim=-1)], dim=-1)
-        _require(bool(left.all()), f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
+        if not bool(left.all()):
+            raise TaskFault(f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
         env.advance(_actions(env))
         env.restart(env.rows.done)
 
@@ -226,8 +231,12 @@ def _check_text(record: Task, options: dict[str, Any]) -> None:
         try:
             action, valid = door.parse(texts, ids)
         except Exception as error:
-            raise TaskFault(f"parse raises {type(error).__name__} on one of {[repr(text)[:30] for text in texts]}") from error
-        _require(valid.shape == (ROWS,) and valid.dtype == torch.bool, "parse must tell of each text whether it is valid")
+            raise TaskFault(
+                f"parse raises {type(error).__name__} on one of {[repr(text)[:30] for text in texts]}"
+            ) from error
+        _require(
+            valid.shape == (ROWS,) and valid.dtype == torch.bool, "parse must tell of each text whether it is valid"
+        )
         env.advance(env.checked_action(action))
         env.restart(env.rows.done)
     answers = [door.text.random_answer(draw) for _ in ids]

@@ -100,13 +100,13 @@ def test_whole_episodes_through_the_generic_client(market: Served):
                 result, expected = env.step({"text": answer}), alone.answer(answer)
                 seen = result.observation
                 assert (seen["text"], result.reward, result.done) == (expected.shown, expected.reward, expected.done)
-                assert (seen["day"], seen["valid"], seen["traded"]) == (day, expected.valid, expected.traded)
+                assert (seen["day"], seen["valid"], seen["acted"]) == (day, expected.valid, expected.acted)
                 assert seen["grade"] == expected.grade and seen["instructions"] == ""
-                assert seen["portfolio_value"] == expected.account.portfolio_value
+                assert seen["outcomes"] == expected.outcomes
                 paid.append(result.reward)
                 state = env.state()
                 assert state["day"] == state["step_count"] == day and state["done"] == expected.done
-                assert (state["cash"], state["grade"]) == (expected.account.cash, expected.grade)
+                assert (state["outcomes"], state["grade"]) == (expected.outcomes, expected.grade)
                 assert (state["task"], state["split"], state["index"]) == (TASK, split, index)
             assert result.done and day == DAYS and state["total_reward"] == pytest.approx(sum(paid))
             assert 0.0 <= result.reward <= 1.0 and paid[:-1] == [0.0] * (DAYS - 1)
@@ -132,7 +132,7 @@ def test_the_typed_client(market: Served):
         assert first.observation.text.startswith(f"Day 1 of {DAYS}") and first.observation.day == 0
         after = env.step(MarketAction(text="BUY"))
         state = env.state()
-        assert after.observation.traded and after.observation.valid and state.episode_id == "mine"
+        assert after.observation.acted and after.observation.valid and state.episode_id == "mine"
         assert (state.seed, state.index, state.split) == (5, 0, "train")
         with pytest.raises(RuntimeError, match="there are split and index"):
             env.reset(sed=1)
@@ -288,7 +288,7 @@ def test_who_goes_in_the_middle_of_a_turn_leaves_no_order_behind():
         following = MarketSession(service)
         shown = await following.reset_async(index=1)
         assert shown.text == Lone(TAPE, service.seed, 1).shown
-        assert not (await following.step_async(MarketAction(text="HOLD"))).traded
+        assert not (await following.step_async(MarketAction(text="HOLD"))).acted
 
     asyncio.run(run())
 
@@ -381,7 +381,7 @@ def test_the_web_interface_draws_the_episode():
         told = requests.post(f"{market.url}/web/reset", json={"index": 3}, timeout=30).json()
         assert told["observation"]["text"].startswith("Day 1 of")
         told = requests.post(f"{market.url}/web/step", json={"action": {"text": "BUY"}}, timeout=30)
-        assert told.status_code == 200 and told.json()["observation"]["traded"]
+        assert told.status_code == 200 and told.json()["observation"]["acted"]
 
 
 def test_what_is_drawn_of_an_episode():
@@ -393,7 +393,7 @@ def test_what_is_drawn_of_an_episode():
     html = session.render_web(last.model_dump())
     assert html.count("<svg") == 1 and "<script" not in html and "&lt;script&gt;" in html and "…" in html
     assert "task 3, day 2" in html and html.count("<tr>") == 3 and 'class="invalid"' in html
-    assert session.state.currency == "INR" and f"<td>Rs{last.portfolio_value:,.2f}</td>" in html
+    assert session.state.currency == "INR" and f"<td>Rs{last.outcomes['portfolio_value']:,.2f}</td>" in html
     assert shown.text not in html and last.text.splitlines()[0] in html
     assert session.web_actions(last.model_dump()) == [("HOLD", {"text": "HOLD"}), ("BUY", {"text": "BUY"})]
 

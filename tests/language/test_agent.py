@@ -105,7 +105,7 @@ def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
 def test_it_is_evaluated_and_recorded_like_any_agent():
     env, _ = held_out_environment("single_stock_costs", signal_env(1).scenario.tape, signal_env(1).scenario.config, 4)
     agent = LanguageAgent(MODEL, CHAT, ALONE)
-    evaluation = evaluate(env, {"model": agent, "hold": env.scenario.baselines()["hold"]()}, seed=2)
+    evaluation = evaluate(env, {"model": agent, "hold": env.scenario.task.agents["hold"]()}, seed=2)
     assert set(evaluation.records) == {"model", "hold"}
     records = record_episodes(env, agent, [2, 0], seed=2)
     assert [len(record.days) for record in records] == [DAYS, DAYS]

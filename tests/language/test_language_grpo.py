@@ -190,7 +190,7 @@ def test_language_agents_among_rows_of_a_policy():
     """The first group is the model's; what the others do is theirs, and changes nothing for it."""
     few = replace(CONFIG, groups=1, minibatches=1)
     alone = learner(replace(CONFIG, minibatches=1), rows=GROUP)
-    among = learner(few, rows=64, others=signal_env(1).scenario.baselines()["random"]())
+    among = learner(few, rows=64, others=signal_env(1).scenario.task.agents["random"]())
     own, mixed = alone.collect(), among.collect()
     assert mixed.said == own.said and torch.equal(mixed.reward, own.reward)
     state = among.env.state

@@ -14,7 +14,7 @@ from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.metrics import episode_metrics
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, return_bound
+from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold
 
 EPISODES = 24
 
@@ -37,7 +37,7 @@ def make(**settings):
 @pytest.fixture(scope="module")
 def evaluation():
     agents = {name: agent() for name, agent in BASELINES.items()}
-    return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9, bound=return_bound)
+    return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9)
 
 
 def test_every_agent_plays_the_same_episodes(evaluation):
@@ -126,8 +126,8 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
 
 
 def test_without_buy_and_hold_or_a_bound_nothing_is_said_of_them():
-    result = evaluate(make(), {"hold": Hold()})
-    assert result.return_bound is None
+    result = evaluate(make(shorting=True), {"hold": Hold()})
+    assert result.market.return_bound is None
     document = result.to_json()
     assert "return_bound" not in document
     assert document["agents"]["hold"].keys().isdisjoint({"minus_buy_and_hold", "excess_log_return"})

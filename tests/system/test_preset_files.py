@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from vecenv.market.fetch import UNIVERSES
-from vecenv.system import preset_files
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
 from vecenv.tasks.commands.comparison import rules_of
 from vecenv.tasks.commands.train import TrainSettings
@@ -149,7 +148,7 @@ def test_a_preset_of_tiers_fits_every_tier(task):
 
 
 def test_a_preset_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="unknown train preset 'own'; there are default, .*quick"):
+    with pytest.raises(ValueError, match=r"unknown train preset 'own'; there are default, .*quick"):
         preset_path("train", "own")
     with pytest.raises(ValueError, match="unknown task preset 'quick'; there are finrl, "):
         preset_path("task", "quick")

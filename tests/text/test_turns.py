@@ -66,12 +66,12 @@ def test_what_a_turn_pays():
     for answer in ("BUY 0.5", "what?", "SELL"):
         ((turn,), (plain,)) = (each.answer([0], [answer]) for each in (rows, other))
         expected = 3.0 * plain.reward - (0.5 if answer == "what?" else 0.0)
-        assert turn.valid == (answer != "what?") and turn.traded == (answer != "what?")
+        assert turn.valid == (answer != "what?") and turn.acted == (answer != "what?")
         if turn.done:
             expected += 2.0 * turn.grade
         assert turn.reward == pytest.approx(expected, rel=1e-6)
     assert turn.truncated and not turn.terminated
-    assert turn.account.total_return == pytest.approx(turn.account.portfolio_value / 1e5 - 1.0)
+    assert turn.outcomes["total_return"] == pytest.approx(turn.outcomes["portfolio_value"] / 1e5 - 1.0)
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_every_day_has_its_own_turns():
     begun(rows, [0], [1], [2])
     for day in (1, 2):
         (asked,), (answered,) = (rows.answer([0], [text]) for text in (CALL, "HOLD"))
-        assert asked.shown == "RELIANCE: no shares" and asked.account is None
+        assert asked.shown == "RELIANCE: no shares" and asked.outcomes is None
         assert answered.valid and answered.shown.startswith(f"Day {day + 1} of 3")
     # The second turn is the answer, and a call is none.
     rows.answer([0], [CALL])

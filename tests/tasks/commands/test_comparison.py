@@ -18,7 +18,7 @@ def test_episodes_fit_into_the_days_of_the_test(shortest, longest, expected):
     rules = StockTradingConfig(
         features=tape.feature_names, episode_length=longest, min_episode_length=shortest, random_start=True
     )
-    env, note = comparison.test_environment("stock_trading", tape, rules, 50)
+    env, note = comparison.held_out_environment("stock_trading", tape, rules, 50)
     config = env.scenario.config
     assert (config.min_episode_length, config.episode_length) == expected
     lengths = env.state.end_day - env.state.start_day

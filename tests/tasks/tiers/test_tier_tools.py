@@ -16,6 +16,7 @@ from vecenv.market.load import load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
 from vecenv.text.door import TextDoor
+from vecenv.text.task_text import TaskText
 from vecenv.text.tool_calls import FAULT, ToolCall
 
 TASK, ROWS = "multi_stock_3", 4
@@ -176,10 +177,10 @@ def test_tools_are_offered_one_a_family_or_all():
     assert offered_tools(["position"]) == ("position",)
     with pytest.raises(ValueError, match="unknown tools moon; there are price_history"):
         offered_tools(["moon", "all"])
-    tools = tool_env().scenario.tools(["market"])
+    tools = TextDoor(tool_env()).text.tools(["market"])
     assert isinstance(tools, TierTools)
     for form in ("json", "react"):
         text = tools.instructions(form, 3)
         assert "price_history" in text and "indicator" in text and "what_if" not in text and "at most 3 a day" in text
-    with pytest.raises(TypeError, match="has no tools"):
-        vecenv.make("stock_trading", 1, market_options={"num_paths": 2}, compile=False).scenario.tools(["all"])
+    with pytest.raises(ValueError, match="there are no tools; all cannot be called"):
+        TaskText.tools(TextDoor(tool_env()).text, ["all"])

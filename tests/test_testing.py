@@ -1,0 +1,139 @@
+"""The conformance test: every shipped task passes it, and each broken one is told what is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torchrl.data import MultiCategorical
+
+import vecenv
+from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
+from vecenv.testing import TaskFault, check_task
+
+SMALL = {"market_options": {"num_paths": 2, "num_days": 330}}
+SHIPPED = [name for name in vecenv.task_names() if name != "reach_zero"]
+
+
+def broken(**methods: object) -> vecenv.Task:
+    """Return the walker's task with some of its methods replaced."""
+    return replace(REACH_ZERO, scenario=type("Broken", (ReachZero,), methods))
+
+
+@pytest.mark.parametrize("task", SHIPPED)
+def test_shipped_tasks_conform(task):
+    check_task(task, steps=6, compiled=False, **SMALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", SHIPPED)
+def test_compiled_steps_of_shipped_tasks_conform(task):
+    check_task(task, steps=6, **SMALL)
+
+
+def forgetful(self, state, action, params, market):
+    """Walk a little further with every call, which no state tells of."""
+    self.calls = getattr(self, "calls", 0) + 1
+    return Walk(position=state.position + 0.001 * self.calls, day=state.day + 1, batch_size=[])
+
+
+def drawn_anew(self, key, params, market):
+    """Start where a global generator says."""
+    return Walk(
+        position=torch.tensor(torch.initial_seed() % 1000 / 1000.0) + 0.0 * key.episode,
+        day=0 * key.episode,
+        batch_size=[],
+    )
+
+
+def counted(self, state, action, params, market):
+    """Count the steps in what all rows share."""
+    self.params["speed"].add_(0.01)
+    return Walk(position=state.position + 0.01, day=state.day + 1, batch_size=[])
+
+
+def otherwise_when_compiled(self, state, action, params, market):
+    """Walk further in compiled code."""
+    speed = 0.01 if get_proxy_mode() is None else 0.02
+    return Walk(position=state.position + speed, day=state.day + 1, batch_size=[])
+
+
+class Categories(ReachZero):
+    """Left or right, and a mask that forbids both on the right side."""
+
+    market = MappingProxyType({})
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.action_spec = MultiCategorical([2])
+
+    def step(self, state, action, params, market):
+        return Walk(position=state.position + 0.01 * (2.0 * action[0] - 1.0), day=state.day + 1, batch_size=[])
+
+    def action_mask(self, observation):
+        return (observation < 0).expand(-1, 2)
+
+
+class Brittle(WalkText):
+    """Raises where a text is no number."""
+
+    def parse(self, texts: Sequence[object], state: Walk):
+        numbers = torch.tensor([[float(text)] for text in texts])
+        return numbers, torch.ones(len(texts), dtype=torch.bool)
+
+
+BROKEN = {
+    "a grade above one": (
+        broken(grade=lambda self, state, params, market: state.position.abs() + 1),
+        r"specs: grade 'grade' must be in \[0, 1\]",
+    ),
+    "observations in float64": (
+        broken(observation=lambda self, state, params, market: (state.position.double().unsqueeze(-1),)),
+        "specs: block 0 of the observation must be float32, not torch.float64",
+    ),
+    "an outcome that is not told": (
+        replace(REACH_ZERO, outcomes={"distance": "count", "speed": "count"}),
+        "specs: outcome 'speed' is declared, but info tells distance",
+    ),
+    "a parameter that a step writes": (broken(step=counted), "specs: a step writes to parameter 'speed'"),
+    "draws from a global generator": (broken(reset=drawn_anew), "determinism: step 0 differs between two runs"),
+    "a state outside of the state": (broken(step=forgetful), "states: step 0 after loading a saved state differs"),
+    "an episode that does not end": (
+        broken(
+            truncated=lambda self, state, params, market: state.day >= 50,
+            terminated=lambda self, state, *_: state.day < 0,
+        ),
+        "ends of episodes: an episode goes on after its longest 20 steps",
+    ),
+    "a mask that forbids all": (replace(REACH_ZERO, scenario=Categories), "masks: no choice is left of component 0"),
+    "a parser that raises": (replace(REACH_ZERO, text=Brittle), "text: parse raises ValueError on one of"),
+    "compiled code that does something else": (
+        broken(step=otherwise_when_compiled),
+        "compiled steps: step 0: position differs between a compiled step and an eager one",
+    ),
+    "a step that cannot be batched": (
+        broken(terminated=lambda self, state, params, market: torch.tensor(state.position.item() > 0)),
+        "it cannot be made and stepped once",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_task_is_told_what_is_broken(name):
+    task, message = BROKEN[name]
+    with pytest.raises(TaskFault, match=f"^reach_zero: {message}"):
+        check_task(task, compiled="compiled" in message)
+
+
+def test_what_holds_for_one_number_of_rows_holds_for_others():
+    """A row that looks at how many there are cannot be written with vmap; one that knows its number can."""
+    task = broken(
+        reset=lambda self, key, params, market: Walk(
+            position=0.1 * (key.env_id % 3).float() + 0.2, day=0 * key.episode, batch_size=[]
+        )
+    )
+    check_task(task, compiled=False)
