@@ -113,7 +113,7 @@ BROKEN = {
     "a parser that raises": (replace(REACH_ZERO, text=Brittle), "text: parse raises ValueError on one of"),
     "compiled code that does something else": (
         broken(step=otherwise_when_compiled),
-        "compiled steps: step 0: position differs between a compiled step and an eager one",
+        "compiled steps: step 0: state.position differs between a compiled step and an eager one",
     ),
     "a step that cannot be batched": (
         broken(terminated=lambda self, state, params, market: torch.tensor(state.position.item() > 0)),

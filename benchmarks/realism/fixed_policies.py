@@ -12,6 +12,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
 from vecenv.learn.agents import Agent, Random
 from vecenv.learn.metrics import TRADING_DAYS
+from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE
 from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order_action, rules
 
@@ -44,7 +45,7 @@ class TargetWeights(ABC):
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders towards the target weights. Shape: (N, K)."""
-        state, tape = env.state, env.scenario.tape
+        state, tape = env.state, tape_of(env)
         if int(state.start_day.min()) < self.lookback:
             raise ValueError(f"{tape.source}: a lookback of {self.lookback} days needs as many before an episode")
         window = state.day[:, None] + torch.arange(-self.lookback, 1, device=env.device)

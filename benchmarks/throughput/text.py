@@ -15,6 +15,7 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.workloads import fill_given_actions, task_rules
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
+from vecenv.market.account import tape_of
 from vecenv.market.tape import MarketTape
 from vecenv.text.door import TextDoor
 
@@ -90,7 +91,7 @@ def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> Tex
 
 def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
     """Measure calls that parse a typical text of each of so many sub-environments."""
-    texts = typical_texts(env.scenario.tape.symbols, rows)
+    texts = typical_texts(tape_of(env).symbols, rows)
     seconds = _median_seconds(lambda ids: TextDoor(env).parse(texts, ids), torch.arange(rows), env, repeats)
     return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
 

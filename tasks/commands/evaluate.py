@@ -31,11 +31,11 @@ from vecenv.tasks.commands.comparison import (
     wide_console,
 )
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from vecenv.tasks.tiers.records import market_origin, write_jsonl, write_parquet
+from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
 """How records are written, by the file's suffix."""

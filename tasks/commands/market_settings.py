@@ -199,6 +199,19 @@ class MarketSettings:
         return tape.split(fraction, self.embargo)
 
 
+def market_origin(settings: MarketSettings) -> dict[str, Any]:
+    """Return the arguments of `load_market` that make the market of a command again, as records keep them."""
+    return {
+        "market": settings.market,
+        "context_market": settings.context_market,
+        "num_paths": settings.num_paths,
+        "num_days": settings.num_days,
+        "seed": settings.market_seed,
+        "generator": settings.generator(),
+        "currency": settings.currency,
+    }
+
+
 def _first_day(tape: MarketTape, day: date) -> int:
     """Return the index of the first day not before a date."""
     return int(np.searchsorted(tape.dates, np.datetime64(day), "left"))

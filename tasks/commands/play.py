@@ -14,12 +14,12 @@ import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.tasks.commands.comparison import rules_of, wide_console
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, market_origin, write_jsonl
+from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, write_jsonl
 from vecenv.tasks.tiers.text.prompt import order_grammar
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money

@@ -13,6 +13,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import RATIO_STEPS
 from vecenv.learn.agents import Agent, Random
+from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE, OPEN
 
 
@@ -35,7 +36,7 @@ class BuyAndHold:
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders for the shares that are still to be bought. Shape: (N, K)."""
-        state, tape, params = env.state, env.scenario.tape, env.scenario.params
+        state, tape, params = env.state, tape_of(env), env.scenario.params
         tradable = tape.tradable[state.path, state.start_day]
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
         cash = params["initial_cash"].reshape(-1, 1) / tradable.sum(-1, keepdim=True).clamp(min=1)
@@ -71,10 +72,10 @@ class Oracle:
             self._scenario, self._days = env.scenario, days_to_trade(env)
             self._gain = gain_ahead(env, self._days)
         state, costs = env.state, cost_rate(env)
-        price = env.scenario.tape.ohlcv[..., CLOSE][state.path, state.day].double()
-        value = state.portfolio_value.double().unsqueeze(-1) * env.scenario.tape.tick_size
+        price = tape_of(env).ohlcv[..., CLOSE][state.path, state.day].double()
+        value = state.portfolio_value.double().unsqueeze(-1) * tape_of(env).tick_size
         gain = self._gain[state.path, state.day] + torch.where(state.holdings > 0, costs, -costs)
-        wanted = (gain > 0) & env.scenario.tape.tradable[state.path, state.day]
+        wanted = (gain > 0) & tape_of(env).tradable[state.path, state.day]
         most = value.expand_as(price)
         if rules(env).action == "shares":
             most = self._days * env.scenario.params["hmax"].double().reshape(-1, 1) * price
@@ -98,7 +99,7 @@ def days_to_trade(env: VecEnv) -> float:
     """Return in how many days orders of ``hmax`` shares move the account into a third of the symbols, 1 to 20."""
     if rules(env).action == "weights":
         return 1.0
-    params, prices = env.scenario.params, env.scenario.tape.ohlcv[..., CLOSE]
+    params, prices = env.scenario.params, tape_of(env).ohlcv[..., CLOSE]
     daily = float(params["hmax"].double().mean()) * float(prices.double().sum(-1).mean()) / 3.0
     return min(max(float(params["initial_cash"].mean()) / daily, 1.0), 20.0)
 
@@ -113,7 +114,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
     Returns:
         For a position taken by an order of day t. Shape: (P, T, K), float64.
     """
-    tape = env.scenario.tape
+    tape = tape_of(env)
     price = tape.ohlcv[..., CLOSE].double()
     if rules(env).fill == "next_open":
         price = torch.cat([tape.ohlcv[:, 1:, :, OPEN].double(), price[:, -1:]], dim=1)
@@ -159,7 +160,7 @@ def return_bound(env: VecEnv) -> Tensor:
     Raises:
         ValueError: the task allows short positions, to which the bound does not apply.
     """
-    config, params, state, tape = rules(env), env.scenario.params, env.state, env.scenario.tape
+    config, params, state, tape = rules(env), env.scenario.params, env.state, tape_of(env)
     if config.shorting:
         raise ValueError("return_bound holds for long-only accounts, but shorting is on")
     start = state.start_value.double().unsqueeze(-1) * tape.tick_size
@@ -216,8 +217,8 @@ def order_action(env: VecEnv, order: Tensor) -> Tensor:
         hmax = env.scenario.params["hmax"].double().reshape(-1, 1)
         return ((order + half * order.sign()) / hmax).clamp(-1.0, 1.0).float()
     shares = (state.holdings + order).double().clamp(min=0.0)
-    price = env.scenario.tape.ohlcv[..., CLOSE][state.path, state.day].double() * (1.0 + cost_rate(env))
-    value = state.portfolio_value.double().unsqueeze(-1) * env.scenario.tape.tick_size
+    price = tape_of(env).ohlcv[..., CLOSE][state.path, state.day].double() * (1.0 + cost_rate(env))
+    value = state.portfolio_value.double().unsqueeze(-1) * tape_of(env).tick_size
     weight = torch.where(shares > 0, (shares + half) * price, 0.0) / value.clamp(min=1e-12)
     if config.whole_shares:
         weight = (weight * RATIO_STEPS).round() / RATIO_STEPS

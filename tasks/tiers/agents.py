@@ -17,6 +17,7 @@ from vecenv.core.random import EpisodeKey, episode_key, random_bits
 from vecenv.core.random_actions import ACTION_STREAM
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
+from vecenv.market.account import tape_of
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
 from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, Kind, affordable, capacity
@@ -121,9 +122,9 @@ class RuleBased:
     def act(self, env: VecEnv) -> Tensor:
         """Return the orders that the indicators ask for. Shape: (N, M, 3), float32."""
         state, close = env.state, quotes(env).close
-        shown = env.scenario.tape.features[state.path, state.day]
+        shown = tape_of(env).features[state.path, state.day]
         names = ("rsi_14", "macd_state", "trend_state")
-        rsi, macd, trend = (shown[..., env.scenario.tape.feature_names.index(name)] for name in names)
+        rsi, macd, trend = (shown[..., tape_of(env).feature_names.index(name)] for name in names)
         exits = (rsi > RSI_EXIT) | (macd == -2) | (close < (1.0 - STOP_LOSS) * state.average_price)
         entries = ~exits & ((rsi < RSI_ENTRY) | ((macd == 2) & (trend >= 0)))
         target = FILL * rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1)
@@ -232,7 +233,7 @@ def quotes(env: VecEnv) -> DayQuotes:
     row = scenario.row(state)
     close = scenario.market["close"][row].double()
     prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
-    tradable = env.scenario.tape.tradable.flatten(0, 1)[row] & owned_symbols(env)
+    tradable = tape_of(env).tradable.flatten(0, 1)[row] & owned_symbols(env)
     closed = (rule_column(env, "gate") > 0) & (scenario.market["breadth"][row, :1] > 0)
     return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.text.money import sign_of
 
 
@@ -124,19 +123,6 @@ class RecordedEpisode:
             return record
         except (TypeError, LookupError) as error:
             raise ValueError(f"not the record of an episode: {error}") from error
-
-
-def market_origin(settings: MarketSettings) -> dict[str, Any]:
-    """Return the arguments of `load_market` that make the market of a command again, as records keep them."""
-    return {
-        "market": settings.market,
-        "context_market": settings.context_market,
-        "num_paths": settings.num_paths,
-        "num_days": settings.num_days,
-        "seed": settings.market_seed,
-        "generator": settings.generator(),
-        "currency": settings.currency,
-    }
 
 
 def write_jsonl(path: Path | str, records: Sequence[RecordedEpisode]) -> None:

@@ -12,6 +12,11 @@ from vecenv.market.bars import CLOSE
 from vecenv.market.tape import MarketTape
 
 
+def tape_of(env: VecEnv) -> MarketTape:
+    """Return the market of an environment whose task trades."""
+    return env.scenario.tape  # type: ignore[attr-defined]
+
+
 class AccountView(NamedTuple):
     """Accounts of N rows, money in currency, float64.
 
@@ -37,7 +42,7 @@ class MarketAccount:
 
     def tape(self, env: VecEnv) -> MarketTape:
         """Return the market that is traded."""
-        return env.scenario.tape  # type: ignore[attr-defined]
+        return tape_of(env)
 
     def view(self, env: VecEnv) -> AccountView:
         """Return the accounts as they are now."""
