@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
-"""Where results are written unless another folder is named."""
+RESULTS = Path("benchmarks") / "results"
+"""Where results are written unless another folder is named: in a checkout, where they are kept."""
 
 
 def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass

@@ -1,0 +1,9 @@
+"""One thread for each worker: two workers of two threads each wait for each other on two cores."""
+
+from __future__ import annotations
+
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Before torch is imported, and for the processes that tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
