@@ -7,7 +7,7 @@ puts the positions back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -83,17 +83,17 @@ class Positions(NamedTuple):
 
 
 class Quotes(NamedTuple):
-    """The market on the day of the orders, looked up symbol by symbol.
+    """The market of the orders' symbols on the day. Shape of each: (M,), float32.
 
     Attributes:
-        close: function of symbols to their closes in ticks. Shapes: (M,) -> (M,), float32.
-        rsi: to its relative strength index.
-        tradable: to whether it trades on the day, 1 or 0.
+        close: ticks.
+        rsi: relative strength index.
+        tradable: whether the symbol trades on the day, 1 or 0.
     """
 
-    close: Callable[[Tensor], Tensor]
-    rsi: Callable[[Tensor], Tensor]
-    tradable: Callable[[Tensor], Tensor]
+    close: Tensor
+    rsi: Tensor
+    tradable: Tensor
 
 
 class Limits(NamedTuple):
@@ -202,8 +202,8 @@ def execute_orders(
     fills: list[Tensor] = []
     served: list[tuple[Tensor, Tensor]] = []
     for number in range(orders.symbols.shape[-1]):
-        symbol, buys, sells = orders.symbols[number], orders.buys[number], orders.sells[number]
-        close, rsi, tradable = quotes.close(symbol), quotes.rsi(symbol), quotes.tradable(symbol)
+        buys, sells = orders.buys[number], orders.sells[number]
+        close, rsi, tradable = (quote[number] for quote in quotes)
         prices = fill_prices(money, close, limits.slippage, limits.commission)
         steps, fill = orders.steps[number].double(), close.double()
         price = torch.where(buys > 0, prices.buy, prices.sell).double()

@@ -144,9 +144,9 @@ class TierTrading(TierRules):
         limits = self._limits(state, row, params, market)
         width = 2 + len(self.config.features)
         quotes = Quotes(
-            close=lambda symbols: market["close"][row, symbols],
-            rsi=lambda symbols: market["rsi"][row, symbols],
-            tradable=lambda symbols: market["shown"][row, symbols * width + 1],
+            close=market["close"][row, orders.symbols],
+            rsi=market["rsi"][row, orders.symbols],
+            tradable=market["shown"][row, orders.symbols * width + 1],
         )
         before = Positions(state.cash, state.holdings, state.average_price, state.losing_sells)
         value = state.portfolio_value

@@ -56,13 +56,13 @@ def serve(
         torch.tensor(float(streak)),
     )
     strengths, trades = torch.tensor(rsi), torch.tensor(tradable)
-    quotes = Quotes(lambda k: prices[k], lambda k: strengths[k], lambda k: trades[k])
+    decoded = decode_orders(torch.tensor(orders, dtype=torch.float32), 2)
+    quotes = Quotes(*(column[decoded.symbols] for column in (prices, strengths, trades)))
     limits = Limits(
         *(number(commission), number(slippage), torch.tensor(closed), number(quarters)),
         *(number(max_trades), number(position), number(exposure)),
     )
     worth = (shares.double() * prices.double()).sum()
-    decoded = decode_orders(torch.tensor(orders, dtype=torch.float32), 2)
     return execute_orders(MONEY, decoded, before, worth, quotes, limits)
 
 
