@@ -20,6 +20,7 @@ from vecenv.learn.grpo import GRPO
 from vecenv.learn.grpo_config import EpisodeReward, GRPOConfig
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
+from vecenv.tasks.commands.cli import main
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
 
@@ -53,6 +54,11 @@ def test_a_name_is_taken_once():
         vecenv.register(vecenv.Task(name="reach_zero", version="2", scenario=REACH_ZERO.scenario))
     with pytest.raises(ValueError, match="there is a task 'single_stock' already"):
         vecenv.register(vecenv.Task(name="single_stock", version="2", scenario=REACH_ZERO.scenario))
+
+
+def test_commands_say_that_they_need_a_market(capsys):
+    assert main(["evaluate", "--task", "reach_zero"]) == 2
+    assert "task 'reach_zero' has no market" in capsys.readouterr().err
 
 
 def test_it_conforms():

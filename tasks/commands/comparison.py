@@ -34,9 +34,12 @@ def rules_of(task: str) -> Any:  # noqa: ANN401
     """Return the default rules of a task, a dataclass.
 
     Raises:
-        ValueError: there is no such task.
+        ValueError: there is no such task, or it has no market, which every command splits.
     """
-    return task_named(task).settings()
+    record = task_named(task)
+    if record.market is None:
+        raise ValueError(f"task {task!r} has no market: commands work on one; use vecenv.make in Python")
+    return record.settings()
 
 
 def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
@@ -55,8 +58,7 @@ def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN
 
 def compared_rules(task: str, rules: Any = None) -> Any:  # noqa: ANN401
     """Return rules of a task, its defaults if None, as all agents are compared under them."""
-    record = task_named(task)
-    return record.compared(record.settings() if rules is None else rules)
+    return task_named(task).compared(rules_of(task) if rules is None else rules)
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ ALLOWED = (
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
-    Allowed(TIER, "text", "tasks/tiers/scenario.py TierTrading.instructions", "to host"),
+    Allowed(TIER, "text", "tasks/tiers/text/rows.py TierText.instructions", "to host"),
     Allowed(TIER, "text", NUMBERS, ITEM, 6),
     Allowed(TIER, "text", NUMBERS, "to device", 3),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
@@ -99,7 +99,7 @@ ALLOWED = (
     Allowed("GRPO dapo", "update", "vecenv/learn/group_credit.py refilled", "nonzero"),
     # Agents side by side: whether all have ended, and the first row's account, day by day.
     Allowed(AGENTS, "play", INTEGERS, ITEM, None),
-    Allowed(AGENTS, "play", "vecenv/learn/evaluation.py _positions", ITEM, None),
+    Allowed(AGENTS, "play", "vecenv/market/account.py MarketAccount.view", ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py play", ITEM, None),
     Allowed("agents stock_trading", "play", "tasks/stock_trading/agents.py days_to_trade", ITEM, 3),
     Allowed("agents full_autonomous", "play", REFERENCES, "to device", None),
@@ -111,7 +111,7 @@ ALLOWED = (
     # Agents that read and write text.
     Allowed("text turns", "begin", REFERENCES, "to device", None),
     Allowed("text turns", "begin", HINDSIGHT, "to device", None),
-    Allowed("text turns", "begin", "tasks/tiers/scenario.py TierTrading.instructions", "to host"),
+    Allowed("text turns", "begin", "tasks/tiers/text/rows.py TierText.instructions", "to host"),
     Allowed("text turns", "begin|a day", f"{TEXT}.render", "to host"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to device"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to host", 3),
