@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, random_bits
-from vecenv.core.random_actions import ACTION_STREAM
+from vecenv.core.streams import EpisodeStream
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
 from vecenv.market.account import tape_of
@@ -224,7 +224,7 @@ def order_bits(env: VecEnv) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
     wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
     index = env.rows.elapsed.unsqueeze(-1) * num_orders + torch.arange(num_orders, device=env.device)
-    return random_bits(wide, ACTION_STREAM, index)
+    return random_bits(wide, EpisodeStream.ACTION, index)
 
 
 def quotes(env: VecEnv) -> DayQuotes:

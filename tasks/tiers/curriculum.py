@@ -17,15 +17,13 @@ from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.rows import Rows
+from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
 from vecenv.tasks.tiers.rules import Tensors
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.state import TierState
-
-PATH_STREAM = 1
-"""Random stream of the draw of a path; `TierTrading.reset` uses stream 0."""
 
 
 class Curriculum(TierTrading):
@@ -74,7 +72,7 @@ class Curriculum(TierTrading):
         state = super().reset(key, params, market)
         if self.settings.scheduler != "adaptive":
             return state
-        bits = random_bits(key, PATH_STREAM)[0]
+        bits = random_bits(key, EpisodeStream.LEVEL_PATH)[0]
         place = params["calmest_path"][state.rule] + ((bits * self.paths_a_level) >> 32)
         return state.replace(path=market["paths_by_volatility"][place])
 

@@ -11,10 +11,8 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
-from vecenv.core.random_actions import ACTION_STREAM
+from vecenv.core.streams import EpisodeStream
 
-POLICY_STREAM = ACTION_STREAM + 1
-"""Random stream of a policy's draws."""
 FORBIDDEN = -1e9
 """Logit of a choice that is masked out: its probability is 0, the others' are exact, and gradients stay finite."""
 
@@ -33,7 +31,7 @@ def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor,
     blocks = -(-count // 4)
     wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
     index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
-    return tuple(open_uniform(word, torch.float32) for word in random_bits(wide, POLICY_STREAM, index))
+    return tuple(open_uniform(word, torch.float32) for word in random_bits(wide, EpisodeStream.POLICY, index))
 
 
 class Head(Protocol):
