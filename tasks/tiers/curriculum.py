@@ -125,20 +125,20 @@ class CurriculumSchedule:
         return {"rule": self.scheduler.rules()}
 
     @torch.no_grad()
-    def update(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
+    def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
         """Take in E ended episodes, choose the rules of the next ones and return metrics.
 
         Args:
             ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
-            env: sub-environment of each. Shape: (E,), int64.
+            ids: number of the row of each. Shape: (E,), int64.
             grade: returns the grade of each. Shape: (E,).
 
         Returns:
             The scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
             sub-environments; levels between two tiers count as the nearer.
         """
-        score = self.score(ended, env, grade)
-        self.scheduler.update(env, ended.state.rule, score)
+        score = self.score(ended, ids, grade)
+        self.scheduler.update(ids, ended.state.rule, score)
         names, rule = self.scenario.settings.tiers, self.scheduler.rules()
         tier = (rule.double() * (len(names) - 1) / (len(self.scenario.tiers) - 1 or 1)).round().to(torch.int64)
         shares = tier.bincount(minlength=len(names)).double() / len(tier)
@@ -148,10 +148,10 @@ class CurriculumSchedule:
             **{f"share_{name}": share for name, share in zip(names, shares.tolist(), strict=True)},
         }
 
-    def score(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> Tensor:
+    def score(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> Tensor:
         """Return the grade of each episode, or its regret as a negative number. Shape: (E,)."""
-        if len(env) == 0:
-            return torch.zeros(0, device=env.device)
+        if len(ids) == 0:
+            return torch.zeros(0, device=ids.device)
         return -self.scenario.regret(ended.state) if self.scenario.settings.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:

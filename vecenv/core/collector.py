@@ -291,18 +291,18 @@ class FusedCollector:
         return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
 
     @torch.no_grad()
-    def final_observations(self, step: Tensor, env: Tensor) -> Tensor:
+    def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
         """Rebuild the observations after given steps, before any reset.
 
         Args:
             step: steps of the rollout. Shape: (M,).
-            env: rows. Shape: (M,).
+            ids: numbers of rows. Shape: (M,).
 
         Returns:
             Shape: (M, D).
         """
-        tensors = [buffer[step + 1, env] for buffer in self.row_buffers]
-        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), env)
+        tensors = [buffer[step + 1, ids] for buffer in self.row_buffers]
+        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:
         frames = 0

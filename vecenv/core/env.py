@@ -155,8 +155,8 @@ class VecEnv(EnvBase):
         Raises:
             IndexError: a number is not one of a row.
         """
-        env = self.row_numbers(ids)
-        return with_leaves(self.rows, [leaf.index_select(0, env) for leaf in leaves(self.rows)], [len(env)]), env
+        ids = self.row_numbers(ids)
+        return with_leaves(self.rows, [leaf.index_select(0, ids) for leaf in leaves(self.rows)], [len(ids)]), ids
 
     def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
         """Return numbers of rows as a tensor, if all are. Shape: (B,).
@@ -186,9 +186,9 @@ class VecEnv(EnvBase):
         for name, value in params.items():
             self.scenario.params[name].copy_(value)
 
-    def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
+    def observe_rows(self, rows: Rows, ids: Tensor) -> Tensor:
         """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""
-        return torch.cat(self._bound.of_rows(env).observe(rows), dim=-1)
+        return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _set_seed(self, seed: int | None) -> None:
         """Name the episodes anew and start the first of each row."""
@@ -297,14 +297,14 @@ class VecEnv(EnvBase):
             IndexError: a number is not one of a row.
             ValueError: a row is named twice, or seeds or ids do not fit.
         """
-        env = self.row_numbers(ids)
-        distinct(env, "rows")
-        seeds = checked_integers("seeds", seeds, env.shape, 63, env.device)
-        start_ids = checked_integers("start_ids", start_ids, env.shape, 32, env.device)
-        start = self._bound.of_rows(env).start(seeds, start_ids, torch.zeros_like(start_ids))
+        ids = self.row_numbers(ids)
+        distinct(ids, "rows")
+        seeds = checked_integers("seeds", seeds, ids.shape, 63, ids.device)
+        start_ids = checked_integers("start_ids", start_ids, ids.shape, 32, ids.device)
+        start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
-            leaf[env] = fresh
-        self.start_ids[env] = start_ids
+            leaf[ids] = fresh
+        self.start_ids[ids] = start_ids
 
     def change_market(self, market: Mapping[str, Tensor]) -> None:
         """Overwrite the market's tensors in place, so that compiled and captured steps see the new ones.
