@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
@@ -96,8 +96,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        settings = cls(task=options.task, env=compared_rules(options.task))
-        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
 
     def clicks(self) -> tuple[str, ...]:
         """Return the answers that the web interface offers: orders of one symbol need not name it."""
