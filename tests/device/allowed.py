@@ -99,7 +99,7 @@ ALLOWED = (
     Allowed("GRPO dapo", "update", "vecenv/learn/group_credit.py refilled", "nonzero"),
     # Agents side by side: whether all have ended, and the first row's account, day by day.
     Allowed(AGENTS, "play", INTEGERS, ITEM, None),
-    Allowed(AGENTS, "play", "vecenv/learn/evaluation.py _positions", ITEM, None),
+    Allowed(AGENTS, "play", "vecenv/market/account.py MarketAccount.view", ITEM, None),
     Allowed(AGENTS, "play", "vecenv/learn/evaluation.py play", ITEM, None),
     Allowed("agents stock_trading", "play", "tasks/stock_trading/agents.py days_to_trade", ITEM, 3),
     Allowed("agents full_autonomous", "play", REFERENCES, "to device", None),

@@ -212,9 +212,8 @@ class FusedCollector:
     def _try(self, policy: Policy) -> None:
         """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
         assert self.observation is not None
-        rows = self.env.rows
-        key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
-        self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
+        acted = policy.act(policy.parameters, self.observation[0], self.env.episode_keys, self.env.rows.elapsed)
+        self._checked_acted(acted)
 
     def _capture(self) -> None:
         """Record the T steps in one graph. Does not advance the environment."""

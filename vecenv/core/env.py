@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.memory import check_memory
+from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.row_calls import RowCalls
 from vecenv.core.rows import Outcome, Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.saved_state import check_state
@@ -136,6 +137,11 @@ class VecEnv(EnvBase):
     def state(self) -> TensorClass:
         """State of the scenario. Batch: [N]."""
         return self.rows.state
+
+    @property
+    def episode_keys(self) -> EpisodeKey:
+        """Keys of what agents draw in the rows' episodes. Shape of each word: (N,)."""
+        return episode_key(self.seed_tensor, self.env_ids, self.rows.episode)
 
     def grade(self) -> Tensor:
         """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
+from vecenv.core.random import EpisodeKey, box_muller, open_uniform, step_bits
 from vecenv.core.streams import EpisodeStream
 
 FORBIDDEN = -1e9
@@ -28,10 +28,8 @@ def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor,
     Returns:
         Four tensors in (0, 1), float32. Shape of each: (N, ceil(count / 4)).
     """
-    blocks = -(-count // 4)
-    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
-    index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
-    return tuple(open_uniform(word, torch.float32) for word in random_bits(wide, EpisodeStream.POLICY, index))
+    words = step_bits(key, EpisodeStream.POLICY, elapsed, -(-count // 4))
+    return tuple(open_uniform(word, torch.float32) for word in words)
 
 
 class Head(Protocol):
