@@ -60,7 +60,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
     Raises:
         TaskFault: the first rule that is broken, by name.
     """
-    record = task_named(task) if isinstance(task, str) else task
+    record = task_named(task)
 
     def make(num_envs: int = ROWS, seed: int = 5, **more: Any) -> VecEnv:  # noqa: ANN401
         return make_env(record, num_envs, seed=seed, **{"compile": False} | options | more)

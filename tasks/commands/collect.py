@@ -135,8 +135,7 @@ def _check(settings: CollectSettings) -> None:
     Raises:
         ValueError: the task has no text, or the file cannot be written.
     """
-    if task_named(settings.task).text is None:
-        raise ValueError(f"task {settings.task!r} has no text")
+    task_named(settings.task).check_text()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
 

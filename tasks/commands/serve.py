@@ -121,8 +121,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    if task_named(settings.task).text is None:
-        raise ValueError(f"task {settings.task!r} has no text")
+    task_named(settings.task).check_text()
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService
