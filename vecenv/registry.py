@@ -75,6 +75,15 @@ class Task:
     spoken: Callable[[Any], Any] = lambda settings: settings
     recorder: Callable[..., Sequence[Any]] | None = None
 
+    def check_text(self) -> None:
+        """Refuse a task whose agents cannot read and write text.
+
+        Raises:
+            ValueError: the task has no text.
+        """
+        if self.text is None:
+            raise ValueError(f"task {self.name!r} has no text")
+
     def build(self, tape: MarketTape | None = None, settings: Any = None) -> Scenario:  # noqa: ANN401
         """Return the rules under settings, the defaults if None.
 
@@ -116,18 +125,20 @@ def task_names() -> list[str]:
     return sorted({*_announced(), *_registered})
 
 
-def task_named(name: str) -> Task:
-    """Return the record of a task.
+def task_named(task: str | Task) -> Task:
+    """Return the record of a task, by its name or as it is given.
 
     Raises:
         ValueError: there is no task of that name.
     """
-    if name in _registered:
-        return _registered[name]
+    if isinstance(task, Task):
+        return task
+    if task in _registered:
+        return _registered[task]
     announced = _announced()
-    if name not in announced:
-        raise ValueError(f"unknown task {name!r}; installed tasks: {', '.join(task_names()) or 'none'}")
-    return announced[name].load()
+    if task not in announced:
+        raise ValueError(f"unknown task {task!r}; installed tasks: {', '.join(task_names()) or 'none'}")
+    return announced[task].load()
 
 
 def task_of(env: VecEnv) -> Task:
@@ -170,7 +181,7 @@ def make(
     Raises:
         ValueError: unknown task, unknown setting, or a fault in the market.
     """
-    record = task_named(task) if isinstance(task, str) else task
+    record = task_named(task)
     settings = config if config is not None else record.settings()
     known = [item.name for item in fields(settings)]
     unknown = sorted(set(overrides) - set(known))
@@ -190,9 +201,8 @@ def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv: 
     Raises:
         ValueError: as `make`, or the task has no text.
     """
-    record = task_named(task) if isinstance(task, str) else task
-    if record.text is None:
-        raise ValueError(f"task {record.name!r} has no text")
+    record = task_named(task)
+    record.check_text()
     given = options.pop("config", None)
     settings = record.spoken(record.settings() if given is None else given)
     return make(record, num_envs, **{"compile": False, "config": settings} | options)

@@ -11,7 +11,6 @@ from torch import Tensor
 from torchrl.data import Categorical, MultiCategorical
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaf_names, leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
@@ -61,7 +60,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
     Raises:
         TaskFault: the first rule that is broken, by name.
     """
-    record = task_named(task) if isinstance(task, str) else task
+    record = task_named(task)
 
     def make(num_envs: int = ROWS, seed: int = 5, **more: Any) -> VecEnv:  # noqa: ANN401
         return make_env(record, num_envs, seed=seed, **{"compile": False} | options | more)
@@ -99,8 +98,7 @@ def _require(holds: bool, message: str) -> None:
 
 def _actions(env: VecEnv) -> Tensor:
     """Return random actions that depend on each row's episode and step alone."""
-    key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
-    return random_action(env.scenario.action_spec, key, env.rows.elapsed)
+    return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
 
 
 def _played(env: VecEnv, steps: int) -> list[list[Tensor]]:

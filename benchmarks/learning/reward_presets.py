@@ -159,9 +159,9 @@ def rollout_record(collector: FusedCollector) -> dict[str, Any]:
         component with a weight, the share of its absolute weighted amounts in those of all.
     """
     rows = collector.rows()
-    step, env = rows.truncated.nonzero(as_tuple=True)
-    ended = rows[step, env].state
-    grades = collector.env.engine.bound().of_rows(env).grades(rows[step, env])
+    step, ids = rows.truncated.nonzero(as_tuple=True)
+    ended = rows[step, ids].state
+    grades = collector.env.engine.bound().of_rows(ids).grades(rows[step, ids])
     amounts = reward_parts(collector).abs().sum((0, 1))
     shares = (amounts / amounts.sum().clamp(min=1e-12)).tolist()
     weights = collector.env.scenario.params["weights"].tolist()
@@ -185,9 +185,9 @@ def reward_parts(collector: FusedCollector) -> Tensor:
     parts = rows.state.components.double() * weights
     # The state does not hold the grade, which the reward adds on the last day.
     episode = COMPONENTS.index("episode")
-    step, env = rows.truncated.nonzero(as_tuple=True)
-    grade = collector.env.engine.bound().of_rows(env).grade(rows[step, env])
-    parts[step, env, episode] = weights[episode] * grade.double()
+    step, ids = rows.truncated.nonzero(as_tuple=True)
+    grade = collector.env.engine.bound().of_rows(ids).grade(rows[step, ids])
+    parts[step, ids, episode] = weights[episode] * grade.double()
     return parts
 
 

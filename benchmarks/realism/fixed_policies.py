@@ -14,10 +14,8 @@ from vecenv.learn.agents import Agent, Random
 from vecenv.learn.metrics import TRADING_DAYS
 from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE
+from vecenv.market.streams import PortfolioStream
 from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order_action, rules
-
-RANDOM_STREAM = 0x3000_0000
-"""First stream of the random portfolios, one per symbol, apart from those of an episode and of its agent."""
 
 
 class TargetWeights(ABC):
@@ -102,7 +100,7 @@ class RandomPortfolio(TargetWeights):
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
         """Return equal weights of the symbols drawn. Shape: (N, K)."""
         key = episode_key(env.seed_tensor, env.env_ids[:, None], env.rows.episode[:, None])
-        streams = RANDOM_STREAM + torch.arange(returns.shape[-1], device=env.device)
+        streams = PortfolioStream.SHARES + torch.arange(returns.shape[-1], device=env.device)
         return _top_fifth(open_uniform(random_bits(key, streams, env.rows.elapsed[:, None])[0]))
 
 

@@ -110,8 +110,7 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    if task_named(config.task).text is None:
-        raise ValueError(f"task {config.task!r} has no text")
+    task_named(config.task).check_text()
     rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
     tape = task_market(rules, config.market, config.num_days, None, None, device)
     play = canned_turns if config.model is None else model_turns

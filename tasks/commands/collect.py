@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -58,8 +58,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        settings = cls(task=options.task, env=compared_rules(options.task))
-        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
@@ -136,8 +135,7 @@ def _check(settings: CollectSettings) -> None:
     Raises:
         ValueError: the task has no text, or the file cannot be written.
     """
-    if task_named(settings.task).text is None:
-        raise ValueError(f"task {settings.task!r} has no text")
+    task_named(settings.task).check_text()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
 

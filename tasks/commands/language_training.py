@@ -30,8 +30,7 @@ def check_language(task: str, model: str) -> None:
         ValueError: the task has no text, or the model is still to be made, or its folder or hub is not there.
         ImportError: ``transformers`` is not installed.
     """
-    if task_named(task).text is None:
-        raise ValueError(f"task {task!r} has no text")
+    task_named(task).check_text()
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
     # Names on the hub are NAME or OWNER/NAME; what can only be a path is not looked for there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import torch
@@ -96,8 +96,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        settings = cls(task=options.task, env=compared_rules(options.task))
-        return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
 
     def clicks(self) -> tuple[str, ...]:
         """Return the answers that the web interface offers: orders of one symbol need not name it."""
@@ -122,8 +121,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 def main(settings: ServeSettings) -> dict[str, Any]:
     """Serve trading agents that read and write text, by OpenEnv's protocol, until interrupted."""
-    if task_named(settings.task).text is None:
-        raise ValueError(f"task {settings.task!r} has no text")
+    task_named(settings.task).check_text()
     try:
         from vecenv.adapters.openenv.server import bound_socket, build_app, check_exposure, serve, served_url
         from vecenv.adapters.openenv.service import MarketService

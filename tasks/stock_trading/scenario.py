@@ -17,6 +17,7 @@ from torchrl.data import Bounded
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.scenario import Scenario
+from vecenv.core.streams import EpisodeStream
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money, single_rounded_down
@@ -174,7 +175,7 @@ class StockTrading(Scenario[StockState]):
         """Draw path, start day and length, and open the account."""
         config, tape, money = self.config, self.tape, self.money
         last_day = tape.num_days - 1
-        day_bits, path_bits, length_bits, _ = random_bits(key, 0)
+        day_bits, path_bits, length_bits, _ = random_bits(key, EpisodeStream.RESET)
         length = params["episode_length"]
         if self._uses("min_episode_length"):
             shortest = params["min_episode_length"]

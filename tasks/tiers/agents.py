@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey, episode_key, random_bits
-from vecenv.core.random_actions import ACTION_STREAM
+from vecenv.core.random import step_bits
+from vecenv.core.streams import EpisodeStream
 from vecenv.kernels.orders import fill_prices
 from vecenv.learn.agents import Agent
 from vecenv.market.account import tape_of
@@ -220,11 +220,7 @@ def owned_symbols(env: VecEnv) -> Tensor:
 
 def order_bits(env: VecEnv) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw four words in [0, 2³²) for each order of the day, from each episode's key. Shape of each: (N, M), int64."""
-    num_orders = tiers_of(env).config.max_orders
-    key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
-    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
-    index = env.rows.elapsed.unsqueeze(-1) * num_orders + torch.arange(num_orders, device=env.device)
-    return random_bits(wide, ACTION_STREAM, index)
+    return step_bits(env.episode_keys, EpisodeStream.ACTION, env.rows.elapsed, tiers_of(env).config.max_orders)
 
 
 def quotes(env: VecEnv) -> DayQuotes:

@@ -17,15 +17,13 @@ from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.rows import Rows
+from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion, Scheduler
 from vecenv.tasks.tiers.rules import Tensors
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.state import TierState
-
-PATH_STREAM = 1
-"""Random stream of the draw of a path; `TierTrading.reset` uses stream 0."""
 
 
 class Curriculum(TierTrading):
@@ -74,7 +72,7 @@ class Curriculum(TierTrading):
         state = super().reset(key, params, market)
         if self.settings.scheduler != "adaptive":
             return state
-        bits = random_bits(key, PATH_STREAM)[0]
+        bits = random_bits(key, EpisodeStream.LEVEL_PATH)[0]
         place = params["calmest_path"][state.rule] + ((bits * self.paths_a_level) >> 32)
         return state.replace(path=market["paths_by_volatility"][place])
 
@@ -127,20 +125,20 @@ class CurriculumSchedule:
         return {"rule": self.scheduler.rules()}
 
     @torch.no_grad()
-    def update(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
+    def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
         """Take in E ended episodes, choose the rules of the next ones and return metrics.
 
         Args:
             ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
-            env: sub-environment of each. Shape: (E,), int64.
+            ids: number of the row of each. Shape: (E,), int64.
             grade: returns the grade of each. Shape: (E,).
 
         Returns:
             The scheduler's metrics, the mean score (NaN without an episode), and each tier's share of the
             sub-environments; levels between two tiers count as the nearer.
         """
-        score = self.score(ended, env, grade)
-        self.scheduler.update(env, ended.state.rule, score)
+        score = self.score(ended, ids, grade)
+        self.scheduler.update(ids, ended.state.rule, score)
         names, rule = self.scenario.settings.tiers, self.scheduler.rules()
         tier = (rule.double() * (len(names) - 1) / (len(self.scenario.tiers) - 1 or 1)).round().to(torch.int64)
         shares = tier.bincount(minlength=len(names)).double() / len(tier)
@@ -150,10 +148,10 @@ class CurriculumSchedule:
             **{f"share_{name}": share for name, share in zip(names, shares.tolist(), strict=True)},
         }
 
-    def score(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> Tensor:
+    def score(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> Tensor:
         """Return the grade of each episode, or its regret as a negative number. Shape: (E,)."""
-        if len(env) == 0:
-            return torch.zeros(0, device=env.device)
+        if len(ids) == 0:
+            return torch.zeros(0, device=ids.device)
         return -self.scenario.regret(ended.state) if self.scenario.settings.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -19,11 +19,11 @@ class Scheduler(Protocol):
         """Return the rule of each sub-environment's next episode. Shape: (N,), int64."""
         ...
 
-    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+    def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
         """Take in E ended episodes, those of one sub-environment in their order.
 
         Args:
-            env: sub-environment of each. Shape: (E,), int64.
+            ids: number of the row of each. Shape: (E,), int64.
             rule: that it followed. Shape: (E,), int64.
             score: higher is better. Shape: (E,).
         """
@@ -76,29 +76,29 @@ class Promotion:
         """Return the tier of each sub-environment. Shape: (N,), int64."""
         return self.tier.clone()
 
-    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+    def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
         """Take in E ended episodes, those of one sub-environment in their order. Shape of each: (E,)."""
         # One turn for the first episode of every sub-environment, one for the second, and so on.
-        order = env.argsort(stable=True)
-        place = torch.arange(len(env), device=env.device)
-        _, episodes = env[order].unique_consecutive(return_counts=True)
+        order = ids.argsort(stable=True)
+        place = torch.arange(len(ids), device=ids.device)
+        _, episodes = ids[order].unique_consecutive(return_counts=True)
         nth = place - (episodes.cumsum(0) - episodes).repeat_interleave(episodes)
-        for turn in range(int(episodes.max()) if len(env) else 0):
+        for turn in range(int(episodes.max()) if len(ids) else 0):
             chosen = order[nth == turn]
-            chosen = chosen[rule[chosen] == self.tier[env[chosen]]]
-            self._decide(env[chosen], score[chosen])
+            chosen = chosen[rule[chosen] == self.tier[ids[chosen]]]
+            self._decide(ids[chosen], score[chosen])
 
-    def _decide(self, env: Tensor, score: Tensor) -> None:
+    def _decide(self, ids: Tensor, score: Tensor) -> None:
         """Count one episode of each of some sub-environments, and move them. Shape of both: (E,)."""
-        tier, window = self.tier[env], self.successes.shape[1]
-        self.successes[env, self.count[env] % window] = (score > self.thresholds[tier]).float()
-        count = self.count[env] + 1
-        rate = self.successes[env].mean(-1)
+        tier, window = self.tier[ids], self.successes.shape[1]
+        self.successes[ids, self.count[ids] % window] = (score > self.thresholds[tier]).float()
+        count = self.count[ids] + 1
+        rate = self.successes[ids].mean(-1)
         full = count >= window
         promoted = full & (rate > self.promote_above) & (tier < len(self.thresholds) - 1)
         demoted = full & (rate < self.demote_below) & (tier > 0)
-        self.tier[env] = tier + promoted.long() - demoted.long()
-        self.count[env] = torch.where(promoted | demoted, 0, count)
+        self.tier[ids] = tier + promoted.long() - demoted.long()
+        self.count[ids] = torch.where(promoted | demoted, 0, count)
 
     def metrics(self) -> dict[str, float]:
         """Return the mean tier from 0."""
@@ -151,7 +151,7 @@ class AdaptiveDifficulty:
         distance = (self.difficulty - self.target).abs()
         return distance.argsort(stable=True)[self._turn]
 
-    def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
+    def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
         """Move the target by the mean score of E ended episodes; without any it stays. Shape of each: (E,)."""
         if len(score):
             excess = score.double().mean() - self.target_score

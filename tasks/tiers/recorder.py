@@ -10,7 +10,7 @@ from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows, select_rows
+from vecenv.core.rows import Rows
 from vecenv.learn.agents import Agent
 from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
@@ -75,22 +75,14 @@ class EpisodeRecorder:
         before, _ = env.rows_of(self._ids)
         places = (~before.done).nonzero().squeeze(-1)
         if len(places) == 0:
-            return self._advance(action)
+            return env.advance(action, eager=True)
         ids = self._ids[places]
         seen, orders = TextDoor(env).render(ids), self._decoded(before[places], ids, action[ids])
-        reward = self._advance(action)
+        reward = env.advance(action, eager=True)
         said = None if texts is None else [texts[place] for place in places.tolist()]
         for place, day in zip(places.tolist(), self._recorded(ids, seen, said, orders, reward[ids]), strict=True):
             self.days[place].append(day)
         return reward
-
-    def _advance(self, action: Tensor) -> Tensor:
-        """Step every row that has not ended and return the rewards. Shape: (N,)."""
-        env = self.env
-        running = ~env.rows.done
-        outcome = env.engine.bound().step(env.rows, action)
-        env.rows = select_rows(running, outcome.rows, env.rows)
-        return torch.where(running, outcome.reward, 0.0)
 
     def _decoded(self, rows: Rows, ids: Tensor, action: Tensor) -> OrderList:
         """Return the orders of rows' actions, of any space. Shape of each: (B, M)."""

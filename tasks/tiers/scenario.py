@@ -14,6 +14,7 @@ from torch import Tensor
 from torchrl.data import TensorSpec, Unbounded
 
 from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
@@ -67,7 +68,7 @@ class TierTrading(TierRules):
     def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
         """Draw path and start day, and open the account."""
         tape, num_symbols = self.tape, self.tape.num_symbols
-        day_bits, path_bits, _, _ = random_bits(key, 0)
+        day_bits, path_bits, _, _ = random_bits(key, EpisodeStream.RESET)
         # One number for all rows, as an index, would be read on the host.
         rule = params["rule"] + torch.zeros_like(day_bits) if self.mixed else params["rule"]
         table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])

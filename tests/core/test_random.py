@@ -15,6 +15,7 @@ from vecenv.core.random import (
     philox4x32,
     randint,
     random_bits,
+    step_bits,
     uniform,
 )
 
@@ -79,6 +80,16 @@ def test_seed_env_episode_stream_and_index_place() -> None:
     seed = 0xFEDCBA9876543210
     ours = random_bits(episode_key(seed, 5, 6), 7, 8)
     assert tuple(word.item() for word in ours) == scalar_philox((5, 6, 7, 8), (0x76543210, 0xFEDCBA98))
+
+
+def test_steps_of_an_episode_draw_the_blocks_of_a_stream_one_after_the_other() -> None:
+    key, blocks = keys(2), 3
+    steps = [step_bits(key, 7, torch.tensor([step, 5 - step]), blocks) for step in range(6)]
+    for word in range(4):
+        one, other = torch.stack([bits[word] for bits in steps], dim=1)
+        whole = [random_bits(EpisodeKey(*(part[row] for part in key)), 7, torch.arange(6 * blocks)) for row in (0, 1)]
+        assert torch.equal(one.flatten(), whole[0][word])
+        assert torch.equal(other.flip(0).flatten(), whole[1][word])
 
 
 def test_seed_of_64_bits_as_tensor() -> None:

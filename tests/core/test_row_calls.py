@@ -9,6 +9,7 @@ import vecenv
 from tests.small_env import assert_same_bits, make_env, random_actions
 from vecenv.core import compiling, row_calls
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
 
 NUM_ENVS, NUM_SYMBOLS, EAGER = 11, 3, 2
 """A number of rows that fills no vector register."""
@@ -65,4 +66,13 @@ def test_an_eager_environment_never_compiles(compilations):
     for _ in range(EAGER + 2):
         looked(env)
         env.advance(torch.zeros(NUM_ENVS, NUM_SYMBOLS))
+    assert compilations == []
+
+
+def test_an_eager_step_of_a_compiled_environment_compiles_nothing(compilations):
+    eager, compiled = small_pair("stock_trading")
+    for action in random_actions(4, NUM_ENVS, NUM_SYMBOLS).nan_to_num(0.0):
+        assert_same_bits([compiled.advance(action, eager=True)], [eager.advance(action)], "rewards")
+        assert_same_bits(leaves(compiled.rows), leaves(eager.rows), "rows")
+    assert all(leaf.is_contiguous() for leaf in leaves(compiled.rows))
     assert compilations == []

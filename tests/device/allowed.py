@@ -71,7 +71,7 @@ ALLOWED = (
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
-    Allowed(TIER, "text", "tasks/tiers/text/rows.py TierText.instructions", "to host"),
+    Allowed(TIER, "text", f"{TEXT}.instructions", "to host"),
     Allowed(TIER, "text", NUMBERS, ITEM, 6),
     Allowed(TIER, "text", NUMBERS, "to device", 3),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
@@ -111,7 +111,7 @@ ALLOWED = (
     # Agents that read and write text.
     Allowed("text turns", "begin", REFERENCES, "to device", None),
     Allowed("text turns", "begin", HINDSIGHT, "to device", None),
-    Allowed("text turns", "begin", "tasks/tiers/text/rows.py TierText.instructions", "to host"),
+    Allowed("text turns", "begin", f"{TEXT}.instructions", "to host"),
     Allowed("text turns", "begin|a day", f"{TEXT}.render", "to host"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to device"),
     Allowed("text turns", "begin|a day", f"{TURNS}._told", "to host", 3),

@@ -212,9 +212,8 @@ class FusedCollector:
     def _try(self, policy: Policy) -> None:
         """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
         assert self.observation is not None
-        rows = self.env.rows
-        key = episode_key(self.env.seed_tensor, self.env.env_ids, rows.episode)
-        self._checked_acted(policy.act(policy.parameters, self.observation[0], key, rows.elapsed))
+        acted = policy.act(policy.parameters, self.observation[0], self.env.episode_keys, self.env.rows.elapsed)
+        self._checked_acted(acted)
 
     def _capture(self) -> None:
         """Record the T steps in one graph. Does not advance the environment."""
@@ -291,18 +290,18 @@ class FusedCollector:
         return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
 
     @torch.no_grad()
-    def final_observations(self, step: Tensor, env: Tensor) -> Tensor:
+    def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
         """Rebuild the observations after given steps, before any reset.
 
         Args:
             step: steps of the rollout. Shape: (M,).
-            env: rows. Shape: (M,).
+            ids: numbers of rows. Shape: (M,).
 
         Returns:
             Shape: (M, D).
         """
-        tensors = [buffer[step + 1, env] for buffer in self.row_buffers]
-        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), env)
+        tensors = [buffer[step + 1, ids] for buffer in self.row_buffers]
+        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:
         frames = 0

@@ -121,10 +121,10 @@ class BoundEngine:
         """Return what a person wants to know of each episode. Shape of each: (N, ...)."""
         return self._vmap(self.scenario.info, rows.state)
 
-    def of_rows(self, env: Tensor) -> BoundEngine:
+    def of_rows(self, ids: Tensor) -> BoundEngine:
         """Return the functions for a selection of rows, with their parameters. Shape: (M,)."""
         varied = self.scenario.varied
-        params = {name: value[env] if name in varied else value for name, value in self.params.items()}
+        params = {name: value[ids] if name in varied else value for name, value in self.params.items()}
         return BoundEngine(self.scenario, params, self.market)
 
     def grade(self, rows: Rows) -> Tensor:

@@ -13,6 +13,7 @@ from torchrl.envs import EnvBase
 
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.memory import check_memory
+from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.row_calls import RowCalls
 from vecenv.core.rows import Outcome, Rows, leaf_names, leaves, owned, select_rows, with_leaves
 from vecenv.core.saved_state import check_state
@@ -137,6 +138,11 @@ class VecEnv(EnvBase):
         """State of the scenario. Batch: [N]."""
         return self.rows.state
 
+    @property
+    def episode_keys(self) -> EpisodeKey:
+        """Keys of what agents draw in the rows' episodes. Shape of each word: (N,)."""
+        return episode_key(self.seed_tensor, self.env_ids, self.rows.episode)
+
     def grade(self) -> Tensor:
         """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
         return self._calls.grade(self.rows)["grade"]
@@ -155,8 +161,8 @@ class VecEnv(EnvBase):
         Raises:
             IndexError: a number is not one of a row.
         """
-        env = self.row_numbers(ids)
-        return with_leaves(self.rows, [leaf.index_select(0, env) for leaf in leaves(self.rows)], [len(env)]), env
+        ids = self.row_numbers(ids)
+        return with_leaves(self.rows, [leaf.index_select(0, ids) for leaf in leaves(self.rows)], [len(ids)]), ids
 
     def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
         """Return numbers of rows as a tensor, if all are. Shape: (B,).
@@ -186,9 +192,9 @@ class VecEnv(EnvBase):
         for name, value in params.items():
             self.scenario.params[name].copy_(value)
 
-    def observe_rows(self, rows: Rows, env: Tensor) -> Tensor:
+    def observe_rows(self, rows: Rows, ids: Tensor) -> Tensor:
         """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""
-        return torch.cat(self._bound.of_rows(env).observe(rows), dim=-1)
+        return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _set_seed(self, seed: int | None) -> None:
         """Name the episodes anew and start the first of each row."""
@@ -234,13 +240,14 @@ class VecEnv(EnvBase):
         reward = self.advance(tensordict.get("action"), None if mask is None else mask.reshape(-1))
         return self._observation().update({"reward": reward.unsqueeze(-1), **self._flags()})
 
-    def advance(self, action: Tensor, mask: Tensor | None = None) -> Tensor:
+    def advance(self, action: Tensor, mask: Tensor | None = None, eager: bool = False) -> Tensor:
         """Step the rows that are not done and return rewards, 0 of those that stay. Shape: (N,).
 
         Args:
             action: floating numbers of any width, or integers, for a spec of floating numbers; integers for one of
                 integers. Shape: (N, *spec.shape).
             mask: rows to step; by default all. Shape: (N,), bool.
+            eager: step eagerly even if ``compiled``: a few episodes take less time than compiling.
 
         Raises:
             TypeError: the action is no tensor.
@@ -248,8 +255,12 @@ class VecEnv(EnvBase):
         """
         action, playing = self.checked_action(action), ~self.rows.done
         stepped = playing if mask is None else checked_mask(mask, self.num_envs, self.env_ids.device) & playing
-        outcome = self._outcome(action)
-        self._rows = select_rows(stepped, outcome.rows, self.rows)
+        outcome = self._bound.step(self.rows, action) if eager else self._outcome(action)
+        rows = select_rows(stepped, outcome.rows, self.rows)
+        if eager:
+            self.take_leaves(leaves(rows))
+        else:
+            self._rows = rows
         return torch.where(stepped, outcome.reward, 0.0)
 
     def _outcome(self, action: Tensor) -> Outcome:
@@ -292,14 +303,14 @@ class VecEnv(EnvBase):
             IndexError: a number is not one of a row.
             ValueError: a row is named twice, or seeds or ids do not fit.
         """
-        env = self.row_numbers(ids)
-        distinct(env, "rows")
-        seeds = checked_integers("seeds", seeds, env.shape, 63, env.device)
-        start_ids = checked_integers("start_ids", start_ids, env.shape, 32, env.device)
-        start = self._bound.of_rows(env).start(seeds, start_ids, torch.zeros_like(start_ids))
+        ids = self.row_numbers(ids)
+        distinct(ids, "rows")
+        seeds = checked_integers("seeds", seeds, ids.shape, 63, ids.device)
+        start_ids = checked_integers("start_ids", start_ids, ids.shape, 32, ids.device)
+        start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
-            leaf[env] = fresh
-        self.start_ids[env] = start_ids
+            leaf[ids] = fresh
+        self.start_ids[ids] = start_ids
 
     def change_market(self, market: Mapping[str, Tensor]) -> None:
         """Overwrite the market's tensors in place, so that compiled and captured steps see the new ones.

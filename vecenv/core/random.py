@@ -109,6 +109,23 @@ def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
     return philox4x32(counter, (key.seed_low, key.seed_high))
 
 
+def step_bits(key: EpisodeKey, stream: Word, elapsed: Tensor, blocks: int) -> Block:
+    """Draw the blocks of one step of each episode, which no other step of it draws.
+
+    Args:
+        key: of the episodes. Shape of each word: (N,).
+        stream: purpose of the draw, of which every step draws as many blocks.
+        elapsed: steps taken in the episode. Shape: (N,).
+        blocks: how many.
+
+    Returns:
+        Four int64 tensors in [0, 2^32). Shape of each: (N, blocks).
+    """
+    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
+    index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
+    return random_bits(wide, stream, index)
+
+
 def uniform(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
     """Draw a uniform number with 24 random bits, exact in float32.
 

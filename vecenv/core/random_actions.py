@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, random_bits
-
-ACTION_STREAM = 1 << 16
-"""Random stream of actions; scenarios use lower ones."""
+from vecenv.core.random import EpisodeKey, step_bits
+from vecenv.core.streams import EpisodeStream
 
 
 def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
@@ -27,10 +25,7 @@ def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
         TypeError: the spec is of another kind.
     """
     size = spec.shape.numel()
-    words = -(-size // 4)
-    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
-    index = elapsed.unsqueeze(-1) * words + torch.arange(words, device=elapsed.device)
-    bits = torch.cat(random_bits(wide, ACTION_STREAM, index), dim=-1)[:, :size]
+    bits = torch.cat(step_bits(key, EpisodeStream.ACTION, elapsed, -(-size // 4)), dim=-1)[:, :size]
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         unit = (bits >> 8).to(torch.float32) * 2.0**-24
         low, high = spec.space.low.flatten(), spec.space.high.flatten()

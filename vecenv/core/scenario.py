@@ -34,12 +34,12 @@ class Schedule(Protocol):
         """Return the parameters as chosen now, by name, each with a leading dimension of N."""
         ...
 
-    def update(self, ended: Rows, env: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
+    def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
         """Take in E ended episodes and choose the parameters of the next ones.
 
         Args:
             ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
-            env: sub-environment of each. Shape: (E,), int64.
+            ids: number of the row of each. Shape: (E,), int64.
             grade: returns the grade of each, computed where it is asked for. Shape: (E,).
 
         Returns:

@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import episode_key, open_uniform, random_bits
-from vecenv.core.random_actions import ACTION_STREAM
 from vecenv.core.rows import Rows
 from vecenv.core.scenario import Scenario
+from vecenv.core.streams import EpisodeStream
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 from vecenv.language.conversation import Conversation, ask_all
@@ -132,7 +132,7 @@ class LanguageAgent:
         key = episode_key(env.seed_tensor, env.env_ids[numbers], rows.episode)
         first = (rows.elapsed * self.turns + turn) * config.answer_tokens
         written = self._context.write(
-            lambda token: open_uniform(random_bits(key, ACTION_STREAM, first + token)[0]),
+            lambda token: open_uniform(random_bits(key, EpisodeStream.ACTION, first + token)[0]),
             *(self.chat.stop, config.answer_tokens, config.temperature, active),
         )
         columns = (written.tokens[active], written.log_prob[active], written.mask[active].sum(-1))

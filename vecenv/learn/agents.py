@@ -13,7 +13,6 @@ from torch import Tensor
 
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
-from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 
 
@@ -39,8 +38,7 @@ class PolicyAgent:
     def act(self, env: VecEnv) -> Tensor:
         """Return the policy's action for what each row sees. Shape: (N, *action)."""
         observation = env.observe_rows(env.rows, torch.arange(env.num_envs, device=env.device))
-        key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
-        return self.policy.act(self.policy.parameters, observation, key, env.rows.elapsed)[0]
+        return self.policy.act(self.policy.parameters, observation, env.episode_keys, env.rows.elapsed)[0]
 
 
 class Random:
@@ -48,5 +46,4 @@ class Random:
 
     def act(self, env: VecEnv) -> Tensor:
         """Return random actions. Shape: (N, K)."""
-        key = episode_key(env.seed_tensor, env.env_ids, env.rows.episode)
-        return random_action(env.scenario.action_spec, key, env.rows.elapsed)
+        return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)

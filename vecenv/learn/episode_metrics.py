@@ -18,9 +18,9 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
         Mean ``reward`` of all steps, number of ``episodes`` ended, and their mean ``grade`` and ``return_percent``:
         NaN where none ended, or where the task tells no ``total_return``.
     """
-    step, env = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
+    step, ids = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
     metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
-    return metrics | outcomes(collector.env, collector.rows()[step, env], env)
+    return metrics | outcomes(collector.env, collector.rows()[step, ids], ids)
 
 
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:

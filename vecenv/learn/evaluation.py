@@ -14,7 +14,6 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
-from vecenv.core.rows import select_rows
 from vecenv.learn.agents import Agent
 from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
@@ -276,7 +275,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
         ValueError: the agent does not act for every row, or in another shape or type.
     """
     env.reset_groups(env.num_envs, 1, seed)
-    step, account = env.engine.bound().step, task_of(env).account
+    account = task_of(env).account
     views = [] if account is None else [account.view(env)]
     rewards = torch.zeros(env.num_envs, dtype=torch.float64, device=env.rows.elapsed.device)
     while not bool(env.rows.done.all()):
@@ -284,9 +283,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
         if len(action) != env.num_envs:
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
         running = ~env.rows.done
-        outcome = step(env.rows, env.checked_action(action))
-        env.rows = select_rows(running, outcome.rows, env.rows)
-        rewards += torch.where(running, outcome.reward.double(), 0.0)
+        rewards += env.advance(action, eager=True).double()
         if account is not None:
             now = account.view(env)
             views.append(now._replace(traded=torch.where(running, now.traded, 0.0)))

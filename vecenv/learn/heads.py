@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 
-from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
-from vecenv.core.random_actions import ACTION_STREAM
+from vecenv.core.random import EpisodeKey, box_muller, open_uniform, step_bits
+from vecenv.core.streams import EpisodeStream
 
-POLICY_STREAM = ACTION_STREAM + 1
-"""Random stream of a policy's draws."""
 FORBIDDEN = -1e9
 """Logit of a choice that is masked out: its probability is 0, the others' are exact, and gradients stay finite."""
 
@@ -30,10 +28,8 @@ def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor,
     Returns:
         Four tensors in (0, 1), float32. Shape of each: (N, ceil(count / 4)).
     """
-    blocks = -(-count // 4)
-    wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
-    index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
-    return tuple(open_uniform(word, torch.float32) for word in random_bits(wide, POLICY_STREAM, index))
+    words = step_bits(key, EpisodeStream.POLICY, elapsed, -(-count // 4))
+    return tuple(open_uniform(word, torch.float32) for word in words)
 
 
 class Head(Protocol):

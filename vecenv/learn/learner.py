@@ -144,9 +144,9 @@ class Learner(ABC, Generic[Config]):
         metrics |= episode_metrics(self.collector)
         if self.schedule is not None:
             rows = self.collector.rows()
-            step, env = rows.done.nonzero(as_tuple=True)
-            ended, bound = rows[step, env], self.env.engine.bound().of_rows(env)
-            metrics |= self.schedule.update(ended, env, lambda: bound.grade(ended))
+            step, ids = rows.done.nonzero(as_tuple=True)
+            ended, bound = rows[step, ids], self.env.engine.bound().of_rows(ids)
+            metrics |= self.schedule.update(ended, ids, lambda: bound.grade(ended))
             self.env.write_params(self.schedule.params())
         self.update_moments()
         self.update_number += 1

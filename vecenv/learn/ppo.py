@@ -107,8 +107,8 @@ class PPO(Learner[PPOConfig]):
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         cut = collector.truncated.clone()
         cut[-1] = True
-        step, env = cut.nonzero(as_tuple=True)
-        next_values[step, env] = self._values(collector.final_observations(step, env))
+        step, ids = cut.nonzero(as_tuple=True)
+        next_values[step, ids] = self._values(collector.final_observations(step, ids))
         reward = collector.reward.float() / self.return_moments.deviation().float()
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda

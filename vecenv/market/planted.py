@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from enum import IntEnum
 
 import numpy as np
 import torch
@@ -33,19 +32,13 @@ from torch import Tensor
 
 from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
+from vecenv.market.streams import PlantedStream
 from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
 
 START_PRICE = 50.0
 VOLUME = 1e6
 # Box-Muller numbers from 32-bit words stay below this.
 LARGEST_NORMAL = 7.0
-
-
-class _Stream(IntEnum):
-    """First streams of the draws, apart from those of episodes and of the synthetic market."""
-
-    SIGNAL = 0x2000_0000
-    BAR = 0x2100_0000
 
 
 def planted_bars(
@@ -88,10 +81,10 @@ def planted_bars(
     names, dates = symbol_names(symbols), business_days(num_days)
     prices, signals = [], []
     for paths in path_blocks(num_paths, num_days * len(names), device):
-        draw = open_uniform(_words(_Stream.SIGNAL, seed, paths, num_days, len(names))[0])
+        draw = open_uniform(_words(PlantedStream.SIGNAL, seed, paths, num_days, len(names))[0])
         changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
         signal = (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
-        words = _words(_Stream.BAR, seed, paths, num_days, len(names))
+        words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
         change = volatility * _noise(words)
         change[:, 1:] += strength * signal[:, :-1]
         prices.append(_ohlcv(torch.log1p(change), volatility, words))
@@ -182,7 +175,7 @@ def random_walk_bars(
     names, dates = symbol_names(symbols), business_days(num_days)
     prices = []
     for paths in path_blocks(num_paths, num_days * len(names), device):
-        words = _words(_Stream.BAR, seed, paths, num_days, len(names))
+        words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
         prices.append(_ohlcv(volatility * _noise(words) - volatility**2 / 2, volatility, words))
     return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}", currency=CURRENCY)
 
@@ -199,7 +192,7 @@ def _binomial(trials: int, probability: float) -> np.ndarray:
     )
 
 
-def _words(stream: _Stream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:
+def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_symbols: int) -> Block:
     """Draw four words per path, day and symbol. Shape of each: (P, T, K)."""
     day = torch.arange(num_days, device=paths.device)[:, None]
     symbol = torch.arange(num_symbols, device=paths.device)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits, student_t
 from vecenv.market.bars import Bars
+from vecenv.market.streams import SyntheticStream
 from vecenv.market.validation import has_control_characters
 
 TRADING_DAYS = 252
@@ -81,17 +81,6 @@ REGIMES = {
     "sideways": Regime(0.03, 0.80, 0.18, 80, {"bull": 0.60, "bear": 0.30, "crisis": 0.10}),
     "crisis": Regime(-0.60, 2.40, 0.60, 20, {"bear": 0.50, "bull": 0.25, "sideways": 0.25}),
 }
-
-
-class _Stream(IntEnum):
-    """First streams of the draws, high enough to leave those of an episode with the same seed alone."""
-
-    REGIME = 0x1000_0000
-    MARKET = 0x1100_0000
-    SECTOR = 0x1200_0000
-    TRAITS = 0x1300_0000
-    SHOCK = 0x1400_0000
-    RANGE = 0x1500_0000
 
 
 def synthetic_bars(
@@ -216,15 +205,15 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
     )
     drift, level, correlation = table[_regime_states(key, day, regime)].unbind(-1)
 
-    traits = random_bits(key, _Stream.TRAITS + symbol)
+    traits = random_bits(key, SyntheticStream.TRAITS + symbol)
     start = _log_uniform(traits[0], START_PRICES)
     low, high = ANNUAL_VOLATILITIES
     daily = (low + (high - low) * open_uniform(traits[1])) / math.sqrt(TRADING_DAYS)
 
-    market = _shock(*random_bits(key, _Stream.MARKET, day)[:2])
-    sector_stream = _Stream.SECTOR + torch.arange(NUM_SECTORS, device=device)
+    market = _shock(*random_bits(key, SyntheticStream.MARKET, day)[:2])
+    sector_stream = SyntheticStream.SECTOR + torch.arange(NUM_SECTORS, device=device)
     sector = _shock(*random_bits(key, sector_stream, day)[:2])[..., symbol % NUM_SECTORS]
-    bits = random_bits(key, _Stream.SHOCK + symbol, day)
+    bits = random_bits(key, SyntheticStream.SHOCK + symbol, day)
     shock = (
         torch.sqrt(correlation) * market
         + math.sqrt(SECTOR_SHARE) * sector
@@ -239,7 +228,7 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
     overnight += math.sqrt(OVERNIGHT_SHARE * (1 - OVERNIGHT_SHARE)) * deviation * gap_noise
     open_ = previous + overnight.clamp(-DAILY_LIMIT, DAILY_LIMIT)
     variance = (1 - OVERNIGHT_SHARE) * deviation.square()
-    extremes = bridge_extremes(open_, close, variance, random_bits(key, _Stream.RANGE + symbol, day)[:2])
+    extremes = bridge_extremes(open_, close, variance, random_bits(key, SyntheticStream.RANGE + symbol, day)[:2])
 
     prices = torch.exp(torch.stack([open_, *extremes, close], dim=-1)).clamp(*PRICE_BOUNDS)
     volume = torch.exp(
@@ -260,7 +249,7 @@ def _regime_states(key: EpisodeKey, day: Tensor, regime: str | None) -> Tensor:
     # The last sum is one and left out: a regime's position is how many of its row's sums a number exceeds.
     rows = np.cumsum(np.vstack([transition, stationary]), axis=1)[:, :-1]
     thresholds = torch.tensor(rows, device=day.device)
-    draws = open_uniform(random_bits(key, _Stream.REGIME, day)[0])
+    draws = open_uniform(random_bits(key, SyntheticStream.REGIME, day)[0])
     states = torch.empty((num_paths, num_days, 1), dtype=torch.int64, device=day.device)
     state = torch.full((num_paths,), len(names), device=day.device)
     for t in range(num_days):

@@ -18,15 +18,15 @@ class ChosenState:
 
     Args:
         state: of all rows. Batch: (N,).
-        env: numbers of the rows. Shape: (B,).
+        ids: numbers of the rows. Shape: (B,).
     """
 
-    def __init__(self, state: TensorClass, env: Tensor) -> None:
-        self._state, self._env = state, env
+    def __init__(self, state: TensorClass, ids: Tensor) -> None:
+        self._state, self._ids = state, ids
 
     def __getattr__(self, name: str) -> Tensor:
         """Return a tensor of the state. Batch: (B,)."""
-        return getattr(self._state, name).index_select(0, self._env)
+        return getattr(self._state, name).index_select(0, self._ids)
 
 
 class TextDoor:

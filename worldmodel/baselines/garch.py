@@ -21,7 +21,8 @@ from torch.nn.functional import pad
 
 from vecenv.core.random import EpisodeKey, random_bits, student_t
 from vecenv.market.bars import Bars
-from vecenv.worldmodel.baselines.resampled import Baseline, Stream, row_draw, symbol_draws
+from vecenv.market.streams import BaselineStream
+from vecenv.worldmodel.baselines.resampled import Baseline, row_draw, symbol_draws
 from vecenv.worldmodel.data.bar_moves import MOVE_LIMIT, EncodedBars, daily_returns, encode_history
 from vecenv.worldmodel.data.training_days import DayShapes, TrainingDays
 
@@ -237,7 +238,7 @@ class FilteredHistoricalSimulation(GarchT):
 
     def innovations(self, key: EpisodeKey, day: int, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residuals of a training day of each path (P, K), and that day (P, 1)."""
-        row = row_draw(random_bits(key, Stream.ROW, day)[0], len(self.residuals))
+        row = row_draw(random_bits(key, BaselineStream.ROW, day)[0], len(self.residuals))
         return self.residuals[row, columns], row
 
 

@@ -12,7 +12,6 @@ import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from typing import Self
 
 import torch
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
+from vecenv.market.streams import BaselineStream
 from vecenv.worldmodel.data.bar_moves import (
     EncodedBars,
     Move,
@@ -47,13 +47,6 @@ EIGENVALUE_FLOOR = 0.01
 
 MEAN_BLOCK = 20
 """Mean length of the bootstrap's blocks in days: a month, so that most of a cluster of volatility stays together."""
-
-
-class Stream(IntEnum):
-    """First streams of the draws, apart from those of `vecenv.market`."""
-
-    SYMBOL = 0x2000_0000
-    ROW = 0x2100_0000
 
 
 class Baseline(MarketModel):
@@ -247,7 +240,7 @@ class StationaryBootstrap(Baseline):
         table = days.filled(days.moves)
         row = torch.zeros_like(key.env_id)
         for day in itertools.count():
-            ends, fresh = random_bits(key, Stream.ROW, day)[:2]
+            ends, fresh = random_bits(key, BaselineStream.ROW, day)[:2]
             new_block = (open_uniform(ends) * self.mean_block < 1) | (day == 0)
             row = torch.where(new_block, row_draw(fresh, len(table)), (row + 1) % len(table))
             yield table[row, columns]
@@ -270,7 +263,7 @@ def pairwise_correlation(standard: Tensor, valid: Tensor) -> Tensor:
 
 def symbol_draws(key: EpisodeKey, day: int, num_symbols: int, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """Draw two uniform numbers and a row for each path and symbol. Shape of each: (P, K)."""
-    bits = random_bits(key, Stream.SYMBOL + torch.arange(num_symbols), day)
+    bits = random_bits(key, BaselineStream.SYMBOL + torch.arange(num_symbols), day)
     return open_uniform(bits[0]), open_uniform(bits[1]), row_draw(bits[2], num_rows)
 
 

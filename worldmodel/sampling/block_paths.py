@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, episode_key, open_uniform, random_bits
+from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
 from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.blocks import Block
 from vecenv.worldmodel.sampling.day_draw import draw_day
-
-START_STREAM = 0x2100_0000
-"""Random stream that chooses where a path starts."""
 
 
 class Starts(NamedTuple):
@@ -37,7 +35,7 @@ class Starts(NamedTuple):
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
     """Return which of a number of starts each path goes on from. Shape: that of the key's words, without the last."""
-    word = random_bits(key, START_STREAM, 0)[0]
+    word = random_bits(key, NeuralStream.START, 0)[0]
     return (open_uniform(word) * count).long().squeeze(-1)
 
 

@@ -6,14 +6,12 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
+from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE, day_summary
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_draw import ReturnDraws
 
 MAX_SYMBOLS = 1 << 12
-
-RETURN_STREAM = 0x2000_0000
-"""First of the random streams of generated days: one for returns, four for shapes, one per number of the token."""
 
 
 def draw_day(
@@ -38,8 +36,8 @@ def draw_day(
         Shape: (P, K, 5), float64.
     """
     everyone = torch.arange(known.shape[1], device=known.device)
-    for_bars = _noise(key, RETURN_STREAM, 5, day, everyone)
-    for_token = _noise(key, RETURN_STREAM + 5, TOKEN_SIZE, day, everyone[:1])
+    for_bars = _noise(key, NeuralStream.DAY, 5, day, everyone)
+    for_token = _noise(key, NeuralStream.DAY + 5, TOKEN_SIZE, day, everyone[:1])
     returns = draws.draw(known, for_bars[0, :3], temperature)
     return _draw_shapes(network, known, returns, for_bars[1:], for_token[..., 0], temperature).double()
 

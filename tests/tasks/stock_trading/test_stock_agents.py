@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.core.rows import select_rows
 from vecenv.learn.agents import PolicyAgent, Random
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
@@ -31,18 +30,12 @@ def make(tape, num_envs=1, **settings):
     return vecenv.make("stock_trading", num_envs, market=tape, compile=False, **settings)
 
 
-def advance(env, agent):
-    """One step of all rows that still run."""
-    outcome = env.engine.bound().step(env.rows, agent.act(env))
-    env.rows = select_rows(~env.rows.done, outcome.rows, env.rows)
-
-
 def play(env, agent):
     """Values after every step, in currency. Shape: (T + 1, N)."""
     env.reset_groups(env.num_envs, 1, 0)
     values = [env.state.portfolio_value.double()]
     while not bool(env.rows.done.all()):
-        advance(env, agent)
+        env.advance(agent.act(env))
         values.append(env.state.portfolio_value.double())
     return torch.stack(values) * env.scenario.tape.tick_size
 
@@ -89,7 +82,7 @@ def test_buy_and_hold_in_weights_buys_once(synthetic):
     env.reset_groups(8, 1, 0)
     traded = []
     for _ in range(60):
-        advance(env, BuyAndHold())
+        env.advance(BuyAndHold().act(env))
         traded.append(env.state.traded.double() * env.scenario.tape.tick_size / 1e6)
     assert bool((traded[0] > 0.98).all())
     assert float(torch.stack(traded[1:]).sum(0).max()) < 0.004
@@ -122,7 +115,7 @@ def test_oracle_finds_the_obvious():
     held = []
     env.reset_groups(1, 1, 0)
     for _ in range(5):
-        advance(env, agent)
+        env.advance(agent.act(env))
         held.append(env.state.holdings[0].tolist())
     assert held[0] == [0.0, 49.0]
     assert held[1] == [109.0, 0.0]

@@ -108,9 +108,9 @@ def test_a_compiled_collector_without_a_schedule_collects_as_an_eager_one():
         assert_same_bits(collected(compiled), collected(eager))
 
 
-def report(scheduler: Promotion, env: list[int], score: list[float], rule: list[int] | None = None) -> list[int]:
+def report(scheduler: Promotion, rows: list[int], score: list[float], rule: list[int] | None = None) -> list[int]:
     """Report ended episodes, by default of the current tiers, and return the tiers after it."""
-    ids = torch.tensor(env, dtype=torch.int64)
+    ids = torch.tensor(rows, dtype=torch.int64)
     followed = scheduler.tier[ids] if rule is None else torch.tensor(rule)
     scheduler.update(ids, followed, torch.tensor(score))
     return scheduler.rules().tolist()

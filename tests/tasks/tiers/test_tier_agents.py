@@ -9,7 +9,6 @@ from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import select_rows
 from vecenv.tasks.tiers.agents import AGENTS, Oracle, RuleBased, orders_for, quotes, rule_column
 from vecenv.tasks.tiers.blind_agents import BLIND_AGENTS, MIX, FixedSymbol
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
@@ -74,14 +73,14 @@ class Played(NamedTuple):
 @cache
 def played():
     env, agents = mixed_env(copies=len(EVERY_AGENT)), [make() for make in EVERY_AGENT.values()]
-    step, actions, holdings = env.engine.bound().step, [], [env.state.holdings]
+    actions, holdings = [], [env.state.holdings]
     while not bool(env.rows.done.all()):
         running = ~env.rows.done
         acted = [agent.act(env) for agent in agents]
         assert all(action.shape == env.action_spec.shape and action.dtype == torch.float32 for action in acted)
         parts = zip(acted, torch.arange(env.num_envs).split(NUM_ENVS), strict=True)
         action = torch.cat([action[rows] for action, rows in parts])
-        env.rows = select_rows(running, step(env.rows, action).rows, env.rows)
+        env.advance(action)
         actions.append(torch.where(running.view(-1, 1, 1), action, 0.0))
         holdings.append(env.state.holdings)
     return Played(env, torch.stack(actions, dim=1), torch.stack(holdings, dim=1))
