@@ -21,7 +21,7 @@ import pytest
 from tests.pages import PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.tasks.tiers.config import TWENTY_FIVE
+from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
 PROGRAMS = {
     "vecenv": [sys.executable, "-m", "vecenv.tasks.commands.cli"],
@@ -31,8 +31,8 @@ PROGRAMS = {
 FILES = {
     "prices.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 700),
     "india.parquet": (TWENTY_FIVE, "2019-01-01", 1400),
-    "nse.parquet": (TWENTY_FIVE, "2019-01-01", 1600),
-    "dow.parquet": (("AAPL", "MSFT", "JPM", "IBM"), "2019-01-01", 700),
+    "nse.parquet": (TEN, "2021-12-01", 850),
+    "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
 }
 """Symbols, first day and number of days of the files that the pages read."""
 
