@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,12 @@ def test_a_new_task_takes_under_forty_lines():
 
 def test_the_first_page_is_one_screen():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_modules_that_a_page_runs_are_there(page):
+    for module in re.findall(r"python -m (vecenv(?:\.[a-z_]+)+)(?![\w.]*[A-Z])", page.read_text()):
+        assert find_spec(module) is not None, module
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
