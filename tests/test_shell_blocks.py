@@ -31,7 +31,7 @@ PROGRAMS = {
 FILES = {
     "prices.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 700),
     "india.parquet": (TWENTY_FIVE, "2019-01-01", 1400),
-    "nse.parquet": (TEN, "2021-12-01", 850),
+    "nse.parquet": (TEN, "2020-06-01", 1250),
     "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
 }
 """Symbols, first day and number of days of the files that the pages read."""
@@ -65,8 +65,7 @@ def words_of(command: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Return the variables of this process, without those by which pytest tells of itself."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    return own | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), own.get("PYTHONPATH")]))}
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
 
 
 def finished(command: str, folder: Path) -> None:
@@ -86,8 +85,7 @@ def finished(command: str, folder: Path) -> None:
 
 @contextmanager
 def serving(command: str, folder: Path) -> Iterator[None]:
-    """Run a server until it says that it serves, and interrupt it in the end, which it must survive."""
-    # Its own group: what it starts ends with it.
+    """Run a server until it says that it serves, and interrupt it in the end: it must tell so by its exit code."""
     process = subprocess.Popen(
         words_of(command),
         cwd=folder,
@@ -95,7 +93,6 @@ def serving(command: str, folder: Path) -> Iterator[None]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,
     )
     assert process.stdout is not None
     timer = threading.Timer(SECONDS, process.kill)
