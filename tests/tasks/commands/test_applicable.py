@@ -13,6 +13,7 @@ from typing import get_type_hints
 
 import pytest
 
+from tests.pages import shown_commands
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.applicable import inapplicable, named_settings
@@ -20,11 +21,6 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-ROOT = Path(__file__).parents[3]
-PAGES = "\n".join(
-    (ROOT / folder / "README.md").read_text()
-    for folder in (".", "tasks", "worldmodel", "vecenv/learn", "vecenv/language", "vecenv/adapters", "benchmarks")
-)
 GRPO = ("--algorithm", "grpo")
 MODEL = (*GRPO, "--model", "m", "--task", "single_stock")
 POINTS = {point.name: point for point in (*cli.COMMANDS, *entry_points(group=cli.GROUP))}
@@ -236,9 +232,7 @@ def test_a_name_is_found_however_it_is_written():
 
 def commands_of_the_pages() -> list[list[str]]:
     """Return the words after ``vecenv`` of every command line in the pages."""
-    lines = "\n".join(re.findall(r"```bash\n(.*?)```", PAGES, re.DOTALL)).replace("\\\n", " ").splitlines()
-    parts = [part.split("#")[0] for line in lines for part in line.split("&&")]
-    return [shlex.split(part)[1:] for part in parts if part.strip().startswith("vecenv ")]
+    return [shlex.split(command)[1:] for command in shown_commands() if command.startswith("vecenv ")]
 
 
 def test_every_command_of_the_pages_is_taken(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,104 @@
+"""The pages of the project, their blocks, and what tests run of the shell's.
+
+Comments that stand directly above a block of the shell, one a line, say what a test does otherwise than the block::
+
+    <!-- small: OLD => NEW -->            run NEW wherever the block has OLD
+    <!-- not run: START: REASON -->       leave out the commands of the block that begin with START
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("vecenv", "worldmodel", "tasks", "benchmarks", "configs", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT / room).rglob("*.md"))])
+
+NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch")
+"""Beginnings of the commands that may be left out: they install, download, need a service, or run these tests."""
+
+_FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_MARK = re.compile(r"<!-- (small|not run): (.+) -->")
+
+
+def page_name(page: Path) -> str:
+    """Return a page's path inside the project."""
+    return str(page.relative_to(ROOT))
+
+
+@dataclass(frozen=True)
+class ShellBlock:
+    """A block of the shell.
+
+    Attributes:
+        text: as it is shown.
+        marks: the comments directly above it, one a line.
+    """
+
+    text: str
+    marks: tuple[str, ...] = ()
+
+    def shown(self) -> list[str]:
+        """Return the commands as a reader would type them."""
+        return _commands(self.text)
+
+    def run(self) -> list[str]:
+        """Return the commands that a test runs.
+
+        Raises:
+            ValueError: a comment above the block is none of those that are known, or does not fit it.
+        """
+        text, left_out = self.text, []
+        for mark in self.marks:
+            kind, rest = _read(mark)
+            if kind == "not run":
+                left_out += _left_out(rest, self.shown())
+                continue
+            old, arrow, new = rest.partition(" => ")
+            if not arrow or old not in text:
+                raise ValueError(f"{mark}: what is replaced must stand in the block")
+            text = text.replace(old, new)
+        return [command for command in _commands(text) if command not in left_out]
+
+
+def shell_blocks(page: Path) -> list[ShellBlock]:
+    """Return the blocks of the shell of a page, in their order."""
+    return blocks_of(page.read_text())
+
+
+def blocks_of(text: str) -> list[ShellBlock]:
+    """Return the blocks of the shell in a text."""
+    return [ShellBlock(block, tuple(marks.splitlines())) for marks, block in _FENCE.findall(text)]
+
+
+def shown_commands() -> list[str]:
+    """Return every command of the shell in the pages, as a reader would type it."""
+    return [command for page in PAGES for block in shell_blocks(page) for command in block.shown()]
+
+
+def _commands(text: str) -> list[str]:
+    lines = text.replace("\\\n", " ").splitlines()
+    parts = [part for line in lines for part in shlex.join(shlex.split(line, comments=True)).split(" '&&' ")]
+    return [part for part in parts if part]
+
+
+def _read(mark: str) -> tuple[str, str]:
+    found = _MARK.fullmatch(mark)
+    if found is None:
+        raise ValueError(f"{mark}: not one of <!-- small: OLD => NEW --> and <!-- not run: START: REASON -->")
+    return found[1], found[2]
+
+
+def _left_out(rest: str, commands: list[str]) -> list[str]:
+    """Return the commands that a comment leaves out."""
+    start, colon, reason = rest.partition(": ")
+    meant = [command for command in commands if command.startswith(start)]
+    if not (colon and reason.strip() and meant and start.startswith(NOT_RUN)):
+        raise ValueError(
+            f"not run: {rest}: it must be START: REASON, START the beginning of a command of the block, and of what "
+            f"may be left out: {', '.join(NOT_RUN)}"
+        )
+    return meant
