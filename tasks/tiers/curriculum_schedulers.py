@@ -1,6 +1,6 @@
-"""Which rules each sub-environment follows next, from the scores of the episodes that have ended.
+"""Curriculum schedulers: choose each sub-environment's next rules from the scores of ended episodes.
 
-A scheduler knows neither market nor agent: it maps scores to rows of a table of rules, easiest first.
+A scheduler is independent of market and agent: it maps scores to rows of a rule table, easiest first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Scheduler(Protocol):
-    """Whatever chooses rules from scores."""
+    """Interface of a scheduler."""
 
     def rules(self) -> Tensor:
         """Return the rule of each sub-environment's next episode. Shape: (N,), int64."""
@@ -24,17 +24,17 @@ class Scheduler(Protocol):
 
         Args:
             env: sub-environment of each. Shape: (E,), int64.
-            rule: that it followed. Shape: (E,), int64.
+            rule: rule row of each. Shape: (E,), int64.
             score: higher is better. Shape: (E,).
         """
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Return what one watches, under the same names every time."""
+        """Return metrics, with the same names at every call."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of everything that later choices depend on."""
+        """Return copies of the scheduler's state."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
@@ -43,10 +43,10 @@ class Scheduler(Protocol):
 
 
 class Promotion:
-    """Moves each sub-environment one tier up or down by its rate of success in its tier.
+    """Moves each sub-environment one tier up or down by its success rate in its tier.
 
-    The rate is that of the last W episodes, so there is no decision before W episodes in the tier. Episodes of
-    another tier, such as those that were running when the sub-environment was moved, do not count.
+    The rate is over the last W episodes, so there is no decision before W episodes in the tier. Episodes of another
+    tier, such as those running during a move, do not count.
 
     Args:
         num_envs: N.
@@ -77,8 +77,8 @@ class Promotion:
         return self.tier.clone()
 
     def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
-        """Take in E ended episodes, those of one sub-environment in their order. Shape of each: (E,)."""
-        # One turn for the first episode of every sub-environment, one for the second, and so on.
+        """Process E ended episodes, those of one sub-environment in order. Shape of each: (E,)."""
+        # One pass for the first episode of every sub-environment, one for the second, and so on.
         order = env.argsort(stable=True)
         place = torch.arange(len(env), device=env.device)
         _, episodes = env[order].unique_consecutive(return_counts=True)
@@ -89,7 +89,7 @@ class Promotion:
             self._decide(env[chosen], score[chosen])
 
     def _decide(self, env: Tensor, score: Tensor) -> None:
-        """Count one episode of each of some sub-environments, and move them. Shape of both: (E,)."""
+        """Count one episode of each given sub-environment, and promote or demote it. Shape of both: (E,)."""
         tier, window = self.tier[env], self.successes.shape[1]
         self.successes[env, self.count[env] % window] = (score > self.thresholds[tier]).float()
         count = self.count[env] + 1
@@ -152,7 +152,7 @@ class AdaptiveDifficulty:
         return distance.argsort(stable=True)[self._turn]
 
     def update(self, env: Tensor, rule: Tensor, score: Tensor) -> None:
-        """Move the target by the mean score of E ended episodes; without any it stays. Shape of each: (E,)."""
+        """Update the target by the mean score of E ended episodes; unchanged without any. Shape of each: (E,)."""
         if len(score):
             excess = score.double().mean() - self.target_score
             self.target += self.step_size * torch.tanh(self.sensitivity * excess)
