@@ -1,1 +1,1 @@
-"""Measurements."""
+"""Benchmarks of throughput, learning, realism and serving."""

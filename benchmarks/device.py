@@ -1,4 +1,4 @@
-"""What a device can do at most, so that a throughput can be read against it."""
+"""Hardware limits of a device: memory bandwidth, matrix-product rate and peak memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COPY_BYTES = 2**28
 GPU_COPY_BYTES = 2**32
 """A GPU copies the smaller amount in the time that it takes to start a copy and to wait for it."""
 WARM_UP_SECONDS = 0.3
-"""Before a GPU is measured: its clocks rest while it does."""
+"""Warm-up time before a GPU measurement, since clocks are low when idle."""
 PRODUCT_OPERATIONS = {"cpu": 2e9, "cuda": 2e12}
-"""In products that are timed together, by device type."""
+"""Number of operations timed together in matrix products, by device type."""
 
 
 def device_name(device: torch.device) -> str:
@@ -36,7 +36,7 @@ def device_name(device: torch.device) -> str:
 
 
 def nvidia_smi(device: torch.device, *fields: str) -> list[str | None]:
-    """Return what the driver's tool tells of a GPU, None of each field where it tells nothing."""
+    """Return fields of ``nvidia-smi`` for a GPU, None for unavailable fields."""
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
     try:
         told = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
@@ -46,7 +46,7 @@ def nvidia_smi(device: torch.device, *fields: str) -> list[str | None]:
 
 
 def clocks(device: torch.device) -> dict[str, str | None]:
-    """Return the clocks and the temperature of a GPU as they are now; nothing of a CPU."""
+    """Return the current clocks and temperature of a GPU; empty for a CPU."""
     if device.type != "cuda":
         return {}
     fields = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw")
@@ -65,7 +65,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def seconds_of(function: Callable[[], object], device: torch.device, repeats: int) -> list[float]:
-    """Return the time of each call: of the wall, or between two events on a GPU, both with all that it waits for."""
+    """Return the time of each call: wall time, or between two synchronised events on a GPU."""
     if device.type == "cuda":
         return _seconds_between_events(function, device, repeats)
     times = []
@@ -92,7 +92,7 @@ def _seconds_between_events(function: Callable[[], object], device: torch.device
 
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes per second read plus written by one large copy, the median of nine."""
-    # Numbers that differ: some GPUs move equal ones faster.
+    # Random numbers: some GPUs compress equal ones.
     source = torch.rand(_copied_bytes(device) // 4, device=device)
     target = torch.empty_like(source)
     _warm_up(lambda: target.copy_(source), device)
@@ -107,14 +107,14 @@ def write_bandwidth(device: torch.device) -> float:
 
 
 def _copied_bytes(device: torch.device) -> int:
-    """Return how much is copied at once: many times the caches, and little of the memory."""
+    """Return the size of a copy: many times the caches, and a small part of the memory."""
     if device.type != "cuda":
         return COPY_BYTES
     return max(COPY_BYTES, min(GPU_COPY_BYTES, torch.cuda.mem_get_info(device)[0] // 8))
 
 
 def _warm_up(function: Callable[[], object], device: torch.device) -> None:
-    """Call a function until a GPU's clocks have risen; once on a CPU."""
+    """Call a function until a GPU's clocks are high; once on a CPU."""
     function()
     ends = time.perf_counter() + WARM_UP_SECONDS
     while device.type == "cuda" and time.perf_counter() < ends:
@@ -138,7 +138,7 @@ def product_rate(rows: int, inner: int, columns: int, dtype: torch.dtype, device
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start a new measurement of the peak memory, where the platform can."""
+    """Reset the measurement of the peak memory, if the platform supports it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return

@@ -1,4 +1,4 @@
-"""Pictures of the measurements."""
+"""Plots of benchmark results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 COLOURS = {"environment": "#0072B2", "without_observations": "#56B4E9", "policy": "#D55E00", "training": "#009E73"}
 COMPONENT_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#882255", "#44AA99")
-"""Of components of the reward, in the order of their largest share."""
+"""Colours of reward components, in the order of their largest share."""
 OTHERS_COLOUR = "#BBBBBB"
 LEAST_SHARE = 0.02
-"""Components that never reach this share of the reward are drawn together."""
+"""Components that never reach this share of the reward are merged."""
 GRADER_COLOURS = {"calibrated": "#0072B2", "seed": "#D55E00"}
 LABELS = {
     "environment": "environment only",
@@ -108,7 +108,7 @@ def draw_reward_presets(result: dict[str, Any], path: Path) -> None:
         axes.set_ylabel(label)
     legend = {**colours, "others": OTHERS_COLOUR}
     patches = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in legend.values()]
-    # The topmost layer first.
+    # Legend from the topmost layer down.
     grid[1, -1].legend(patches[::-1], [*legend][::-1], loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     grid[2, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, title="grader")
     config = result["config"]
@@ -121,7 +121,7 @@ def draw_reward_presets(result: dict[str, Any], path: Path) -> None:
 
 
 def draw_language_learning(result: dict[str, Any], path: Path) -> None:
-    """Draw the grade of the rollouts of each seed beside held-out grades, and the shares that stay bounded."""
+    """Draw the grade of the rollouts of each seed with held-out grades, and the bounded shares."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -133,7 +133,7 @@ def draw_language_learning(result: dict[str, Any], path: Path) -> None:
     first, last = 0.0, runs[0]["updates"][-1]["frames"]
     for run, colour in zip(runs, COMPONENT_COLOURS, strict=False):
         frames = [update["frames"] for update in run["updates"]]
-        # What an update's rollout was worth is that of the model before it.
+        # An update's rollout is graded with the model before the update.
         before = [first, *frames[:-1]]
         seed = f"seed {run['seed']}"
         grade.plot(before, [update["grade"] for update in run["updates"]], "o-", color=colour, markersize=3, label=seed)
@@ -181,7 +181,7 @@ def _band(axes: Axes, frames: list[float], values: list[list[float]], colour: st
 
 
 def _annotate(axes: Axes, text: str, height: float, colour: str) -> None:
-    """Write over the left end of a horizontal line."""
+    """Label a horizontal line at its left end."""
     axes.annotate(
         text, (0, height), (4, 4), xycoords=axes.get_yaxis_transform(), textcoords="offset points", color=colour
     )

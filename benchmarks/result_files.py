@@ -1,4 +1,4 @@
-"""Results of benchmarks as JSON files."""
+"""Result files of benchmarks in JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path("benchmarks") / "results"
-"""Where results are written unless another folder is named: in a checkout, where they are kept."""
+"""Default folder of results, within a checkout."""
 
 
 def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
@@ -18,7 +18,7 @@ def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
 
 
 def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> None:
-    """Write a result to a folder, which is made, and say where; without one nothing is written."""
+    """Write a result to a folder, which is created, and print the path; without a folder do nothing."""
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> N
 
 
 def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a file that is the old or the new one at every moment: beside it first, then in its place."""
+    """Write a JSON file atomically: to a temporary file, then rename."""
     beside = path.with_name(f"{path.name}.part")
     beside.write_text(json.dumps(result, indent=1) + "\n")
     beside.replace(path)

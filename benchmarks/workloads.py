@@ -1,4 +1,4 @@
-"""What is stepped: the rules of a task, given actions, and the bytes that a step cannot avoid."""
+"""Benchmark workloads: task rules, given actions, and the minimum memory traffic of a step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUMBER_BYTES = 4
-"""Of a float32."""
+"""Bytes of a float32."""
 
 
 def task_rules(task: str, given: bool) -> Any:  # noqa: ANN401
-    """Return the default rules of a task; a tier takes lists of orders where actions are given.
+    """Return the default rules of a task; with order-list actions for a tier with given actions.
 
     Raises:
         ValueError: there is no such task.
@@ -40,10 +40,10 @@ def task_market(
     end: str | None,
     device: torch.device,
 ) -> MarketTape:
-    """Read or generate the market that rules need, with the symbols that they name.
+    """Read or generate the market for rules, with their symbols.
 
     Raises:
-        ValueError: the market has a fault, or lacks a symbol.
+        ValueError: the market is invalid, or lacks a symbol.
     """
     tape = load_market(
         market,
@@ -55,14 +55,14 @@ def task_market(
         num_days=num_days,
         device=device,
     )
-    # The days before serve the indicators as warm-up.
+    # Earlier days are the indicators' warm-up.
     return tape.between(start, None) if start else tape
 
 
 def fill_given_actions(collector: FusedCollector) -> None:
-    """Fill the actions of a collector that is given them with random valid ones.
+    """Fill a collector's given actions with random valid ones.
 
-    Lists of orders are drawn as by `vecenv.tasks.tiers.agents.Random`, of symbols that all tiers of a mixed batch have.
+    Order lists are drawn as by `vecenv.tasks.tiers.agents.Random`, with symbols common to all tiers of a mixed batch.
     """
     env, scenario = collector.env, collector.env.scenario
     if not (isinstance(scenario, TierTrading) and scenario.config.action == "orders"):
@@ -78,17 +78,17 @@ def fill_given_actions(collector: FusedCollector) -> None:
 
 
 def buffer_bytes(env: VecEnv) -> int:
-    """Bytes that a rollout keeps for one step of one row: state, action and observation."""
+    """Bytes stored by a rollout per step and row: state, action and observation."""
     action = env.scenario.action_spec
     state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
     return state + action.shape.numel() * action.dtype.itemsize + NUMBER_BYTES * sum(env.block_widths)
 
 
 def necessary_bytes(collector: FusedCollector) -> int:
-    """Bytes per step that no implementation can avoid with these buffers.
+    """Minimum memory traffic per step with these buffers, in bytes.
 
-    Written: observation, state, reward and flags. Read: the state before, the action, and `market_numbers`. A chosen
-    action is written instead of read, which is the same.
+    Written: observation, state, reward and flags. Read: the previous state, the action, and `market_numbers`. A sampled
+    action is written instead of read, with the same number of bytes.
     """
     written = [*collector.buffers(), collector.actions]
     per_row = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in written)
@@ -100,9 +100,9 @@ def necessary_bytes(collector: FusedCollector) -> int:
 def market_numbers(scenario: Scenario, observed: bool) -> int:
     """Count the numbers of the market that a step reads, each once.
 
-    All tasks: the day's closes and the next day's and, for an observation, the features. A tier also: which symbols
-    trade, the three numbers of the gate and, for an observation, the series of the whole market; without one the
-    relative strength, which is a feature.
+    All tasks: the day's closes and the next day's and, for an observation, the features. A tier also: the tradable
+    mask, the three numbers of the gate and, for an observation, the context series; without one the relative strength,
+    which is a feature.
     """
     tape: MarketTape = scenario.tape  # type: ignore[attr-defined]
     per_symbol = 2 + (len(tape.feature_names) if observed else 0)

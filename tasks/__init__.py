@@ -1,1 +1,1 @@
-"""What an agent is asked: one folder per task family, and the command line."""
+"""Trading tasks, one folder per family, and the command line."""

@@ -1,1 +1,1 @@
-"""Learned markets."""
+"""Neural market model: data, network, training, sampling, baselines and validation."""

@@ -1,1 +1,1 @@
-"""Everything that a device is to be asked, in one command that ends on time."""
+"""Time-limited benchmark session of a device in one command."""

@@ -1,4 +1,4 @@
-"""Which device a session measures, and what it can do at most."""
+"""Session part that measures the device's bandwidth and matrix-product rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {"products float32": torch.float32, "products bfloat16": torch.bfloat16
 
 
 def points(place: Place) -> Sequence[Point]:
-    """Return the bandwidth that all shares are taken of, and the rates of matrix products."""
+    """Return the points of the copy bandwidth, the reference of all shares, and of matrix-product rates."""
     device = torch.device(place.device)
     return [
         Point("copy", partial(_bandwidth, device)),

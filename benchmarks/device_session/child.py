@@ -1,7 +1,7 @@
-"""The process of one part of a session: measures its points one after the other and tells each as it ends.
+"""Worker process of one part of a session: measures its points and reports each on completion.
 
-What is told goes through a pipe to the session, which writes it down at once; all that is printed goes into its log.
-The process may be started before its part's turn: it imports what it needs, and waits to be told to begin.
+Reports go through a pipe to the session, which records them at once; output goes into its log. The process may be
+started early: it imports its modules and waits for the start order.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from vecenv.benchmarks.device_session.point import Place, Point
 
 DEVICE_LOST = 3
-"""Exit code after a failure that the device does not recover from within a process."""
+"""Exit code after a failure that requires a new process."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure a part, as a line of JSON from the standard input orders.
+    """Measure a part, ordered by a line of JSON on the standard input.
 
-    The line holds the fields of the `Place`, with the seconds that are left, and the points not to measure again.
+    The line holds the fields of the `Place`, with the remaining seconds, and the points to skip.
 
     Args:
         arguments: ``module:function`` of the points, and the number of the pipe.
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         if not line:
             return 0
         order = json.loads(line)
-        # pytest puts another file in the place of the standard input.
+        # pytest replaces the standard input.
         threading.Thread(target=_end_with_the_session, args=(os.dup(sys.stdin.fileno()),), daemon=True).start()
         place = Place(order["device"], order["small"], order["copy"], time.monotonic() + order["seconds"])
         points: Sequence[Point] = points_of(place)
@@ -64,14 +64,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end_with_the_session(pipe: int) -> None:
-    """Kill this process and those it started when the session, which holds the other end, has gone in whatever way."""
+    """Kill this process and its children when the session, which holds the pipe's other end, ends in any way."""
     while os.read(pipe, 1):
         pass
     os.killpg(0, signal.SIGKILL)
 
 
 def _measured(point: Point) -> dict[str, Any]:
-    """Measure a point; a failure is told with its traceback."""
+    """Measure a point; report a failure with its traceback."""
     print(f"--- {point.name}", flush=True)
     began = time.monotonic()
     told: dict[str, Any]
@@ -84,7 +84,7 @@ def _measured(point: Point) -> dict[str, Any]:
         traceback.print_exc()
         status = "does not fit" if out_of_memory(error) else "failed"
         told = {"status": status, "error": _sentence(error), "traceback": traceback.format_exc()}
-    # The frames of a failure hold its tensors until here.
+    # The traceback's frames keep tensors alive until here.
     gc.collect()
     _on_cuda(lambda torch: torch.cuda.empty_cache())
     sys.stdout.flush()
@@ -92,7 +92,7 @@ def _measured(point: Point) -> dict[str, Any]:
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether a failure, or one that led to it, is a lack of memory."""
+    """Whether a failure, or one of its causes, is an out-of-memory error."""
     while error is not None:
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
             return True
@@ -108,7 +108,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _device_lives() -> bool:
-    """Whether the device still answers: after an illegal access it refuses everything until the process ends."""
+    """Whether the device is usable: after an illegal access every call fails until the process ends."""
     try:
         _on_cuda(lambda torch: torch.cuda.synchronize())
     except RuntimeError:
@@ -124,7 +124,7 @@ def _on_cuda(action: Callable[[Any], object]) -> None:
 
 
 if __name__ == "__main__":
-    # The process does not wait for threads, such as those that compile.
+    # Exit without joining threads, such as compiler threads.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

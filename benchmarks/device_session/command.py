@@ -1,9 +1,9 @@
-"""Everything that a device is to be asked, in one command: ``python -m vecenv.benchmarks.device_session``.
+"""Time-limited benchmark session of a device: ``python -m vecenv.benchmarks.device_session``.
 
-``--minutes 9 --out FOLDER`` measures what the device can do at most, runs the tests marked ``gpu``, and then the
-benchmarks, most valuable first, each part in a process that is killed when its share of the time is over. After every
-point the folder's `summary.json` is written anew as a whole, so that a stop at any moment loses only the point that was
-being measured; ``--resume`` measures what a session lacks. Everything printed and every traceback is in `log.txt`.
+``--minutes 9 --out FOLDER`` measures the hardware limits, runs the tests marked ``gpu``, and then the benchmarks in
+order of priority, each part in a process that is killed at the end of its time share. After every point the folder's
+`summary.json` is replaced atomically, so that an interruption loses only the current point; ``--resume`` measures
+missing points. All output and tracebacks are in `log.txt`.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ PARTS = (
     Part("text", "observations and answers", f"{_PARTS}:texts", 20, 15, 30),
     Part("curve", "the other counts and modes", f"{_PARTS}:curve", 40, 15, 60),
 )
-"""Name, what, points, share of the time (seconds of nine minutes), least seconds, longest point, what it needs."""
+"""Name, description, points, time share (seconds of nine minutes), minimum seconds, longest point, required modules."""
 
 LAST_SECONDS = 6.0
-"""Kept for killing a process and for the last words."""
+"""Seconds reserved for killing a process and for the final output."""
 BAD_INPUT, FAILED, SIGNALLED = 2, 1, 128
-"""Exit codes: of bad input, of a session with a failed part, and, added to the signal, of one that was stopped."""
+"""Exit codes: bad input, a failed part, and, added to the signal number, a stopped session."""
 
 
 @dataclass(frozen=True)
 class DeviceSessionConfig:
-    """Measure a device within some minutes."""
+    """Measure a device within a time limit."""
 
     out: Path
     """Folder for summary.json and log.txt."""
     minutes: float = 9.0
-    """Time from start to end."""
+    """Time limit of the session."""
     device: str = "auto"
-    """cpu, cuda, one GPU such as cuda:1, or auto for cuda where there is one."""
+    """Device: cpu, cuda, one GPU such as cuda:1, or auto for cuda if available."""
     small: bool | None = None
-    """Sizes that are done in seconds; by default on a CPU alone."""
+    """Use small sizes that take seconds; by default only on a CPU."""
     parts: tuple[str, ...] = ()
-    """Parts to run, by default all, in their own order whatever that of the names."""
+    """Parts to run, by default all, always in the session's order."""
     resume: bool = False
-    """Go on with the session in the folder: measure what it has no result of."""
+    """Resume the session in the folder: measure points without a result."""
 
     def __post_init__(self) -> None:
         if not 0 < self.minutes < float("inf"):
@@ -81,7 +81,7 @@ def main(config: DeviceSessionConfig) -> int:
     """Run a session, print its table, and return its exit code: 0, or 1 if something failed, or 128 + a signal.
 
     Raises:
-        ValueError: the device is not there, or the folder's session is of another machine.
+        ValueError: the device is not available, or the folder's session is of another machine.
         OSError: the folder cannot be written, has a session, or has none to resume.
     """
     ends = time.monotonic() + 60.0 * config.minutes - LAST_SECONDS
@@ -103,14 +103,14 @@ def main(config: DeviceSessionConfig) -> int:
 
 
 def machine_facts(device: str, small: bool) -> dict[str, Any]:
-    """Return what figures of one record share; a session is only resumed where it is the same."""
+    """Return facts of the machine and software, which must be equal to resume a session."""
     import torch
 
     from vecenv.benchmarks.device import nvidia_smi
 
     gpu, driver = (None, None)
     if device != "cpu":
-        # The session itself must not take memory on the device, so it does not ask PyTorch.
+        # Without PyTorch, so that the session process takes no memory on the device.
         gpu, driver = nvidia_smi(torch.device(device), "name", "driver_version")
     return {
         "device": device,
@@ -124,7 +124,7 @@ def machine_facts(device: str, small: bool) -> dict[str, Any]:
 
 
 def summary_table(data: dict[str, Any]) -> Table:
-    """Return all points of a session as a table, a line for every part that has none."""
+    """Return a table of all points of a session, with a line for every part without points."""
     machine = data["machine"]
     table = Table(
         title=f"{machine['gpu'] or machine['device']}, torch {machine['torch']}, {data['sessions'][-1]['started']}"
@@ -152,7 +152,7 @@ def summary_table(data: dict[str, Any]) -> Table:
 
 
 def command(words: Sequence[str] | None = None) -> int:
-    """Run a session as the command line asks, by default that of the process, and return its exit code."""
+    """Run a session from command-line arguments, by default the process's, and return its exit code."""
     import tyro
 
     try:

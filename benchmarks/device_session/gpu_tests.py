@@ -1,4 +1,4 @@
-"""The project's tests marked ``gpu``, one by one, with what became of each."""
+"""Session part that runs the project's tests marked ``gpu`` one by one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecenv.benchmarks.device_session.point import Place, Point
 
 TESTS = Path(vecenv.__file__).parents[1] / "tests"
 
-# Without the options of the project: workers that share a device disturb each other.
+# Without the project's pytest options: parallel workers would share the device.
 OPTIONS = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "-ra"]
 
 
@@ -27,12 +27,12 @@ def points(place: Place) -> Sequence[Point]:
 
 
 def gpu_tests(folder: Path = TESTS) -> dict[str, str]:
-    """Return the tests that are marked ``gpu``: each by its name within a folder, and as pytest is to be given it.
+    """Return the tests marked ``gpu``: names within a folder, and pytest arguments.
 
-    A file that cannot be read, or is skipped as a whole, stands for its tests.
+    A file that fails to load, or is skipped as a whole, is listed instead of its tests.
 
     Raises:
-        FileNotFoundError: there are none, as where the packages are installed without the project.
+        FileNotFoundError: there are none, such as outside a checkout.
     """
     files = [
         path for path in sorted(folder.rglob("test_*.py")) if re.search(r"\bpytest\.mark\.gpu\b", path.read_text())
@@ -44,7 +44,7 @@ def gpu_tests(folder: Path = TESTS) -> dict[str, str]:
 
 
 def run_gpu_tests(test: str) -> dict[str, Any]:
-    """Run a test, or a file's that are marked ``gpu``; pytest's own report goes to the standard output."""
+    """Run a test, or a file's tests marked ``gpu``; pytest's report goes to the standard output."""
     outcomes = _Outcomes()
     code = pytest.main([test, *OPTIONS], plugins=[outcomes])
     counts = {name: outcomes.counts[name] for name in ("passed", "failed", "skipped")}
@@ -61,32 +61,32 @@ def _tests_of(file: str) -> list[str]:
 
 
 class _Collected:
-    """Tests of a file as pytest finds them."""
+    """Pytest plugin that collects the tests of a file."""
 
     def __init__(self) -> None:
         self.tests: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Take the tests that were not deselected."""
+        """Record the tests that were not deselected."""
         self.tests = [item.nodeid.partition("::")[2] for item in session.items]
 
 
 class _Outcomes:
-    """What became of tests, as pytest tells it."""
+    """Pytest plugin that records the outcomes of tests."""
 
     def __init__(self) -> None:
         self.counts = Counter[str]()
         self.faults: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test; an error before or after it is one too."""
+        """Count a test; an error in setup or teardown counts as an error."""
         if report.when == "call" or report.outcome != "passed":
             self.counts[report.outcome] += 1
         if report.failed:
             self._fault(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Count a file that is skipped, or cannot be read."""
+        """Count a file that is skipped or fails to load."""
         if report.outcome != "passed":
             self.counts[report.outcome] += 1
         if report.failed:

@@ -1,7 +1,7 @@
-"""What a session on a device measures, most valuable first.
+"""Parts of a device session and their sizes, in order of priority.
 
-Each function returns the points of one part. Measuring is that of the benchmarks; here are only their sizes: those that
-a GPU is filled by, and small ones with which a CPU runs every line.
+Each function returns the points of one part. The benchmarks do the measurement; only sizes are defined here: large ones
+that fill a GPU, and small ones for test runs on a CPU.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from vecenv.worldmodel.training.fit import TrainingSettings
 
 COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
 SMALL_DAYS = 330
-"""Days of a small market: those before the first traded one and a few."""
+"""Days of a small market: the warm-up and a few."""
 BUFFER_SHARE = 0.25
-"""Of a GPU's free memory, for one rollout."""
+"""Share of a GPU's free memory for one rollout."""
 START_SECONDS = 10.0
-"""Of a minute's training: reading the market, and its first validation after the time is over."""
+"""Extra seconds of a training minute: reading the market, and the first validation after the time limit."""
 
 
 class _Bench:
-    """Tasks, their markets and their figures at one place."""
+    """Tasks, markets and measurements for one `Place`."""
 
     def __init__(self, place: Place) -> None:
         self.place, self.device = place, torch.device(place.device)
         if self.device.type == "cpu":
-            # As in the benchmarks, so that figures can be compared.
+            # As in the benchmarks, for comparable figures.
             torch.set_num_threads(1)
         self.num_days = SMALL_DAYS if place.small else 3000
         self.best: Mode = "cuda_graph" if self.device.type == "cuda" else "eager" if place.small else "compiled"
@@ -60,7 +60,7 @@ class _Bench:
         self.copy = place.copy or machine.copy_bandwidth(self.device)
 
     def sized(self, large: Any, small: Any) -> Any:  # noqa: ANN401
-        """Return one of two sizes."""
+        """Return the small size or the large one, by ``place.small``."""
         return small if self.place.small else large
 
     def _tape(self, task: str) -> MarketTape:
@@ -90,20 +90,20 @@ class _Bench:
 
 
 def throughput(place: Place) -> Sequence[Point]:
-    """Return every column at the published count, at one that fills a GPU, and at one as large as memory allows."""
+    """Return every column at the published count, at one that fills a GPU, and at the largest that fits in memory."""
     bench = _Bench(place)
     counts = bench.sized((2048, 65_536, 1_048_576), (4,))
     return [bench.throughput("stock_trading", column, count) for count in counts for column in COLUMNS]
 
 
 def curve(place: Place) -> Sequence[Point]:
-    """Return the rest of the curve: the counts up to what does not fit, and the slower modes."""
+    """Return the rest of the curve: larger counts until the memory is exceeded, and the slower modes."""
     bench = _Bench(place)
     counts = bench.sized((16_384, 262_144, 4_194_304, 256, 16, 1), (1, 16))
     points = [bench.throughput("stock_trading", column, count) for count in counts for column in COLUMNS]
     slower: dict[Mode, tuple[Mode, ...]] = {"cuda_graph": ("compiled", "eager"), "compiled": ("eager",), "eager": ()}
     count = bench.sized(2048, 4)
-    # Training collects in the mode of its environment.
+    # Training uses the execution mode of its environment, so it is measured once.
     columns = COLUMNS[:-1]
     return points + [
         bench.throughput("stock_trading", column, count, mode) for mode in slower[bench.best] for column in columns
@@ -122,7 +122,7 @@ def tiers(place: Place) -> Sequence[Point]:
 
 
 def rollouts(place: Place) -> Sequence[Point]:
-    """Return days drawn by the neural market that is shipped, by batch."""
+    """Return rollouts of the shipped neural market, by batch size."""
     bench = _Bench(place)
     device = bench.device
     config = RolloutsConfig(
@@ -142,7 +142,7 @@ def rollouts(place: Place) -> Sequence[Point]:
         figure = measure_rollouts(model, history, count, config, limit()["stock_days_per_second"])
         rate = figure.stock_days_per_second
         headline = f"{rate:,.0f} stock-days/s, {figure.share_of_limit:.0%} of what arithmetic and memory allow"
-        # Its days read the cache and write nearly nothing.
+        # A trunk step mostly reads the cache.
         share = rate * limit()["cache_bytes"] / bench.copy
         return {"headline": headline, "bandwidth_share": share, **asdict(figure), "limit": limit()}
 
@@ -197,7 +197,7 @@ def texts(place: Place) -> Sequence[Point]:
 
 
 def turns(place: Place) -> Sequence[Point]:
-    """Return turns of groups of agents whose answers are canned, so that environment and text are left."""
+    """Return turns of groups of agents with canned answers, to measure environment and text only."""
     sizes = ((2, 2),) if place.small else ((64, 16), (512, 16), (4, 8))
     return _turns(_Bench(place), None, sizes, canned_turns)
 

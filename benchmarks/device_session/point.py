@@ -1,4 +1,4 @@
-"""What a session measures: parts, and the points of a part."""
+"""Data types of a session: parts, places and measurement points."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Part:
-    """Points that run in a process of their own.
+    """Points that are measured in one process.
 
     Attributes:
         name: of the part.
-        what: is measured, in a line.
-        points: ``module:function`` that takes a `Place` and returns its points, most valuable first.
-        share: of a session's time, in the unit of the other parts' shares.
-        least: seconds below which the part is not begun.
-        longest_point: seconds after which a point is given up, with its process.
-        needs: modules that a project may lack.
+        what: one-line description.
+        points: ``module:function`` that takes a `Place` and returns its points in order of priority.
+        share: relative share of a session's time.
+        least: minimum seconds for the part to be started.
+        longest_point: time limit of a point in seconds, after which its process is killed.
+        needs: required optional modules.
     """
 
     name: str
@@ -33,13 +33,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how long a part measures.
+    """Device, size and deadline of a part.
 
     Attributes:
         device: by its name.
-        small: sizes that a CPU is done with in seconds.
-        copy: bandwidth in bytes per second read and written; None if nobody has measured it yet.
-        ends: when the part is killed, as `time.monotonic` tells it.
+        small: use small sizes that take seconds on a CPU.
+        copy: copy bandwidth in bytes per second, read and written; None if not measured yet.
+        ends: deadline of the part, in `time.monotonic` seconds.
     """
 
     device: str
@@ -48,7 +48,7 @@ class Place:
     ends: float
 
     def seconds_left(self) -> float:
-        """Return the time until the part is killed."""
+        """Return the time until the deadline."""
         return self.ends - time.monotonic()
 
 
@@ -57,8 +57,8 @@ class Point(NamedTuple):
 
     Attributes:
         name: within its part.
-        measure: returns its figures, which JSON can hold. ``headline`` is shown in the table; ``bandwidth_share`` too,
-            where there is one; ``faults``, if not empty, makes the point a failed one.
+        measure: returns JSON-able figures. ``headline`` and, if present, ``bandwidth_share`` are shown in the table;
+            non-empty ``faults`` mark the point as failed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One process of a part: started, told to begin, listened to, and killed at its deadline."""
+"""Parent side of a part's worker process: start, order, reports, and kill at the deadline."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from vecenv.benchmarks.device_session.point import Part
 from vecenv.benchmarks.device_session.record import LOG, SessionRecord
 
 ROOT = Path(vecenv.__file__).parents[1]
-"""Where the packages lie, for processes that are started in another folder."""
+"""Root of the packages, for processes started in another folder."""
 
 KILL_SECONDS = 3.0
-"""Longest wait for a killed process: that of a device may take a moment to give its memory back."""
+"""Longest wait for a killed process, whose device memory may take a moment to be released."""
 
 GLANCE_SECONDS = 0.5
-"""Time after which a process that tells nothing is looked at."""
+"""Polling interval for the end of a silent process."""
 
 
 class StopSignal:
-    """SIGTERM or Ctrl+C, noticed where a session waits, never in the middle of a write.
+    """SIGTERM or Ctrl+C, handled only where a session waits, never during a write.
 
     Attributes:
-        number: of the signal, 0 if there was none.
-        reader: file that can be read once there was one.
+        number: of the signal, 0 if none was received.
+        reader: file descriptor that becomes readable after a signal.
     """
 
     number = 0
@@ -63,21 +63,21 @@ class StopSignal:
 
 
 class PartProcess:
-    """One process of a part, whose points are recorded as they are told.
+    """One worker process of a part, whose reports are recorded as they arrive.
 
-    It is started at once, to import what it needs, and measures when it is told to.
+    It is started at once, to import its modules, and measures when ordered.
 
     Args:
-        record: of the session, in whose folder the process's output goes to `LOG`.
-        part: of which the points are measured that have no result.
+        record: of the session; the process's output goes to `LOG` in its folder.
+        part: its points without a result are measured.
         stop: of the session.
-        say: takes a line after every point.
+        say: receives a line after every point.
 
     Attributes:
         part: as given.
-        lost: it ended before its last point.
+        lost: whether it ended before its last point.
         tried: points that it began.
-        error: what kept it from its points.
+        error: failure before its points.
     """
 
     def __init__(self, record: SessionRecord, part: Part, stop: StopSignal, say: Callable[[str], None]) -> None:
@@ -95,13 +95,13 @@ class PartProcess:
             os.close(writer)
 
     def run(self, device: str, small: bool, ends: float, tried: Collection[str]) -> None:
-        """Let the process measure until its end, its deadline, that of a point, or the session's stop.
+        """Run the measurement until its end, its deadline, a point's time limit, or the session's stop.
 
         Args:
             device: by its name.
             small: sizes.
-            ends: deadline, as `time.monotonic` tells it.
-            tried: points that are not begun again, beside those that have a result.
+            ends: deadline, in `time.monotonic` seconds.
+            tried: points to skip, besides those with a result.
         """
         self._ends = ends
         order = {
@@ -112,14 +112,14 @@ class PartProcess:
             "ended": [*self._record.ended(self.part.name), *tried],
         }
         try:
-            # A process that has gone already is told by its exit code.
+            # A broken pipe: the exit code of the ended process is reported below.
             with suppress(BrokenPipeError):
                 self._input.write((json.dumps(order) + "\n").encode())
                 self._input.flush()
             status, error = self._listen()
         finally:
             self._kill()
-        # What was told before the end counts.
+        # Read reports sent before the end.
         self._read()
         os.close(self._reader)
         self.lost = not (self._over or self.error)
@@ -129,7 +129,7 @@ class PartProcess:
             self.error = error
 
     def discard(self) -> None:
-        """End a process that is not going to be run."""
+        """End a process that is not needed."""
         self._kill()
         os.close(self._reader)
 
@@ -157,13 +157,13 @@ class PartProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(writer,),
-                # A group is killed with all that compiles for it.
+                # Kill the process group, compiler processes included.
                 process_group=0,
                 env=os.environ | {"PYTHONPATH": path},
             )
 
     def _listen(self) -> tuple[str, str]:
-        """Take down what is told; return status and error of a point that is still measured."""
+        """Record reports; return status and error of an unfinished point."""
         while True:
             now = time.monotonic()
             limit = min(self._ends, self._began + self.part.longest_point) if self._point else self._ends
@@ -174,7 +174,7 @@ class PartProcess:
                 return "out of time", f"killed at the end of the time of {whose}"
             select.select([self._reader, self._stop.reader], [], [], min(GLANCE_SECONDS, limit - now))
             gone = self._process.poll()
-            # After the look at the process, which may have told something and gone.
+            # Read again after polling: the process may have reported and ended.
             self._read()
             if self._over:
                 return "done", ""
@@ -183,7 +183,7 @@ class PartProcess:
                 return "failed", f"the process {how}"
 
     def _read(self) -> None:
-        """Take down all lines that are there."""
+        """Record all available lines."""
         with suppress(BlockingIOError):
             while block := os.read(self._reader, 1 << 16):
                 self._pending += block

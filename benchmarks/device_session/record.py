@@ -1,4 +1,4 @@
-"""What a session knows, in one file that is whole at every moment."""
+"""Record of a session in one JSON file that is replaced atomically."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from vecenv.benchmarks.result_files import write_json
 SUMMARY = "summary.json"
 LOG = "log.txt"
 RESULTS = ("done", "does not fit", "failed")
-"""States of a point that resuming does not measure again."""
+"""States of a point that are final when a session is resumed."""
 
 
 class SessionRecord:
-    """The figures of all parts; every change is on the disk when the call returns.
+    """Figures of all parts; every change is on the disk when the call returns.
 
     Args:
-        folder: that `SUMMARY` is written to.
+        folder: folder of `SUMMARY`.
         machine: facts of device and software.
-        parts: in the order in which they run.
+        parts: in the order of execution.
         minutes: of this session.
-        resume: go on with the record that the folder has.
+        resume: continue the record in the folder.
 
     Raises:
-        FileExistsError: the folder has a record, and none is to be resumed.
-        FileNotFoundError: it has none to resume.
-        ValueError: its record is of another machine, or no record.
+        FileExistsError: the folder has a record, without ``resume``.
+        FileNotFoundError: there is no record to resume.
+        ValueError: the record is of another machine, or invalid.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class SessionRecord:
         return points
 
     def ended(self, part: str) -> list[str]:
-        """Return the points of a part that have a result."""
+        """Return the points of a part with a final state."""
         return [name for name, point in self.points(part).items() if point["status"] in RESULTS]
 
     def whole(self, part: str) -> bool:
-        """Whether all points of a part are known and have a result."""
+        """Whether all points of a part are known and have a final state."""
         points = self.points(part)
         return bool(points) and len(self.ended(part)) == len(points)
 
@@ -99,7 +99,7 @@ class SessionRecord:
         return self.data["parts"].get(part, {}).get("points", {}).get(point, {}).get("figures", {}).get(name)
 
     def close(self, status: str) -> None:
-        """Say how the session ended."""
+        """Record how the session ended."""
         self.data["sessions"][-1] |= {"ended": now(), "status": status}
         self.write()
 

@@ -1,6 +1,6 @@
-"""Parts one after the other, each in processes that are killed at a deadline, so that a session ends on time.
+"""Sequential schedule of parts in processes with deadlines, so that a session ends on time.
 
-What is left of the time is shared among the parts that are left, so that what one does not need goes to those after it.
+The remaining time is divided among the remaining parts, so that unused time of a part benefits the later ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from vecenv.benchmarks.device_session.process import PartProcess, StopSignal
 from vecenv.benchmarks.device_session.record import SessionRecord
 
 ANOTHER_START = 15.0
-"""Seconds of a part below which its process is not started again after it was lost."""
+"""Minimum remaining seconds of a part to restart its process after a crash."""
 
 
 def allowance(parts: Sequence[Part], seconds: float) -> float:
-    """Return the seconds that the first of the parts may take, 0 if they are too few for it.
+    """Return the seconds allotted to the first of the parts, 0 if they are too few for it.
 
-    Its share of what is left, but at least what it needs.
+    Its share of the remaining time, but at least its minimum.
     """
     first = parts[0]
     if seconds < first.least:
@@ -37,9 +37,9 @@ class Schedule:
         record: of the session.
         device: by its name.
         small: sizes.
-        ends: when the session is over, as `time.monotonic` tells it.
-        stop: ends it earlier.
-        say: takes a line after every point.
+        ends: end of the session, in `time.monotonic` seconds.
+        stop: stop signal.
+        say: receives a line after every point.
     """
 
     record: SessionRecord
@@ -50,7 +50,7 @@ class Schedule:
     say: Callable[[str], None]
 
     def run(self, parts: Sequence[Part]) -> None:
-        """Run all parts that lack a result, in their order."""
+        """Run all incomplete parts in order."""
         waiting = []
         for part in parts:
             missing = [name for name in part.needs if find_spec(name) is None]
@@ -68,7 +68,7 @@ class Schedule:
                 self._skip(part, f"{max(0.0, left):.0f} s were left, it needs {part.least:.0f}")
             else:
                 process, prepared = prepared or self._process(part), None
-                # On a CPU it would take from the part that is measured.
+                # On a CPU starting the next process early would disturb the measurement.
                 if self.device != "cpu" and index + 1 < len(waiting):
                     prepared = self._process(waiting[index + 1])
                 self._run_part(process, seconds)
@@ -85,7 +85,7 @@ class Schedule:
         self.say(f"{part.name}: skipped, {reason}")
 
     def _run_part(self, process: PartProcess, seconds: float) -> None:
-        """Run a part; after a point that took its process with it, in another process from the next point on."""
+        """Run a part; after a point that crashed its process, continue with the next point in a new process."""
         part = process.part
         began = time.monotonic()
         before = self.record.data["parts"][part.name]["seconds"]
@@ -108,7 +108,7 @@ class Schedule:
         self.say(f"{part.name}: {': '.join(filter(None, (status, reason)))}, {taken:.1f} s")
 
     def _outcome(self, part: Part, error: str) -> tuple[str, str]:
-        """Return status and reason of a part that has been run."""
+        """Return status and reason of a finished part."""
         points = self.record.points(part.name)
         failed = sum(point["status"] == "failed" for point in points.values())
         lacking = len(points) - len(self.record.ended(part.name))

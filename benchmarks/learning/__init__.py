@@ -1,1 +1,1 @@
-"""What agents learn."""
+"""Benchmarks of learning: GRPO of language models, and reward presets."""

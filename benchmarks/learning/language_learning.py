@@ -1,8 +1,8 @@
 """Does GRPO teach a language model? ``python -m vecenv.benchmarks.learning.language_learning``.
 
-On a market with a planted signal the best policy is known. A tiny model, built from nothing, first imitates the
-conversations of two baselines, then learns by GRPO. Each seed goes through the commands collect, sft and train; then
-the model before and after GRPO, and who follows the signal, play the same held-out episodes.
+On a market with a planted signal the optimal policy is known. A tiny randomly initialised model is first fine-tuned on
+conversations of two baselines, then trained by GRPO. Each seed runs the commands collect, sft and train; then the model
+before and after GRPO, and a policy that follows the signal, are evaluated on the same held-out episodes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
 PRESET = "planted_language"
 START, TRAINED, SIGNAL = "supervised", "trained", "signal"
 SHARES = ("hold", "invalid", "cut_off")
-"""Metrics of the updates that must stay bounded."""
+"""Update metrics that must stay bounded."""
 
 
 @dataclass(frozen=True)
 class LanguageLearningConfig:
-    """Measure what GRPO adds to a supervised start on the market with a known answer."""
+    """Measure the gain of GRPO over supervised fine-tuning on the market with a planted signal."""
 
     num_seeds: int = 3
-    """Runs, each with episodes, weights and order of its own."""
+    """Number of runs, each with different episodes, weights and shuffling."""
     collected: int = 256
-    """Episodes of each of the two baselines that are imitated."""
+    """Episodes of each of the two imitated baselines."""
     updates: int = 12
     """Updates of GRPO, of 64 episodes of 20 days each."""
     episodes: int = 256
@@ -61,7 +61,7 @@ class LanguageLearningConfig:
 
 
 class FollowSignal:
-    """Buys up to the limits where a signal is positive, and sells all where it is negative.
+    """Buys up to the limits on a positive signal, and sells all on a negative one.
 
     Args:
         signal: of each path, day and symbol. Shape: (P, T, K).
@@ -71,7 +71,7 @@ class FollowSignal:
         self.signal = signal
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the orders that the signal asks for. Shape: (N, M, 3), float32."""
+        """Return the orders that follow the signal. Shape: (N, M, 3), float32."""
         state = env.state
         held = state.holdings.double()
         wanted = shares_for(env, rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1))
@@ -80,7 +80,7 @@ class FollowSignal:
 
 
 def main(config: LanguageLearningConfig) -> dict[str, Any]:
-    """Train and compare for every seed, print and write what was found, and return it.
+    """Train and compare for every seed, print, write and return the results.
 
     Raises:
         RuntimeError: a command failed.
@@ -104,7 +104,7 @@ def main(config: LanguageLearningConfig) -> dict[str, Any]:
 
 
 def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, Any]:
-    """Go through all stages with one seed."""
+    """Run all stages with one seed."""
     settings = TrainSettings.defaults(["--preset", PRESET])
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
     market = ["--market", settings.market, "--num-paths", str(config.num_paths), "--num-days", str(config.num_days)]
@@ -142,12 +142,12 @@ def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, A
 
 
 def _frames(settings: TrainSettings) -> int:
-    """Return the days of all agents in one update."""
+    """Return the environment steps of all agents in one update."""
     return settings.num_groups * settings.group_size * settings.env.days
 
 
 def _compared(config: LanguageLearningConfig, settings: TrainSettings, start: Path, run: Path) -> Evaluation:
-    """Let the model before and after GRPO, and others, play the same held-out episodes."""
+    """Evaluate the model before and after GRPO, and others, on the same held-out episodes."""
     whole = TrainSettings.defaults(["--resume", str(run)])
     rules = compared_rules(whole.task, whole.env)
     test = whole.test(whole.tape(rules))
@@ -159,7 +159,7 @@ def _compared(config: LanguageLearningConfig, settings: TrainSettings, start: Pa
 
 
 def _grades(evaluation: Evaluation) -> dict[str, dict[str, float]]:
-    """Return mean grades with 95% intervals, and that of the difference that GRPO made."""
+    """Return mean grades, and the mean difference by GRPO, with 95% intervals."""
     found = {name: grades["calibrated"] for name, grades in evaluation.grades.items()}
     before, after = (evaluation.records[name].grades["calibrated"] for name in (START, TRAINED))
     groups = independent_groups(evaluation.market.path, evaluation.market.start_day, 1)[0]

@@ -1,8 +1,8 @@
-"""What PPO learns under each preset of the tiers' reward: ``python -m vecenv.benchmarks.learning.reward_presets``.
+"""Comparison of the tiers' reward presets by PPO training: ``python -m vecenv.benchmarks.learning.reward_presets``.
 
-The same small learner trains on the same market under each preset, and every update records what the reward consisted
-of and what the episodes were worth under both graders. Actions are discrete, so none can be invalid: the part of the
-format in a reward is then earned by every agent alike.
+The same small learner trains on the same market under each preset, and every update records the reward's components and
+the episodes' grades under both graders. Actions are discrete, so none can be invalid: the format component of a reward
+is the same for every agent.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class RewardPresetsConfig:
     task: str = "multi_stock_3"
     """Tier to train on."""
     presets: tuple[str, ...] = ("counterfactual", "multi_component", "aligned", "signal")
-    """Presets of the reward's weights, in the order of the picture."""
+    """Presets of the reward's weights, in the order of the plot."""
     max_orders: int = 1
-    """Orders a day, so that a day of HOLD is as likely as any other choice at the start."""
+    """Orders per day, so that a day of HOLD is initially as likely as any other choice."""
     episode_grader: str = "seed"
-    """Grader whose grade is a part of the reward, in presets that have one."""
+    """Grader of the reward's grade component, in presets with one."""
     num_seeds: int = 2
-    """Runs of each preset, with other episodes and other initial weights."""
+    """Runs per preset, with different episodes and initial weights."""
     num_envs: int = 512
-    """Sub-environments that run at once."""
+    """Number of parallel sub-environments."""
     num_updates: int = 50
     """Updates of each run; a rollout is one episode long."""
     market: str = "synthetic"
@@ -60,7 +60,7 @@ class RewardPresetsConfig:
     device: str = "cpu"
     """Device."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
-    """Settings of the learner; the number of steps and frames follows from the tier and the updates."""
+    """Settings of the learner; the numbers of steps and frames follow from the tier and the updates."""
     output: Path | None = RESULTS
     """Folder for the JSON and the picture; none are written without it."""
 
@@ -78,10 +78,10 @@ class RewardPresetsConfig:
 
 
 def main(config: RewardPresetsConfig) -> dict[str, Any]:
-    """Train PPO on each reward preset, write JSON and picture of what the reward consisted of, and return the JSON.
+    """Train PPO on each reward preset, write JSON and plot of the reward's components, and return the JSON.
 
     Raises:
-        ValueError: the market has a fault, or a setting of the learner does not fit.
+        ValueError: the market is invalid, or a setting of the learner does not fit.
     """
     torch.set_num_threads(config.threads)
     rules = rules_of(config.task)
@@ -127,8 +127,8 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
 def train_preset(
     config: RewardPresetsConfig, rules: TierConfig, tape: MarketTape, preset: str, seed: int
 ) -> list[dict[str, Any]]:
-    """Train PPO under one preset and return what `rollout_record` says of every update's rollout."""
-    # Without a part for the episode's grade, the grader changes no reward.
+    """Train PPO under one preset and return the `rollout_record` of every update."""
+    # Without a grade component, the grader does not affect the reward.
     rules = replace(rules, reward=preset, grader=config.episode_grader, max_orders=config.max_orders, action="discrete")
     env = vecenv.make(
         config.task,
@@ -150,13 +150,13 @@ def train_preset(
 
 @torch.no_grad()
 def rollout_record(collector: FusedCollector) -> dict[str, Any]:
-    """Return what a rollout of a tier with discrete actions consisted of.
+    """Return statistics of a rollout of a tier with discrete actions.
 
     Returns:
         ``hold``: share of days on which every order is HOLD; ``traded``: of days on which an order was executed;
         ``invalid``: of days with an invalid action; ``exposure``: mean share of the portfolio value in positions over
-        the episodes that ended; ``return_percent`` and ``grades`` by grader: their means; ``components``: of each
-        component with a weight, the share of its absolute weighted amounts in those of all.
+        the episodes that ended; ``return_percent`` and ``grades`` by grader: their means; ``components``: share of each
+        weighted component in the sum of absolute weighted components.
     """
     rows = collector.rows()
     step, ids = rows.truncated.nonzero(as_tuple=True)
@@ -179,11 +179,11 @@ def rollout_record(collector: FusedCollector) -> dict[str, Any]:
 
 
 def reward_parts(collector: FusedCollector) -> Tensor:
-    """Return the weighted components of every step's reward, which they add up to. Shape: (T, N, C), float64."""
+    """Return the weighted components of every step's reward, which sum to it. Shape: (T, N, C), float64."""
     scenario, rows = collector.env.scenario, collector.rows()
     weights = scenario.params["weights"]
     parts = rows.state.components.double() * weights
-    # The state does not hold the grade, which the reward adds on the last day.
+    # The grade, which the reward adds on the last day, is not in the state.
     episode = COMPONENTS.index("episode")
     step, ids = rows.truncated.nonzero(as_tuple=True)
     grade = collector.env.engine.bound().of_rows(ids).grade(rows[step, ids])

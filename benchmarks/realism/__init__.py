@@ -1,1 +1,1 @@
-"""What agents that were trained on generated markets are worth on real ones."""
+"""Train-on-synthetic, test-on-real benchmark of market generators."""

@@ -1,4 +1,4 @@
-"""Policies that learn nothing and look at past closes alone: what a simulator should rank as the real market does."""
+"""Fixed trading policies on past closes, whose ranking in a simulator is compared with that on real data."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order
 
 
 class TargetWeights(ABC):
-    """Moves the account to target weights every few days, and keeps it as it is between.
+    """Rebalances the account to target weights every few days.
 
     Args:
-        every: days from one rebalancing to the next.
-        lookback: past returns that the weights follow from; the market needs as many days before an episode.
+        every: days between rebalancings.
+        lookback: number of past returns for the weights; the market needs as many days before an episode.
     """
 
     def __init__(self, every: int, lookback: int = 0) -> None:
@@ -31,7 +31,7 @@ class TargetWeights(ABC):
 
     @abstractmethod
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
-        """Return target weights, that sum to at most 1; what is left is cash.
+        """Return target weights with sum at most 1; the rest is cash.
 
         Args:
             env: a stock-trading environment.
@@ -59,7 +59,7 @@ class TargetWeights(ABC):
 
 
 class ConstantMix(TargetWeights):
-    """All symbols in equal parts, and the rest in cash.
+    """Equal weights of all symbols, and the rest in cash.
 
     Args:
         exposure: share of the value in symbols.
@@ -77,11 +77,11 @@ class ConstantMix(TargetWeights):
 
 
 class Ranked(TargetWeights):
-    """A fifth of the symbols in equal parts: those with the highest score.
+    """Equal weights of the fifth of the symbols with the highest score.
 
     Args:
-        score: of past returns (N, lookback, K), for each symbol (N, K).
-        lookback: past returns that the score is of.
+        score: maps past returns (N, lookback, K) to scores (N, K).
+        lookback: number of past returns for the score.
         every: days from one rebalancing to the next.
     """
 
@@ -95,7 +95,7 @@ class Ranked(TargetWeights):
 
 
 class RandomPortfolio(TargetWeights):
-    """A fifth of the symbols, drawn anew at every rebalancing from the episode's own key."""
+    """A random fifth of the symbols at every rebalancing, drawn from the episode's key."""
 
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
         """Return equal weights of the symbols drawn. Shape: (N, K)."""
@@ -105,7 +105,7 @@ class RandomPortfolio(TargetWeights):
 
 
 class InverseVolatility(TargetWeights):
-    """Fully invested, each symbol by one over its volatility."""
+    """Fully invested, with weights proportional to inverse volatility."""
 
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
         """Return weights that sum to 1. Shape: (N, K)."""
@@ -114,7 +114,7 @@ class InverseVolatility(TargetWeights):
 
 
 class MinimumVariance(TargetWeights):
-    """Fully invested, by the inverse covariance, shrunk halfway to its diagonal, without short positions."""
+    """Fully invested long-only minimum variance, with the covariance shrunk halfway to its diagonal."""
 
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
         """Return weights that sum to 1. Shape: (N, K)."""
@@ -127,11 +127,11 @@ class MinimumVariance(TargetWeights):
 
 
 class VolatilityTarget(TargetWeights):
-    """All symbols in equal parts, as much as keeps their common volatility at a target, and never on credit.
+    """Equal weights of all symbols, scaled to a target portfolio volatility, without leverage.
 
     Args:
         target: volatility per year.
-        lookback: past returns that the volatility is of.
+        lookback: number of past returns for the volatility.
         every: days from one rebalancing to the next.
     """
 
@@ -147,11 +147,11 @@ class VolatilityTarget(TargetWeights):
 
 
 class Trend(TargetWeights):
-    """Each symbol an equal part while its close is above its mean, else cash."""
+    """Equal weights of symbols with the close above its mean, the rest in cash."""
 
     def weights(self, env: VecEnv, returns: Tensor) -> Tensor:
         """Return weights of the symbols in an upward trend. Shape: (N, K)."""
-        # Closes of the lookback relative to the last one; the mean of the last one itself is 1.
+        # Closes of the lookback relative to the last one, which is itself 1.
         relative = (-returns.flip(1).cumsum(1)).exp()
         return (relative.mean(1) < 1.0).double() / returns.shape[-1]
 

@@ -1,4 +1,4 @@
-"""Markets that a policy is trained in: paths of models of the training days, and those days themselves."""
+"""Training markets of the benchmark: model-generated paths, and replayed training days."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.validation.judge import SEED_STRIDE, Trial
 
 WARM_UP = 60
-"""Days before the first of an episode that every market has, so that indicators and fixed policies know a past."""
+"""Warm-up days before episodes in every market, for indicators and fixed policies."""
 
 SHORTEST_HISTORY = 250
-"""Fewest days, about a year, that a path goes on from."""
+"""Minimum history of a path in days, about a year."""
 
 
 def complete_symbols(bars: Bars, most: int) -> Bars:
-    """Return the bars of the first symbols that have one on every day.
+    """Return the bars of the first symbols without gaps.
 
     Raises:
         ValueError: fewer than two do.
@@ -37,7 +37,7 @@ def complete_symbols(bars: Bars, most: int) -> Bars:
 
 
 def real_test(trial: Trial, rules: StockTradingConfig) -> MarketTape:
-    """Return the real test days; days before them are read for the warm-up alone."""
+    """Return the real test days, with preceding days as warm-up."""
     tape = MarketTape.from_bars(trial.bars, rules.features, rules.context)
     return _warmed_up(tape.days(trial.first - WARM_UP, tape.num_days))
 
@@ -48,10 +48,10 @@ def replay(trial: Trial, rules: StockTradingConfig) -> MarketTape:
 
 
 def start_days(trial: Trial, count: int, seed: int) -> list[int]:
-    """Draw training days that paths go on from, without repetition, in their order.
+    """Draw distinct training days as starts of paths, in order.
 
     Raises:
-        ValueError: there are not as many with a bar of every symbol and the `SHORTEST_HISTORY` before them.
+        ValueError: there are too few with a bar of every symbol and a `SHORTEST_HISTORY` before them.
     """
     usable = trial.train.listed[0].all(-1).nonzero().squeeze(-1)
     usable = usable[usable >= SHORTEST_HISTORY - 1]
@@ -73,14 +73,14 @@ def generated(
     num_days: int,
     seed: int,
 ) -> MarketTape:
-    """Draw paths of a model, each after a random training day of which it sees the history alone.
+    """Draw paths of a model, each after a random training day and its history.
 
     Args:
         trial: whose training days are the history.
         model: knows the trial's symbols.
-        rules: name the features.
+        rules: of the task, for the features.
         num_paths: a multiple of ``num_starts``.
-        num_starts: days that paths go on from.
+        num_starts: number of start days.
         num_days: of a path, with the warm-up.
         seed: of starts and paths.
 
@@ -90,7 +90,7 @@ def generated(
     days = start_days(trial, num_starts, seed)
     seeds = [seed * SEED_STRIDE + day for day in days]
     parts = list(model.generate_after(trial.train, days, num_paths // num_starts, num_days, seeds))
-    # Paths of different starts share a calendar, which has no other meaning than to count their days.
+    # Paths of different starts share a nominal calendar.
     dates = np.busday_offset(trial.train.dates[-1], np.arange(1, num_days + 1), roll="backward")
     bars = Bars(trial.bars.symbols, dates, torch.cat(parts), source=f"{model.name}, seed {seed}")
     return _warmed_up(MarketTape.from_bars(bars, rules.features, rules.context))

@@ -1,12 +1,12 @@
 """Train on synthetic, test on real: ``python -m vecenv.benchmarks.realism.train_on_synthetic``.
 
 The same PPO is trained on paths of a neural market, of filtered historical simulation, of the stationary bootstrap, and
-on the replayed training days, and every policy plays the same real test episodes. Beside it, policies that learn
-nothing are scored in each of these markets and on the real test days: a good simulator ranks them as the real days do.
+on the replayed training days, and every policy plays the same real test episodes. In addition, fixed policies are
+scored in each of these markets and on the real test days: a good simulator ranks them as the real days do.
 
-Models are fitted to the training days, their paths go on from training days, and the test comes after the validation
-days. A policy's score "at home" is that on paths of other starts and draws than it was trained on; replay has no other
-days, so there it is the score on the training days themselves.
+Models are fitted to the training days, their paths continue from training days, and the test follows the validation
+days. A policy's score "at home" is that on paths with other starts and draws than the training paths; for replay it is
+the score on the training days.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main(config: TrainOnSyntheticConfig) -> dict[str, Any]:
 
 
 def trial_of(config: TrainOnSyntheticConfig) -> tuple[MarketModel | None, Trial]:
-    """Return the neural market, if there is one, and the real days with their split.
+    """Return the neural market, if any, and the real days with their split.
 
     Raises:
         ValueError: as `judged_model` and `choose_trial`, or too few symbols are complete.
@@ -107,7 +107,7 @@ def _result(
     transfers: Mapping[str, Transfer],
     real_blocks: Tensor,
 ) -> dict[str, Any]:
-    """Return what was found, JSON-able."""
+    """Return the JSON-able result."""
     judged = next(iter(transfers))
     own = _summaries(transfers[judged].real)
     simulators, differences = {}, {}

@@ -1,4 +1,4 @@
-"""Settings of the comparison of simulators by what PPO learns in them."""
+"""Settings of the train-on-synthetic benchmark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RIVALS: dict[str, Callable[..., MarketModel] | None] = {
     "bootstrap": StationaryBootstrap.fit,
     "replay": None,
 }
-"""What fits each simulator beside the neural one to the training days; None for these days themselves."""
+"""Fit functions of the other simulators; None for replay of the training days."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class TrainOnSyntheticConfig:
     history: Path
     """File of bars: training days, validation days and test days."""
     model: Path | None = None
-    """Checkpoint of ``vecenv worldmodel train``; without it the other simulators alone."""
+    """Checkpoint of ``vecenv worldmodel train``; without it only the other simulators."""
     market: str | None = None
-    """Name of the market among those of the model, by default its only one."""
+    """Name of one of the model's markets, by default the only one."""
     temperature: float = 1.0
-    """Factor on the size of every move of the model; 1 draws from the model."""
+    """Temperature: factor on the size of every move; 1 draws from the model."""
     train_end: str | None = None
     """Last date of training, by default the model's."""
     validation_end: str | None = None
@@ -43,21 +43,21 @@ class TrainOnSyntheticConfig:
     symbols: tuple[str, ...] = ()
     """Symbols to trade, by default the first of the file that have a bar on every day."""
     max_symbols: int = 30
-    """How many of them."""
+    """Maximum number of symbols."""
     rivals: tuple[str, ...] = tuple(RIVALS)
-    """Simulators beside the neural one: FHS, bootstrap, replay. Without a model the first is compared with the rest."""
+    """Other simulators: FHS, bootstrap, replay. Without a model the first is compared with the rest."""
     paths: int = 256
-    """Paths of each simulator, and as many others to score policies on."""
+    """Training paths per simulator, and as many others for evaluation."""
     starts: int = 8
-    """Training days that they go on from."""
+    """Number of training days as starts of paths."""
     days: int = 250
     """Days of a path, of which the first 60 are the warm-up."""
     seeds: int = 5
-    """PPO runs on each simulator; run s has the same first weights and episodes on all."""
+    """PPO runs per simulator; run s has the same initial weights and episodes on all."""
     seed: int = 0
-    """Of the first run, of the paths and of the test episodes."""
+    """Seed of the first run, of the paths and of the test episodes."""
     num_envs: int = 256
-    """Sub-environments that train at once."""
+    """Number of parallel training sub-environments."""
     episodes: int = 256
     """Test episodes, and as many at home."""
     compile: bool = True
@@ -65,13 +65,13 @@ class TrainOnSyntheticConfig:
     threads: int = 1
     """CPU threads."""
     device: str = "cpu"
-    """Where policies are trained; paths are drawn on the CPU."""
+    """Device of policy training; paths are drawn on the CPU."""
     env: StockTradingConfig = field(default_factory=lambda: StockTradingConfig(action="weights", episode_length=60))
-    """Rules. Target weights mean the same at every level of prices."""
+    """Rules. Target weights are independent of price levels."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(total_frames=1_000_000))
     """Settings of the learner."""
     runs: Path | None = None
-    """Folder for the learners' checkpoints: a command that was interrupted, given again, goes on from them."""
+    """Folder for the learners' checkpoints, from which an interrupted command resumes."""
     output: Path | None = RESULTS
     """Folder for JSON and Markdown; none are written without it."""
 

@@ -1,4 +1,4 @@
-"""A train-on-synthetic comparison as it is shown: Markdown, and tables on a terminal."""
+"""Reports of the train-on-synthetic benchmark: Markdown, and tables on a terminal."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rich.table import Table
 from vecenv.learn.metrics import Interval
 
 METRICS = ("cumulative_return", "sharpe", "max_drawdown")
-"""Metrics of an episode that are compared."""
+"""Compared metrics of an episode."""
 
 LEAST_TAU = 0.7
-"""Kendall's τ from which on a simulator counts as ranking policies like the real days."""
+"""Minimum Kendall's τ for a simulator to rank policies like the real days."""
 
 LEGEND = (
     "Means over episodes and seeds, costs included. Brackets: 95% interval, which knows the luck of the seeds and of "
@@ -41,7 +41,7 @@ def interval_json(interval: Interval) -> dict[str, float | None]:
 
 
 def verdicts(result: Mapping[str, Any]) -> list[tuple[str, str, bool | None]]:
-    """Return what is asked of the judged simulator, what was found, and whether it is met; None if the run can't tell.
+    """Return the acceptance criteria of the judged simulator, the results, and whether met; None if undecidable.
 
     Args:
         result: of the benchmark.
@@ -99,7 +99,7 @@ def sheets(result: Mapping[str, Any]) -> list[Sheet]:
 
 
 def to_markdown(result: Mapping[str, Any]) -> str:
-    """Return the comparison as a document."""
+    """Return the comparison as Markdown."""
     config = result["config"]
     seconds = [run["training_seconds"] for found in result["simulators"].values() for run in found["runs"]]
     head = (

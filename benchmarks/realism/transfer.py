@@ -1,4 +1,4 @@
-"""What a policy is worth in the market that it was trained in, and what on real days."""
+"""Transfer evaluation: policy scores in the training simulator and on real days."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Played(NamedTuple):
 
 
 class Arena:
-    """Episodes of a market that every agent plays.
+    """Evaluation episodes of a market, the same for every agent.
 
     Args:
         tape: the market.
         rules: of the task.
         episodes: N.
-        seed: names them.
+        seed: of the episodes.
     """
 
     def __init__(self, tape: MarketTape, rules: StockTradingConfig, episodes: int, seed: int) -> None:
@@ -62,17 +62,17 @@ class Arena:
         return self._groups[0].cpu()
 
     def play(self, agent: Agent) -> Played:
-        """Let an agent play all episodes to their ends."""
+        """Run an agent to the end of all episodes."""
         curves = play(self.env, agent, self.seed).curves
         return Played(summarise(curves, self._groups), episode_metrics(curves)["cumulative_return"].cpu())
 
 
 class Simulator(NamedTuple):
-    """A market to train in.
+    """A training market.
 
     Attributes:
         training: market of the learner.
-        home: market on which its policies are scored; replay has one market for both.
+        home: market for the scores at home; the same for replay.
     """
 
     training: MarketTape
@@ -80,12 +80,12 @@ class Simulator(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """What was found on one simulator.
+    """Results of one simulator.
 
     Attributes:
-        fixed: the fixed policies at home, by name.
-        home: policies trained here, at home, one per seed.
-        real: the same on the real test days.
+        fixed: fixed policies at home, by name.
+        home: trained policies at home, one per seed.
+        real: trained policies on the real test days.
         blocks: group of each episode at home. Shape: (N,).
         runs: digest of the actor and seconds of training, one per seed.
     """
@@ -98,7 +98,7 @@ class Transfer(NamedTuple):
 
 
 def simulator_of(config: TrainOnSyntheticConfig, trial: Trial, model: MarketModel | None) -> Simulator:
-    """Draw the paths of a model, or take the training days if there is none."""
+    """Draw the paths of a model, or replay the training days without one."""
     if model is None:
         days = replay(trial, config.env).to(config.device)
         return Simulator(days, days)
@@ -116,14 +116,14 @@ def transfer(
     real: Arena,
     show: Callable[[float], object] = lambda trained: None,
 ) -> Transfer:
-    """Score fixed policies on a simulator, train PPO on it, and test what it learned at home and on real days.
+    """Score fixed policies on a simulator, train PPO on it, and evaluate the policies at home and on real days.
 
     Args:
         config: settings.
         name: of the simulator, for the folders of its runs.
         simulator: the markets.
         real: the test.
-        show: called with the number of trainings done, and the share of the next.
+        show: called with the number of completed training runs, and the progress of the next.
     """
     home = Arena(simulator.home, config.env, config.episodes, config.seed)
     fixed = {policy: home.play(agent) for policy, agent in fixed_policies().items()}
@@ -147,7 +147,7 @@ def _trained(
     seed: int,
     on_update: Callable[[dict[str, float]], None],
 ) -> tuple[PolicyAgent, dict[str, Any]]:
-    """Train PPO on a market; return its likeliest actions, and what the result says of the run."""
+    """Train PPO on a market; return the greedy policy, and metadata of the run."""
     env = vecenv.make(
         TASK, config.num_envs, market=tape, seed=seed, device=tape.device, compile=config.compile, config=config.env
     )

@@ -1,4 +1,4 @@
-"""What the luck of training and the luck of the market leave of a difference, and of a ranking."""
+"""Confidence intervals of differences and rank correlations, over training seeds and market days."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from vecenv.learn.significance import DRAWS
 def difference_over_seeds(
     first: Sequence[Summary], second: Sequence[Summary] | None, metric: str, paired: bool = True
 ) -> Interval:
-    """Return the mean of a metric over seeds of training, or of its difference, with a 95% interval.
+    """Return the mean of a metric, or of a difference, over training seeds with a 95% interval.
 
-    Two things are random, the training and the days of the market. The variance is the sum of that of the mean over
-    seeds, and of the delete-a-group jackknife over days of the mean of all seeds (as `vecenv.learn.metrics.Summary`).
-    Both hold the variance of what is peculiar to a seed on a day, so the interval is rather too wide than too narrow
-    (Cameron, Gelbach and Miller, "Robust inference with multiway clustering", Journal of Business and Economic
-    Statistics 29(2), 2011, take it off once). The margin is of Student's t with the degrees of freedom of
-    Satterthwaite, Biometrics Bulletin 2(6), 1946.
+    Training and market days are random. The variance is the sum of that of the mean over seeds, and of the
+    delete-a-group jackknife over days of the mean of all seeds (as `vecenv.learn.metrics.Summary`). Both contain the
+    variance of the seed-day interaction, so the interval is conservative (Cameron, Gelbach and Miller, "Robust
+    inference with multiway clustering", Journal of Business and Economic Statistics 29(2), 2011, subtract it once).
+    The margin is of Student's t with the degrees of freedom of Satterthwaite, Biometrics Bulletin 2(6), 1946.
 
     Args:
         first: of each seed, on the same episodes.
-        second: taken off it, seed by seed; None for the metric itself.
+        second: subtracted from it, seed by seed; None for the metric itself.
         metric: its name.
-        paired: both saw the same days, else days of independent markets.
+        paired: both have the same days, else days of independent markets.
 
     Returns:
-        NaN bounds with fewer than three groups of days. With one seed, the interval knows no luck of training.
+        NaN bounds with fewer than three groups of days. With one seed, the interval lacks the training variance.
     """
     seeds, without = _values(first, metric)
     markets = [without]
@@ -58,8 +57,8 @@ def rank_agreement(
 ) -> Interval:
     """Return Kendall's τ-b of policies' mean scores in two markets, with a 95% percentile interval.
 
-    The bootstrap draws whole groups of episodes in both markets, the same ones for all policies. Noise of the draws
-    comes on top of that of the scores, so the interval may lie below the value.
+    The bootstrap draws whole groups of episodes in both markets, the same ones for all policies. Resampling noise adds
+    to the noise of the scores, so the interval may lie below the value.
 
     Args:
         simulated: score of each of A policies in each of N episodes. Shape: (A, N).
@@ -96,7 +95,7 @@ def kendall_tau(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _values(summaries: Sequence[Summary], metric: str) -> tuple[Tensor, Tensor]:
-    """Return means by seed (S,), and the means of all seeds without each group of days (G,)."""
+    """Return means by seed (S,), and leave-one-group-out means of all seeds (G,)."""
     seeds = torch.tensor([summary.mean[metric] for summary in summaries], dtype=torch.float64)
     return seeds, torch.stack([summary.without[metric] for summary in summaries]).mean(0)
 

@@ -1,1 +1,1 @@
-"""Sessions of a served market."""
+"""Benchmarks of served sessions."""

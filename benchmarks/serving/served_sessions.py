@@ -1,8 +1,8 @@
-"""Steps per second of a served market: many sessions of ``vecenv serve`` at once, beside a server that does nothing.
+"""Throughput and latency of ``vecenv serve`` with concurrent sessions, compared with a trivial server.
 
-``python -m vecenv.benchmarks.serving.served_sessions`` starts the server in a process of its own and plays in this one.
-Each session waits for an answer before it goes on, as an agent does. The server that does nothing is OpenEnv's own with
-an environment that shows a fixed text, which is what its protocol costs.
+``python -m vecenv.benchmarks.serving.served_sessions`` starts the server in a separate process and runs clients in this
+one. Each session waits for the answer before its next message. The trivial server is OpenEnv's with an environment that
+returns a fixed text, which measures the protocol's cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from vecenv.tasks.commands.comparison import wide_console
 ANSWERS = ("BUY 0.5", "HOLD", "SELL 0.3", "no orders")
 
 SERVING = "Serving"
-"""How the line begins with which a server says that clients may connect."""
+"""Prefix of the output line of a server that is ready."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class ServedSessionsConfig:
     task: str = "single_stock"
     """Task to serve."""
     market: str = "synthetic"
-    """Its market."""
+    """Market of the task."""
     sessions: tuple[int, ...] = (1, 16, 64)
-    """Numbers of sessions at once."""
+    """Numbers of concurrent sessions."""
     seconds: float = 10.0
-    """Length of each measurement."""
+    """Duration of each measurement in seconds."""
     repeats: int = 3
-    """Measurements of each number, of which the median by steps is told."""
+    """Measurements per number of sessions; the median by steps is reported."""
     compile: bool = True
     """Compile the server's step."""
     trivial: bool = True
-    """Measure the server that does nothing too."""
+    """Measure the trivial server too."""
     out: Path | None = Path("benchmarks/results")
     """Folder for the JSON."""
 
@@ -66,11 +66,11 @@ class ServedFigure:
     """One measured server.
 
     Attributes:
-        server: vecenv, or one that does nothing.
-        sessions: at once.
-        steps_per_second: of all sessions together, resets not counted.
+        server: vecenv, or the trivial one.
+        sessions: number of concurrent sessions.
+        steps_per_second: of all sessions, without resets.
         median_milliseconds: from a message to its answer.
-        p99_milliseconds: likewise, of one message in a hundred longer.
+        p99_milliseconds: 99th percentile of the same.
     """
 
     server: str
@@ -127,7 +127,7 @@ def running_server(words: Sequence[str]) -> Iterator[str]:
 
 
 def measured(server: str, url: str, sessions: int, seconds: float) -> ServedFigure:
-    """Play in a number of sessions for some seconds."""
+    """Run a number of sessions for some seconds."""
     started = time.perf_counter()
     latencies, steps = asyncio.run(_play_all(f"{url.replace('http', 'ws', 1)}/ws", sessions, started + seconds))
     spent = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""OpenEnv's own server with an environment that does nothing: what its protocol costs, for benchmarks."""
+"""OpenEnv server with a trivial environment, to measure the protocol's cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from openenv.core.env_server.types import State
 from vecenv.adapters.openenv.models import MarketAction, MarketObservation
 
 DAYS, CHARACTERS = 20, 700
-"""Of an episode, and of the text of a day, as in the single-stock tier."""
+"""Days of an episode, and characters of a day's text, as in the single-stock tier."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class TrivialServerConfig:
     """Settings of the server."""
 
     sessions: int = 64
-    """Sessions at a time."""
+    """Maximum concurrent sessions."""
     port: int = 0
     """Port, 0 for any that is free."""
 
 
 class TrivialEnvironment(Environment[MarketAction, MarketObservation, State]):
-    """Shows the same text for twenty days, whatever is said."""
+    """Returns the same text for twenty days, for any action."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -47,7 +47,7 @@ class TrivialEnvironment(Environment[MarketAction, MarketObservation, State]):
         return self._shown()
 
     async def reset_async(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
-        """Begin anew; the server would hand the other to a thread."""
+        """Start a new episode; the synchronous method would run in a thread."""
         return self.reset(seed, episode_id)
 
     async def step_async(self, action: MarketAction) -> MarketObservation:

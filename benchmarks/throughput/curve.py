@@ -1,9 +1,9 @@
-"""Steps per second across environment counts: ``python -m vecenv.benchmarks.throughput``.
+"""Throughput in steps per second by number of environments: ``python -m vecenv.benchmarks.throughput``.
 
-Columns: the environment alone with given actions, with a policy that samples its own, with PPO training, and, of tasks
-that have text, observations rendered and actions parsed. Every step is live (rows that end start again) and everything
-that a learner needs is kept: observation, action, reward and both flags. Compilation and memory are reported apart;
-each figure is the median of the repeats.
+Columns: the environment only with given actions, with policy sampling, with PPO training, and, for tasks with text,
+rendering of observations and parsing of actions. Every step is live (ended rows reset) and all learner inputs are
+stored: observation, action, reward and both flags. Compilation and memory are reported separately; each figure is the
+median of the repeats.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 Column = Literal["environment", "without_observations", "policy", "training"]
 GIVEN = ("environment", "without_observations")
-"""Columns whose actions are given."""
+"""Columns with given actions."""
 STOCK_TRADING = "stock_trading"
 Mode = Literal["eager", "compiled", "cuda_graph"]
 
@@ -58,17 +58,17 @@ class BenchConfig:
     num_envs: tuple[int, ...] = (*(4**k for k in range(10)), 2048)
     """Environment counts of the curve."""
     columns: tuple[Column | Literal["text"], ...] = ("environment", "policy", "training", "text")
-    """What is measured at every count; text, of tasks that have it, at text_envs alone."""
+    """Columns measured at every count; text, for tasks with text, only at text_envs."""
     modes: tuple[Mode, ...] = ("eager", "compiled", "cuda_graph")
-    """Ways to run 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
+    """Execution modes at 2,048 environments; cuda_graph needs a GPU. The curve uses the fastest."""
     largest_training: int = 262_144
-    """Environment count above which training is left out: an update of a million samples takes a CPU half a minute."""
+    """Environment count above which training is skipped: an update of a million samples takes a CPU half a minute."""
     text_envs: int = 65_536
-    """Sub-environments that the rendered ones are among."""
+    """Number of sub-environments in the text benchmarks."""
     text_rows: tuple[int, ...] = (64, 2048)
-    """Sub-environments rendered in one call."""
+    """Numbers of sub-environments rendered per call."""
     num_steps: int = 64
-    """Steps per rollout; shortened where the rollout would exceed max_buffer_gb."""
+    """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
     repeats: int = 7
     """Timed rollouts per figure; the median counts."""
     market: str = "synthetic"
@@ -80,15 +80,15 @@ class BenchConfig:
     num_days: int = 3000
     """Days of a generated market."""
     rationing: Literal["pro_rata", "by_size"] = "pro_rata"
-    """Rule of stock_trading for cash that does not suffice."""
+    """Rationing rule of stock_trading for insufficient cash."""
     episode_length: int = 250
-    """Longest episode of stock_trading; lengths are drawn from half of it, so that rows end at different times."""
+    """Longest episode of stock_trading; lengths are drawn from half of it up, so that rows end at different times."""
     threads: int = 1
     """CPU threads."""
     device: str = "cpu"
     """Device."""
     max_buffer_gb: float = 4.0
-    """Memory for one rollout."""
+    """Memory limit of one rollout."""
     bf16: bool = False
     """Policy in bfloat16."""
     output: Path | None = RESULTS
@@ -123,10 +123,10 @@ class Figure:
 
 
 def main(config: BenchConfig) -> dict[str, Any]:
-    """Run the benchmark, print its figures, write JSON and picture, and return the JSON.
+    """Run the benchmark, print its figures, write JSON and plot, and return the JSON.
 
     Raises:
-        ValueError: there is no such task, the device is not there or the market has a fault.
+        ValueError: there is no such task, the device is not available or the market is invalid.
     """
     if config.preset == "figure3":
         counts = tuple(2**k for k in range(12))
@@ -159,7 +159,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
 
 
 def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode, int]]:
-    """List what to measure: all modes at 2,048, the fastest mode elsewhere."""
+    """List the measurements: all modes at 2,048, the fastest mode elsewhere."""
     modes = [mode for mode in config.modes if mode != "cuda_graph" or device.type == "cuda"]
     best = modes[-1]
     columns: list[Column] = [column for column in config.columns if column != "text"]
@@ -176,7 +176,7 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
 
 
 def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
-    """Measure one figure on a device that copies so many bytes per second, read and written."""
+    """Measure one figure on a device with a given copy bandwidth in bytes per second, read and written."""
     gc.collect()
     machine.reset_peak_memory(tape.device)
     rules = task_rules(config.task, given=column in GIVEN)
@@ -188,7 +188,7 @@ def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, n
     collector, advance = _workload(config, env, column, mode, num_steps)
     first = machine.seconds_of(advance, tape.device, 1)[0]
     machine.seconds_of(advance, tape.device, 2)
-    # Few environments are over in microseconds: time several rollouts at once.
+    # Rollouts of few environments take microseconds: time several together.
     once = max(1e-6, machine.seconds_of(advance, tape.device, 1)[0])
     bundle = max(1, math.ceil(0.02 / once))
 
@@ -217,7 +217,7 @@ def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, n
 def _workload(
     config: BenchConfig, env: VecEnv, column: Column, mode: Mode, num_steps: int
 ) -> tuple[FusedCollector, Callable[[], object]]:
-    """Return the collector and the call that is timed."""
+    """Return the collector and the timed call."""
     if column in GIVEN:
         collector = FusedCollector(env, "given", num_steps, store_observations=column == "environment", mode=mode)
         fill_given_actions(collector)
@@ -231,7 +231,7 @@ def _workload(
 
 
 def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
-    """Measure text where it is asked for and the task has it."""
+    """Measure text if requested and supported by the task."""
     if "text" not in config.columns:
         return []
     if task_named(config.task).text is None:

@@ -1,8 +1,8 @@
-"""Turns per second of groups of language agents, with a model or with one that answers at once.
+"""Turns per second of groups of language agents, with a model or with canned answers.
 
-A turn renders the day of every agent, takes an answer from each, reads the answers and steps all rows as one tensor.
-Without a model answers are canned ones of typical form, so that what is left is environment and text; with one, a
-rollout is followed by an update. Groups share path and start.
+A turn renders the day of every agent, gets the answers, parses them and steps all rows as one tensor. Without a model
+answers are canned ones of typical form, which measures environment and text only; with one, a rollout is followed by an
+update. Groups share path and start.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class GrpoRolloutsConfig:
     """Measure turns of groups of language agents."""
 
     task: str = "full_autonomous"
-    """Task that has text; the default has 25 stocks."""
+    """Task with text; the default has 25 stocks."""
     groups: tuple[int, ...] = (4, 64, 512)
-    """Groups at once."""
+    """Numbers of groups."""
     group_sizes: tuple[int, ...] = (8, 16)
-    """Agents of a group."""
+    """Numbers of agents per group."""
     model: str | None = None
-    """Folder of a model, a name on the Hugging Face hub, or tiny for one made on the spot; by default none, and canned
+    """Folder of a model, a name on the Hugging Face hub, or tiny for a new small model; by default none, with canned
     answers."""
     language: LanguageConfig = field(default_factory=lambda: LanguageConfig(history_days=0, answer_tokens=8))
-    """How the model is asked and learns."""
+    """Answer and training settings of the model."""
     text_style: Literal["full", "compact"] = "full"
     """Form of the observations."""
     market: str = "synthetic"
@@ -66,25 +66,25 @@ class GrpoRolloutsConfig:
 
 @dataclass(frozen=True)
 class Turns:
-    """What a turn of all agents takes.
+    """Time and memory of a turn of all agents.
 
-    With canned answers the median over the turns of an episode, after a first one that is not counted; with a model the
-    mean over an episode and the update after it, the second of two.
+    With canned answers the median over the turns of an episode without the first; with a model the mean over an episode
+    and its update, the second of two.
 
     Attributes:
-        groups: how many.
-        group_size: agents of a group.
+        groups: number of groups.
+        group_size: agents per group.
         seconds: of a turn.
         agent_turns_per_second: agents over these seconds.
-        environment: share of the time that the step takes.
-        rendering: share of the observations and their texts.
-        parsing: share of the answers.
-        generation: share of the model's reading and writing.
-        update: share of the learning.
-        answer_tokens: that the model writes, the mean; 0 without one.
-        characters: of an observation, the mean.
+        environment: time share of the step.
+        rendering: time share of observations and their texts.
+        parsing: time share of parsing answers.
+        generation: time share of the model's prefill and decoding.
+        update: time share of training.
+        answer_tokens: mean tokens of an answer; 0 without a model.
+        characters: mean characters of an observation.
         peak_memory_bytes: of the whole process, or on the GPU, while an episode is played.
-        own_memory_bytes: of these more than before the rows were made.
+        own_memory_bytes: increase of the peak over the memory before the rows were made.
     """
 
     groups: int
@@ -165,7 +165,7 @@ def canned_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, group
 
 
 def model_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
-    """Play one episode of all agents with a model and let it learn from it."""
+    """Play one episode of all agents with a model, and train on it."""
     from vecenv.benchmarks.throughput.language_turns import learner_of, timed_update
 
     agents = groups * size

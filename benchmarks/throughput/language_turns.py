@@ -1,4 +1,4 @@
-"""Where the time of an update of a language model goes: environment, text, generation, learning."""
+"""Time profile of a language model's GRPO update: environment, text, generation, training."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from vecenv.text.door import TextDoor
 
 
 def learner_of(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
-    """Return a learner of a model: a folder, a name on the hub, or tiny for one made for the environment's texts.
+    """Return a learner of a model: a folder, a name on the hub, or tiny for one built for the environment's texts.
 
     Raises:
-        ValueError: there is no such model, or it cannot learn in the environment.
+        ValueError: there is no such model, or it cannot be trained in the environment.
     """
     if model == "tiny":
         rows = range(min(env.num_envs, 64))
@@ -38,8 +38,8 @@ def learner_of(env: VecEnv, model: str, config: LanguageConfig, group_size: int)
 def timed_update(learner: LanguageGRPO) -> tuple[dict[str, float], dict[str, float]]:
     """Make one update and return the seconds of its parts by name, and its metrics.
 
-    The parts are ``environment``, ``rendering``, ``parsing``, ``generation``, which holds all of the model's reading
-    and writing and the tokens around it, ``update``, all that is done after the rollout, and ``total``.
+    The parts are ``environment``, ``rendering``, ``parsing``, ``generation`` (prefill, decoding and tokenisation),
+    ``update`` (everything after the rollout), and ``total``.
     """
     env, agent, spent = learner.env, learner.agent, Counter[str]()
     parts: list[tuple[Any, str, str]] = [
@@ -50,7 +50,7 @@ def timed_update(learner: LanguageGRPO) -> tuple[dict[str, float], dict[str, flo
         (agent, "answer", "answering"),
         (learner, "collect", "rollout"),
     ]
-    # Methods of a class are put back, those of an object uncovered.
+    # Restore patched methods of classes, and delete those set on objects.
     own = [vars(owner).get(method) for owner, method, _ in parts]
     for owner, method, name in parts:
         setattr(owner, method, _timed(getattr(owner, method), name, spent, env.device))
@@ -74,7 +74,7 @@ def _timed(function: Callable[..., Any], name: str, spent: Counter[str], device:
         started = time.perf_counter()
         result = function(*arguments, **keywords)
         machine.synchronise(device)
-        # Counters add integers by their type, but any number in fact.
+        # Counter is typed for integers, but adds floats too.
         spent[name] += time.perf_counter() - started  # type: ignore[assignment]
         return result
 

@@ -1,4 +1,4 @@
-"""Rows of a market file read and checked per second, and the time until its tape is ready."""
+"""Speed of reading and validating a market file, and of building its tape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vecenv.market.validation import MarketDataWarning
 
 @dataclass(frozen=True)
 class MarketReadingConfig:
-    """What is read, how often, and where the figures go."""
+    """Settings of the market-reading benchmark."""
 
     market: tyro.conf.Positional[Path]
     """File or folder of daily bars."""
@@ -35,8 +35,8 @@ def main(config: MarketReadingConfig) -> dict[str, Any]:
     """Measure, print and write the figures.
 
     Raises:
-        MarketDataError: the file has a fault.
-        ValueError: nothing is to be repeated.
+        MarketDataError: the file is invalid.
+        ValueError: ``repeats`` is below 1.
     """
     if config.repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {config.repeats}")

@@ -1,8 +1,8 @@
-"""PPO sampling on a neural market whose paths are drawn anew again and again, beside sampling on paths that stay.
+"""PPO sampling speed with periodic regeneration of a neural market's paths, relative to fixed paths.
 
-A day drawn is worth its time only if many sub-environments trade it. What counts is therefore the reuse: agent-steps
-per generated path-day. Each round is new paths, their indicators, the change of market, and then rollouts; the share of
-the speed that is kept is the share of the rollouts in the round's own time, since a machine's speed drifts.
+The cost of a generated day is amortised over the sub-environments that trade it, so the key number is the reuse:
+agent-steps per generated path-day. Each round generates paths, computes indicators, replaces the market, and then
+collects rollouts; the kept share of the speed is the rollouts' share of the round's time, since machine speed drifts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 
 KEPT = 0.8
-"""Share of the speed on paths that stay for which the reuse is told."""
+"""Share of the speed on fixed paths for which the required reuse is reported."""
 
 
 @dataclass(frozen=True)
 class NeuralSamplingConfig:
-    """Measure what drawing new paths costs PPO sampling."""
+    """Measure the cost of path regeneration in PPO sampling."""
 
     task: str = "stock_trading"
     """Installed task."""
@@ -45,13 +45,13 @@ class NeuralSamplingConfig:
     market: str = "neural"
     """Generator, or a file of vecenv worldmodel train."""
     num_paths: int = 32
-    """Paths of a round."""
+    """Paths per round."""
     num_days: int = WARM_UP + 252
     """Days of a path, of which the first 252 are not traded."""
     refresh_every: tuple[int, ...] = (2, 8, 32)
-    """Rollouts of a round."""
+    """Numbers of rollouts per round."""
     rounds: int = 5
-    """Timed rounds of each length; the median counts."""
+    """Timed rounds per number of rollouts; the median counts."""
     threads: int = 2
     """CPU threads."""
     device: str = "auto"
@@ -64,15 +64,15 @@ class NeuralSamplingConfig:
 
 @dataclass(frozen=True)
 class Round:
-    """What was measured at one number of rollouts in a round.
+    """Measurement at one number of rollouts per round.
 
     Attributes:
-        rollouts: in a round.
+        rollouts: per round.
         reuse: agent-steps per generated path-day.
         steps_per_second: of whole rounds.
-        kept_paths_steps_per_second: of their rollouts alone, as on paths that stay.
-        share: of that speed.
-        renewal_seconds: of new paths.
+        kept_paths_steps_per_second: of their rollouts only, as on fixed paths.
+        share: ratio of the two speeds.
+        renewal_seconds: time of regeneration.
     """
 
     rollouts: int
@@ -84,7 +84,7 @@ class Round:
 
 
 def main(config: NeuralSamplingConfig) -> dict[str, Any]:
-    """Time every length of a round, print and write the figures, and return them.
+    """Time every number of rollouts, print and write the figures, and return them.
 
     Raises:
         ValueError: the device is not there, or the market cannot be drawn.
@@ -104,7 +104,7 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
     collector = FusedCollector(env, policy, config.num_steps)
     fresh = FreshPaths(settings, rules, env, every=1)
     renew = _renewal(fresh)
-    # Everything is compiled, and the memory of a second round taken, before anything is timed.
+    # Compile everything and allocate the memory of a second round before timing.
     for _ in range(2):
         renew()
         collector.rollout()
@@ -129,7 +129,7 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
 
 
 def _renewal(fresh: FreshPaths) -> Callable[[], None]:
-    """Return what makes the environment's next round of paths."""
+    """Return the function that regenerates the environment's paths."""
     return lambda: fresh.before_update(fresh.round + 1)
 
 

@@ -1,4 +1,4 @@
-"""The scalar oracles of the tests as a yardstick: what the same rules cost in plain Python."""
+"""Throughput of the tests' scalar reference implementations in plain Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = 400
 def scalar_steps_per_second(task: str, tape: MarketTape) -> float | None:
     """Return steps per second of one account in plain Python.
 
-    None where there is no oracle: of other tasks, and outside a checkout.
+    None without a reference: for other tasks, and outside a checkout.
     """
     if task != "stock_trading" and task not in TIERS:
         return None
@@ -31,7 +31,7 @@ def scalar_steps_per_second(task: str, tape: MarketTape) -> float | None:
 
 
 def _stock_trading(tape: MarketTape) -> Callable[[], int]:
-    """Return a run of one account over random actions, which returns its steps."""
+    """Return a function that runs one account over random actions and returns the number of steps."""
     from tests.tasks.stock_trading.oracle import Account, Market, Rules
 
     start = tape.first_day
@@ -58,7 +58,7 @@ def _stock_trading(tape: MarketTape) -> Callable[[], int]:
 
 
 def _tier(name: str, tape: MarketTape) -> Callable[[], int]:
-    """Return a run of one account over the days of an episode with random orders, again and again."""
+    """Return a function that runs one account repeatedly over an episode's days with random orders."""
     from tests.tasks.tiers.oracle import Market, Rules, TierAccount
 
     tier, tape = tier_config(name), tape.select(tier_config(name).symbols)

@@ -1,4 +1,4 @@
-"""Texts per second: observations written and actions read."""
+"""Throughput of text rendering and parsing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.text.door import TextDoor
 
 DAYS_BEFORE = 5
-"""Days of random orders before anything is rendered, so that accounts hold positions."""
+"""Days of random orders before rendering, so that accounts hold positions."""
 
 Style = Literal["full", "compact"]
 STYLES: tuple[Style, ...] = get_args(Style)
@@ -33,8 +33,8 @@ class TextFigure:
     Attributes:
         what: observations rendered, or actions parsed.
         style: of the observations; none for actions.
-        rows: texts of a call, each of another sub-environment.
-        num_envs: sub-environments that the rows are among.
+        rows: texts per call, one per sub-environment.
+        num_envs: total number of sub-environments.
         texts_per_second: rows over the median seconds of a call.
         milliseconds: median of a call.
         characters: mean length of a text.
@@ -63,11 +63,11 @@ def measure_text(
     """Measure rendering in every style, and parsing.
 
     Args:
-        task: one that has text.
+        task: task with text.
         tape: its market.
         num_envs: sub-environments, N.
-        row_counts: how many of them are rendered in one call; the largest count is parsed.
-        repeats: timed calls of each figure.
+        row_counts: numbers of rows rendered per call; the largest count is parsed.
+        repeats: timed calls per figure.
 
     Raises:
         ValueError: there are more rows than sub-environments.
@@ -82,7 +82,7 @@ def measure_text(
 
 
 def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> TextFigure:
-    """Measure calls that render so many random sub-environments of an environment of a style."""
+    """Measure calls that render a number of random sub-environments in a style."""
     ids = torch.randperm(env.num_envs, device=env.device)[:rows]
     length = _mean_length(TextDoor(env).render(ids))
     seconds = _median_seconds(TextDoor(env).render, ids, env, repeats)
@@ -90,17 +90,17 @@ def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> Tex
 
 
 def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
-    """Measure calls that parse a typical text of each of so many sub-environments."""
+    """Measure calls that parse one typical text for each of a number of sub-environments."""
     texts = typical_texts(tape_of(env).symbols, rows)
     seconds = _median_seconds(lambda ids: TextDoor(env).parse(texts, ids), torch.arange(rows), env, repeats)
     return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
 
 
 def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
-    """Return answers as a language agent gives them: mostly one or two orders, some with reasons, one in six invalid.
+    """Return typical answers of a language agent: mostly one or two orders, some with reasons, one in six invalid.
 
     Args:
-        symbols: names that the orders take turns with.
+        symbols: names used cyclically in the orders.
         count: number of texts.
     """
     names = itertools.cycle(symbols)
@@ -119,7 +119,7 @@ def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
 
 
 def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
-    """Return an environment some days into its episodes, whose observations have a style."""
+    """Return an environment some days into its episodes, with a text style."""
     rules = replace(task_rules(task, given=True), text_style=style)
     env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=rules)
     collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)

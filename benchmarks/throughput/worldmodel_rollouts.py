@@ -1,8 +1,8 @@
-"""Generated stock-days per second of a neural market, by batch, beside what the machine's arithmetic and memory allow.
+"""Throughput of a neural market's rollouts in stock-days per second, relative to the hardware limit.
 
-A rollout counts everything: the history read once, every day of every symbol drawn, and bars decoded. The limit of a
-stock-day is the slower of two: the trunk's multiplications and additions at the rate of a matrix product as large as
-its own, and the cache that it reads at the rate at which the machine reads memory.
+A rollout includes everything: prefill of the history, sampling of every day and symbol, and decoding of bars. The limit
+is a roofline: the slower of the trunk's operations at the rate of a matrix product of the same size, and its cache
+reads at the memory bandwidth.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from vecenv.worldmodel.sampling.generator import WEIGHTS
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 UNCACHED_DAYS = 3
-"""Days for which the rate without a cache is measured; it is the same for all."""
+"""Days for the rate without a cache, which is the same for every day."""
 
 
 @dataclass(frozen=True)
 class RolloutsConfig:
-    """Measure how many stock-days per second a neural market generates."""
+    """Measure the rollout throughput of a neural market."""
 
     batches: tuple[int, ...] = (256, 1024, 4096)
     """Trajectories of one stock each; 1,024, 10,240 and 102,400 on a GPU."""
     symbols: int = 16
-    """Symbols drawn jointly; a batch holds as many trajectories of a path."""
+    """Symbols drawn jointly, as many trajectories per path."""
     days: int = 40
     """Days of a trajectory."""
     context: int = 60
-    """Days of history read before."""
+    """Days of history."""
     repeats: int = 5
     """Timed rollouts per batch; the median counts."""
     model: Path = WEIGHTS
@@ -77,7 +77,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     """Roll out every batch, print and write the figures, and return them.
 
     Raises:
-        ValueError: the device is not there, or the checkpoint has a fault.
+        ValueError: the device is not available, or the checkpoint is invalid.
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
@@ -107,7 +107,7 @@ def _transformer(network: MarketNetwork) -> Transformer:
     """Return the trunk.
 
     Raises:
-        ValueError: it is another one, whose operations and bytes are not counted here.
+        ValueError: it is not a transformer, for which alone operations and bytes are known.
     """
     if not isinstance(network.trunk, Transformer):
         raise ValueError(f"the trunk is {network.settings.trunk}; the limit is known for a transformer alone")
@@ -115,21 +115,21 @@ def _transformer(network: MarketNetwork) -> Transformer:
 
 
 def operations_per_stock_day(network: MarketNetwork) -> int:
-    """Floating-point operations of the trunk for one more day, two for each weight and each number of the cache."""
+    """Floating-point operations of a trunk step, two per weight and per number of the cache."""
     trunk = _transformer(network).settings
     weights = sum(part.weight.numel() for part in network.trunk.modules() if isinstance(part, torch.nn.Linear))
     return 2 * weights + 4 * trunk.layers * trunk.window * trunk.width
 
 
 def bytes_per_stock_day(network: MarketNetwork) -> int:
-    """Bytes of the cache that one more day reads: keys and values of one head, which all share."""
+    """Bytes of the cache read by a trunk step: keys and values of one head, shared by all heads."""
     trunk = _transformer(network).settings
     size = next(network.parameters()).element_size()
     return 2 * trunk.layers * trunk.window * (trunk.width // trunk.heads) * size
 
 
 def rollout_limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str, float]:
-    """Measure the machine and return what it allows."""
+    """Measure the machine and return the roofline limit."""
     trunk = _transformer(network).settings
     dtype = next(network.parameters()).dtype
     rate = machine.product_rate(rows, trunk.width, trunk.hidden, dtype, device)
@@ -169,7 +169,7 @@ def measure_rollouts(model: NeuralMarket, history: Bars, batch: int, config: Rol
 
 @torch.no_grad()
 def trunk_rates(network: MarketNetwork, rows: int, config: RolloutsConfig, device: torch.device) -> dict[str, float]:
-    """Return stock-days per second of the trunk alone, with its cache and reading the context anew every day."""
+    """Return stock-days per second of the trunk only, with its cache and with a full prefill every day."""
     size = _transformer(network).embed.in_features
     context = torch.randn(rows, config.context, size, device=device)
     _, cache = network.trunk.prefill(context)

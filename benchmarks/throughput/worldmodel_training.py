@@ -1,8 +1,8 @@
-"""How fast a neural market learns: updates and days read per second, beside what arithmetic and memory allow.
+"""Training throughput of a neural market in updates and stock-days per second, relative to the hardware limit.
 
-Training itself runs, `vecenv.worldmodel.training.fit.train_network`, on a synthetic market, until the time is over. Its
-limit in memory counts what an update cannot avoid whatever it trains on: weights read in both passes, gradients
-written, read and changed with both moments and the weights, and the running mean. Activations come on top.
+`vecenv.worldmodel.training.fit.train_network` runs on a synthetic market until a time limit. The memory limit counts
+the unavoidable traffic of an update: weights read in both passes, gradients written, read and applied with both moments
+and the weights, and the weight average. Activations are not counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 PASSES = 13
-"""Times that the bytes of all weights move in an update: weights read in two passes, a gradient written and read for
-its norm, AdamW's four readings and three writings, and the mean read and written."""
+"""Memory traffic of an update in multiples of the weights' bytes: weights read in two passes, a gradient written and
+read for its norm, AdamW's four reads and three writes, and the average read and written."""
 BACKWARD = 3
-"""Operations of forward and backward pass together, in forward passes."""
+"""Operations of forward and backward pass, in forward passes."""
 
 
 @dataclass(frozen=True)
@@ -34,33 +34,32 @@ class TrainingBenchConfig:
     """Measure the training of a neural market."""
 
     seconds: float = 60.0
-    """Time after which training ends, validations included."""
+    """Time limit of training, validations included."""
     days: int = 3000
-    """Days of the market, of which four fifths are trained on."""
+    """Days of the market, four fifths of them for training."""
     symbols: int = 30
-    """Symbols of the market, of which an update sees some or all."""
+    """Symbols of the market, of which an update uses some or all."""
     network: TransformerSettings = field(default_factory=TransformerSettings)
     """Sizes of the network."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
-    """Optimisation, which may be done before the time is."""
+    """Optimisation, which may end before the time limit."""
 
 
 class _TimeOver(Exception):
-    """Training has had its time."""
+    """The time limit is reached."""
 
 
 def measure_training(config: TrainingBenchConfig, device: torch.device, copy: float) -> dict[str, Any]:
-    """Train for a while.
+    """Train until the time limit and measure the throughput.
 
     Args:
-        config: what is trained.
-        device: where.
-        copy: bandwidth in bytes per second, read and written.
+        config: settings.
+        device: of training.
+        copy: copy bandwidth in bytes per second, read and written.
 
     Returns:
-        Updates and the stock-days that the network read in them, per second without the first update and without
-        validations; shares of the copy bandwidth and of the rate of matrix products in the precision of the trunk; and
-        the losses.
+        Updates and stock-days read per second, without the first update and validations; shares of the copy bandwidth
+        and of the rate of matrix products in the precision of the trunk; and the losses.
     """
     settings = config.training.on(device)
     market = _market(config, device)
@@ -70,12 +69,12 @@ def measure_training(config: TrainingBenchConfig, device: torch.device, copy: fl
     scores: dict[str, Any] = {}
 
     def count(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-        # Validations read too, with the network in its other mode.
+        # Validations also run the trunk, but in evaluation mode.
         if module.training:
             read.append(inputs[0].shape[0] * inputs[0].shape[1])
 
     def on_step(state: TrainingState, loss: float) -> None:
-        # The loss is a number, so the device is done with the update.
+        # The loss is a Python number, so the device has finished the update.
         ends.append(time.perf_counter())
         losses.append(loss)
         if ends[-1] - began > config.seconds:
@@ -95,7 +94,7 @@ def measure_training(config: TrainingBenchConfig, device: torch.device, copy: fl
         hook.remove()
     if len(ends) < 3:
         raise RuntimeError(f"{len(ends)} updates in {config.seconds:.0f} s are too few to measure")
-    # The first makes what the others find made, and one after a validation has its time in front.
+    # Exclude the first update (set-up) and those after a validation, whose time they would include.
     counted = [step for step in range(1, len(ends)) if step % settings.evaluate_every]
     total = sum(ends[step] - ends[step - 1] for step in counted)
     seconds, stock_days = total / len(counted), sum(read[step] for step in counted) / total

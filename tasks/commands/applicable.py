@@ -1,8 +1,8 @@
-"""Settings that do something only beside others: refused where they are given for nothing, and not listed by the help.
+"""Conditional settings: those without effect under the other settings are rejected and hidden from the help.
 
-Settings that have them say so by a method ``inapplicable()``, which returns what each field belongs to that does
-nothing beside the others, by the field's name; nested settings speak for themselves. Such fields have defaults. What a
-file brings for another mode has no effect: one preset serves several modes.
+Settings classes declare them by a method ``inapplicable()``, which maps the name of each field without effect to the
+setting that it requires; nested settings declare theirs. Such fields have defaults. A preset may set them without
+effect, so that one preset serves several modes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Settings = TypeVar("Settings")
 
 
 def inapplicable(settings: object) -> dict[str, str]:
-    """Return what each field of settings belongs to that does nothing beside the others; nested ones are ``a.b``."""
+    """Return the required setting of each field without effect, by field name; nested names are ``a.b``."""
     own: dict[str, str] = settings.inapplicable() if hasattr(settings, "inapplicable") else {}
     found = dict(own)
     for name, value in _nested(settings).items():
@@ -29,14 +29,14 @@ def inapplicable(settings: object) -> dict[str, str]:
 
 
 def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
-    """Refuse a command line that names settings which do nothing.
+    """Reject a command line with settings that have no effect.
 
     Args:
-        settings: what the command line makes.
-        args: its words.
+        settings: parsed from the command line.
+        args: arguments of the command line.
 
     Raises:
-        ValueError: naming those of one owner, and it.
+        ValueError: naming the options with one requirement, and the requirement.
     """
     owners = {
         leaf: owner for name, owner in inapplicable(settings).items() for leaf in _leaves(settings, name.split("."))
@@ -50,10 +50,10 @@ def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
 
 
 def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str]:
-    """Return which of some settings a command line names, whatever it says of them, in the order of the names."""
+    """Return the settings named on a command line, regardless of their values, in the order of the names."""
     if not names:
         return []
-    # Whatever follows an option is taken, for a value of the wrong kind is not what matters here.
+    # Any value is accepted after an option: only names matter here.
     asked = [
         (
             f"setting_{number}",
@@ -69,7 +69,7 @@ def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str
 
 
 def in_effect(settings: Settings) -> Settings:
-    """Return settings whose own inapplicable fields are back at their defaults, but for nested settings."""
+    """Return settings with inapplicable fields reset to their defaults, except nested settings."""
     assert is_dataclass(settings) and not isinstance(settings, type)
     names = inapplicable(settings).keys() - _nested(settings).keys()
     changed = {item.name: _default(item) for item in fields(settings) if item.name in names}
@@ -77,7 +77,7 @@ def in_effect(settings: Settings) -> Settings:
 
 
 def only_applicable() -> ConstructorRegistry:
-    """Return tyro's rules without the inapplicable fields of settings, told by their values so far."""
+    """Return tyro configuration that hides inapplicable fields, determined from the values so far."""
     registry, resting = ConstructorRegistry(), False
 
     @registry.struct_rule
@@ -100,7 +100,7 @@ def only_applicable() -> ConstructorRegistry:
 
 
 def told_inapplicable(settings: object) -> str:
-    """Return what the help says of the settings that it does not list, nothing where it lists all."""
+    """Return the help text on hidden settings, empty if none are hidden."""
     by_owner: dict[str, list[str]] = {}
     for name, owner in inapplicable(settings).items():
         nested = len(list(_leaves(settings, name.split(".")))) > 1
@@ -112,7 +112,7 @@ def told_inapplicable(settings: object) -> str:
 
 
 def _nested(settings: object) -> dict[str, object]:
-    """Return the fields that are settings themselves."""
+    """Return the fields that are nested settings."""
     if not is_dataclass(settings):
         return {}
     values = {item.name: getattr(settings, item.name, None) for item in fields(settings)}
@@ -120,7 +120,7 @@ def _nested(settings: object) -> dict[str, object]:
 
 
 def _leaves(settings: object, place: Sequence[str]) -> list[str]:
-    """Return the names of the settings at a place, or below it where it holds settings itself."""
+    """Return a setting's name, or those of its leaves if it is nested."""
     value: Any = settings
     for name in place:
         value = getattr(value, name)
@@ -130,7 +130,7 @@ def _leaves(settings: object, place: Sequence[str]) -> list[str]:
 
 
 def _option(name: str, before: str = "") -> str:
-    """Return a field's option, ``before`` put before the last part of its name."""
+    """Return a field's option name, with ``before`` inserted before its last part."""
     *outer, own = name.split(".")
     return "--" + ".".join((*outer, before + own)).replace("_", "-")
 

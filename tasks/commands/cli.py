@@ -1,9 +1,9 @@
-"""The command line ``vecenv``: finds commands, parses their settings, reports errors, writes results.
+"""The command line ``vecenv``: command discovery, settings parsing, error reports and result files.
 
 A command is an entry point of the group ``vecenv.commands``. It names a function whose only argument is annotated with
 a dataclass of settings, and that returns a JSON-able dict; other packages add theirs the same way. If the dataclass has
 a class method ``defaults(args)``, it returns the settings that the command line then overrides;
-`vecenv.tasks.commands.applicable` then refuses and hides what does nothing beside the other settings.
+`vecenv.tasks.commands.applicable` rejects and hides settings without effect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True)
 class Invocation(Generic[Settings]):
-    """Settings of a command, and what every command has."""
+    """Settings of a command, and options of all commands."""
 
     settings: Annotated[Settings, conf.arg(name="")]
     json: Path | None = None
@@ -65,11 +65,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run ``vecenv``.
 
     Args:
-        args: words after ``vecenv``, those of the process by default.
+        args: arguments after ``vecenv``, by default those of the process.
 
     Returns:
-        Exit code: 0, 2 after bad input or what stopped the work (a `ValueError`, `OSError`, `ImportError` or
-        `FloatingPointError`, or too little memory, told in one line), 130 after an interruption.
+        Exit code: 0 on success, 2 after a `ValueError`, `OSError`, `ImportError`, `FloatingPointError` or lack of
+        memory, reported in one line, 130 after an interruption.
     """
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
@@ -84,7 +84,7 @@ def main(args: Sequence[str] | None = None) -> int:
         try:
             _run(points[name].load(), name, words[1:])
         except BrokenPipeError:
-            # Whoever read the output has seen enough.
+            # The reader closed the pipe.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (ValueError, OSError, ImportError, FloatingPointError) as error:
             print(f"vecenv {name}: error: {error}", file=sys.stderr)
@@ -97,7 +97,7 @@ def main(args: Sequence[str] | None = None) -> int:
             return BAD_INPUT
         except KeyboardInterrupt:
             if args is None:
-                # While the process ends, a second Ctrl+C is to end it at once, and not some cleaning up with a trace.
+                # During shutdown a second Ctrl+C ends the process at once, without a traceback from clean-up code.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             return INTERRUPTED
         except SystemExit as stop:
@@ -106,7 +106,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether an error is of memory that there is not; PyTorch's on a CPU is known by its words alone."""
+    """Whether an error is an out-of-memory error; PyTorch's on a CPU is recognised by its message only."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     return not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")) or "can't allocate memory" in str(error)
 
@@ -117,7 +117,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     default = tyro.MISSING_NONPROP
     if hasattr(kind, "defaults"):
         settings = kind.defaults(args)
-        # Settings of any task are generic over its rules, whose class only the command line names.
+        # Settings are generic over the task's rules, whose class depends on the command line.
         kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
         default = Invocation(settings)
     parse = partial(
@@ -144,7 +144,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
 def _as_far_as_given(
     parse: Callable[..., Invocation[Settings]], args: Sequence[str], default: Invocation[Settings]
 ) -> Invocation[Settings]:
-    """Return what the words beside a call for help make, or the defaults where they make nothing yet."""
+    """Return the settings parsed from the arguments beside ``--help``, or the defaults if they are incomplete."""
     words = [word for word in args if word not in HELP]
     try:
         return parse(args=words, default=default, console_outputs=False)
@@ -153,7 +153,7 @@ def _as_far_as_given(
 
 
 def _overview(points: dict[str, EntryPoint], words: list[str]) -> int:
-    """Show all commands, or refuse an unknown one, without importing any."""
+    """Show all commands, or reject an unknown one, without importing any."""
 
     def described(point: EntryPoint) -> Callable[[], None]:
         def command() -> None: ...
@@ -181,7 +181,7 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:  # noqa: ANN401
-    """Tell a warning in one line."""
+    """Print a warning in one line."""
     print(f"warning: {message}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Conversations of baselines, by rule or with hindsight, for the supervised training of language models."""
+"""Collect conversations of baseline agents for the supervised training of language models."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ Rules = TypeVar("Rules")
 
 @dataclass(frozen=True)
 class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
-    """Settings of ``vecenv collect``. The episodes lie in the days of the training."""
+    """Settings of ``vecenv collect``. The episodes are drawn from the training days."""
 
     out: Path = Path("conversations.jsonl")
     """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
     agents: tuple[str, ...] = ("rule_based", "oracle")
-    """Baselines that play."""
+    """Baseline agents."""
     episodes: int = 256
     """Episodes of each agent; all play the same ones."""
     seed: int = 0
-    """Names the episodes."""
+    """Seed of the episodes."""
     conversation: Literal["episode", "day"] = "episode"
-    """What a line holds: all days of an episode, or one of its days without those before."""
+    """Content of a line: all days of an episode, or a single day without the earlier ones."""
     min_grade: float = 0.0
-    """Episodes graded lower are left out."""
+    """Lowest grade of the episodes that are kept."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
-        """Return the settings that the command line starts from.
+        """Return the defaults of the command line.
 
         Raises:
             ValueError: there is no such task or preset.
@@ -62,7 +62,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
-    """Write what baselines see and say as conversations for supervised training."""
+    """Write observations and answers of baselines as conversations for supervised training."""
     _check(settings)
     names = chosen_agents(settings.task, settings.agents)
     with WriteLock.beside(settings.out):
@@ -72,7 +72,7 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 
 def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
-    """Let the agents play, and write their conversations."""
+    """Run the agents and write their conversations."""
     rules = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):
@@ -105,7 +105,7 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
 def conversations(
     record: RecordedEpisode, instructions: str, agent: str, conversation: Literal["episode", "day"]
 ) -> Iterator[dict[str, Any]]:
-    """Return the lines of an episode: ``messages``, which the instructions begin, and where they come from."""
+    """Return the lines of an episode: ``messages``, beginning with the instructions, and their origin."""
     system = {"role": "system", "content": instructions}
     origin = {
         "task": record.task,
@@ -125,12 +125,12 @@ def conversations(
 
 
 def _grade(record: RecordedEpisode) -> float:
-    """Return the grade under the task's own grader."""
+    """Return the grade under the task's grader."""
     return record.grades[record.config["grader"]]
 
 
 def _check(settings: CollectSettings) -> None:
-    """Refuse what cannot be written, before any work.
+    """Reject invalid settings before any work.
 
     Raises:
         ValueError: the task has no text, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""A trained agent beside the baselines, on days that it has not been trained on."""
+"""Comparison of a trained agent with baselines on held-out days."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TRAINED = "trained"
 """Name of the trained agent in tables and files."""
 
 NAMED_SYMBOLS = 5
-"""Largest number of symbols that are listed by name."""
+"""Largest number of symbols listed by name."""
 
 COMPARING = "Comparing agents on {} episodes …"
-"""Shown while agents play the held-out episodes."""
+"""Status message during the held-out episodes."""
 
 ALL = "all"
 """Stands for all baselines of a task."""
@@ -43,11 +43,11 @@ def rules_of(task: str) -> Any:  # noqa: ANN401
 
 
 def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
-    """Return the rules of a training.
+    """Return the rules that a checkpoint was trained under.
 
     Args:
-        scenario: what a checkpoint says of it.
-        source: the checkpoint, for the message.
+        scenario: metadata in the checkpoint.
+        source: the checkpoint, for error messages.
 
     Raises:
         ValueError: the rules are not those of the installed task.
@@ -62,10 +62,10 @@ def compared_rules(task: str, rules: Any = None) -> Any:  # noqa: ANN401
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of baselines, of all where it says so.
+    """Return the names of the chosen baselines, with `ALL` expanded.
 
     Raises:
-        ValueError: naming those that the task does not have, and those it has.
+        ValueError: naming unknown agents, and the known ones.
     """
     known = task_named(task).agents
     if tuple(names) == (ALL,):
@@ -77,19 +77,19 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def held_out_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
-    """Make the environment of the test, one row per episode.
+    """Make the test environment, one row per episode.
 
     Args:
         task: name of the task.
         tape: the days of the test.
-        rules: as `Task.compared` returns them; episodes longer than the days are shortened to them where the task can.
+        rules: as `Task.compared` returns them; episodes longer than the test are shortened if the task supports it.
         num_episodes: N.
 
     Returns:
-        The environment, and a line that says so where episodes are shorter, else nothing.
+        The environment, and a note if episodes were shortened, else an empty string.
 
     Raises:
-        ValueError: there is no episode, no day after the warm-up, or rules under which agents are not compared.
+        ValueError: there is no episode, no day after the warm-up, or the rules do not support comparison.
     """
     if num_episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {num_episodes}")
@@ -101,7 +101,7 @@ def held_out_environment(task: str, tape: MarketTape, rules: Any, num_episodes: 
     if longest >= 1 and (shortened := record.shortened(rules, longest)) != rules:
         note = f"Test episodes have {longest} days instead of {rules.episode_length}: the test has {longest + 1}."
         rules = shortened
-    # Few steps are taken, fewer than would pay for compiling.
+    # Too few steps to pay for compiling.
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=rules), note
 
 
@@ -118,7 +118,7 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
 
 
 def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -> dict[str, Agent]:
-    """Return the trained agent, if there is one, and baselines, by name.
+    """Return the trained agent, if any, and baselines, by name.
 
     Raises:
         ValueError: the checkpoint does not fit the environment.
@@ -134,10 +134,10 @@ def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
 
 
 def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None:  # noqa: ANN401
-    """Refuse a market or rules whose observations and actions are not those that a checkpoint was trained on.
+    """Reject a market or rules whose observations or actions differ from a checkpoint's.
 
     Raises:
-        ValueError: saying what differs.
+        ValueError: naming the difference.
     """
     trained = state["scenario"]
     symbols, config = trained["market"]["symbols"], trained["config"]
@@ -156,7 +156,7 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None: 
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:
-    """Print what is traded, and on which days."""
+    """Print the traded market and its spans of days."""
     paths = _paths(tape)
     named = ", ".join(tape.symbols) if tape.num_symbols <= NAMED_SYMBOLS else f"{tape.num_symbols} symbols"
     width = max(len("Training"), *map(len, parts))
@@ -172,6 +172,6 @@ def _paths(tape: MarketTape) -> str:
 
 
 def wide_console() -> Console:
-    """Return a console that does not fold tables where no terminal tells a width."""
+    """Return a console that is wide enough for tables if the output is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=150)

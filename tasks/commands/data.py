@@ -33,9 +33,9 @@ class FetchSettings:
     out: Path
     """Parquet file to write."""
     universe: Literal["dow30", "nifty25", "nifty50"] | None = None
-    """Symbols by the name of their index; the file carries the exchange's own, RELIANCE and not RELIANCE.NS."""
+    """Index whose symbols are fetched; the file has the exchange's symbols, RELIANCE and not RELIANCE.NS."""
     symbols: tuple[str, ...] = ()
-    """Symbols by Yahoo's names, which the file carries too, instead of a universe."""
+    """Yahoo tickers, kept in the file, instead of a universe."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ConvertSettings:
     source: conf.Positional[Path]
     """CSV or Parquet file, folder of CSVs, or npz."""
     target: conf.Positional[Path]
-    """File to write; its suffix, .csv or .parquet, tells the format."""
+    """File to write; its suffix, .csv or .parquet, sets the format."""
 
 
 DataSettings = (
@@ -86,7 +86,7 @@ def _inspect(settings: InspectSettings) -> dict[str, Any]:
 
 
 def _ragged(summary: dict[str, Any]) -> list[str]:
-    """Return a line for each symbol that lacks a bar on some day of the file, at most ten."""
+    """Return a line for each symbol with missing days, at most ten."""
     lines = [
         f"{symbol}: {entry['first']} to {entry['last']}, {entry['missing']} days missing between"
         for symbol, entry in summary["listings"].items()

@@ -38,14 +38,14 @@ from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_che
 from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
-"""How records are written, by the file's suffix."""
+"""Record writers by file suffix."""
 
 Rules = TypeVar("Rules")
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Options that decide where the other settings start."""
+    """Options that determine the defaults of the other settings."""
 
     checkpoint: Path | None = None
     """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults."""
@@ -60,32 +60,32 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
-    """Settings of ``vecenv evaluate``. The episodes lie in the days of the test."""
+    """Settings of ``vecenv evaluate``. The episodes are drawn from the test days."""
 
     task: str = "stock_trading"
     """Installed task, by default that of the checkpoint, else stock_trading."""
     agents: tuple[str, ...] = (ALL,)
     """Baselines to play, or all."""
     seed: int = 0
-    """Names the episodes."""
+    """Seed of the episodes."""
     episodes: int = 256
     """Episodes of each agent."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
     record: Path | None = None
-    """File for the episodes of the table's first agent, of tiers only: .jsonl, for vecenv replay, or .parquet."""
+    """File for the episodes of the table's first agent, tiers only: .jsonl, for vecenv replay, or .parquet."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
-    """How a language model is asked."""
+    """Answer settings of a language model."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         return super().inapplicable() | ({"language": "--model"} if self.model is None else {})
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
-        """Return the settings that the command line starts from, those of a checkpoint or of presets.
+        """Return the defaults of the command line, from a checkpoint or presets.
 
         Raises:
             ValueError: there is no such checkpoint, task or preset.
@@ -107,7 +107,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
 
     @classmethod
     def _trained(cls, place: Path) -> EvaluateSettings:
-        """Return rules and, where its folder tells it, market of a training."""
+        """Return the rules and, if its folder has it, the market of a training run."""
         path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
         settings = cls(task=scenario["task"], env=compared_rules(scenario["task"], trained_rules(scenario, str(path))))
         record = path.parent / SETTINGS
@@ -132,7 +132,7 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
 
 
 def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
-    """Let the agents play, and write what is asked for."""
+    """Run the agents and write the requested files."""
     rules = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):
@@ -167,7 +167,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _agents(settings: EvaluateSettings, env: VecEnv, checkpoint: Path | None, names: Sequence[str]) -> dict[str, Agent]:
-    """Return who plays, by name: what was trained first, if there is something.
+    """Return the agents by name, the trained one, if any, first.
 
     Raises:
         ValueError: checkpoint or model do not fit, or there is no such model.
@@ -178,7 +178,7 @@ def _agents(settings: EvaluateSettings, env: VecEnv, checkpoint: Path | None, na
 
 
 def _refuse_bad_record(settings: EvaluateSettings) -> None:
-    """Raise if episodes are to be written that cannot be."""
+    """Raise if episodes cannot be recorded for the task or in the file format."""
     if settings.record is None:
         return
     if task_named(settings.task).recorder is None:

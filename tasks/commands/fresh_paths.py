@@ -1,6 +1,6 @@
-"""New training paths of a generated market, at update numbers that are fixed beforehand.
+"""Periodic regeneration of a generated market's training paths, at fixed update numbers.
 
-What is learned then does not depend on how fast paths are made, nor on the number of sub-environments.
+So training results do not depend on the speed of generation or the number of sub-environments.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 Settings = TypeVar("Settings", bound=MarketSettings)
 
 SEED_STRIDE = 1 << 40
-"""Between the market's seeds of two rounds of paths."""
+"""Difference between the market seeds of successive rounds of paths."""
 
 HEADROOM = 4.0
-"""Factor by which prices of later rounds may at least be higher than those of the first."""
+"""Headroom factor for higher prices in later rounds than in the first."""
 
 
 def first_round(settings: Settings, rules: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
-    """Make the paths of the first round, and return settings under which all rounds count in the same ticks."""
+    """Generate the first round of paths, and return settings that fix its tick size for all rounds."""
     tape = settings.tape(rules, HEADROOM)
     return replace(settings, tick_size=tape.tick_size), tape
 
 
 class FreshPaths:
-    """Replaces the paths that an environment trains on after every so many updates, where all episodes start anew.
+    """Replaces an environment's training paths every few updates; all episodes restart then.
 
     Args:
         settings: of a generated market, from `first_round`.
         rules: of the task, for the market's features.
-        env: trains on the first round of paths; its tape keeps naming that one.
-        every: updates that a round of paths lasts.
+        env: starts on the first round of paths; its tape's metadata keeps describing that one.
+        every: updates per round of paths.
 
     Raises:
         ValueError: the market is data, or ``every`` is below one.
@@ -49,11 +49,11 @@ class FreshPaths:
         self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
 
     def due(self, update: int) -> bool:
-        """Whether the paths are changed before an update."""
+        """Whether the paths are replaced before an update."""
         return update // self.every != self.round
 
     def before_update(self, update: int) -> None:
-        """Change the paths where a round begins, or where a run goes on in the middle of a later one."""
+        """Replace the paths at the start of a round, or when a run resumes within a later round."""
         if not self.due(update):
             return
         current = update // self.every

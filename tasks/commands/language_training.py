@@ -1,4 +1,4 @@
-"""Training of language models by ``vecenv train``: the model, the learner, and who plays beside it."""
+"""Training of language models by ``vecenv train``: the model, the learner, and the agents of the other groups."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
 
 MODEL = "model"
-"""Folder of the trained model in that of the run, and name of a model in tables."""
+"""Folder of the trained model in the run's folder, and the model's name in tables."""
 
 NEEDED = "language models need transformers: pip install 'vecenv[language]'"
 
 
 def check_language(task: str, model: str) -> None:
-    """Refuse what no language model can play, before any work.
+    """Reject tasks and models that cannot be trained, before any work.
 
     Raises:
-        ValueError: the task has no text, or the model is still to be made, or its folder or hub is not there.
+        ValueError: the task has no text, the model is ``tiny``, or its folder or hub cannot be reached.
         ImportError: ``transformers`` is not installed.
     """
     task_named(task).check_text()
     if model == "tiny" and not Path(model).exists():
         raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
-    # Names on the hub are NAME or OWNER/NAME; what can only be a path is not looked for there.
+    # Names on the hub are NAME or OWNER/NAME; other strings are paths.
     if not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
         raise ValueError(f"{model}: there is no folder of a model")
     try:
@@ -46,23 +46,22 @@ def check_language(task: str, model: str) -> None:
 
 
 def model_place(place: str) -> str:
-    """Return where a model lies: that of a run in its folder, else the place itself."""
+    """Return the location of a model: the model folder of a run, else the location itself."""
     inner = Path(place) / MODEL
     return str(inner) if inner.is_dir() else place
 
 
 def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size: int) -> LanguageGRPO:
-    """Return the learner of a language model, before its first update.
+    """Return the learner of a language model in its initial state.
 
     Args:
-        env: whose actions are lists of orders.
+        env: with order-list actions.
         model: folder, or name on the Hugging Face hub.
         config: settings.
         group_size: rows of a group.
 
     Raises:
-        ValueError: there is no such model, nobody is called as those who play the other groups, or a setting does not
-            fit.
+        ValueError: there is no such model, the agent of the other groups is unknown, or a setting does not fit.
     """
     from vecenv.language.grpo import LanguageGRPO
     from vecenv.language.models import chat_format, load_model
@@ -73,10 +72,10 @@ def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size
 
 
 def _others(env: VecEnv, config: LanguageConfig) -> Agent:
-    """Return who plays the other groups.
+    """Return the agent of the other groups.
 
     Raises:
-        ValueError: it is no baseline, and no run.
+        ValueError: it is neither a baseline nor a run.
     """
     known = task_of(env).agents
     if config.others in known:
@@ -98,7 +97,7 @@ def trained_model(learner: LanguageGRPO) -> LanguageAgent:
 
 
 def loaded_model(place: str, device: Any, config: AnswerConfig) -> LanguageAgent:  # noqa: ANN401
-    """Return a model of a folder or the hub as an agent for all rows of an environment.
+    """Load a model from a folder or the hub as an agent for all rows of an environment.
 
     Raises:
         ValueError: there is no such model.
@@ -118,5 +117,5 @@ def write_model(learner: LanguageGRPO, folder: Path) -> None:
 
 
 def with_seed(config: LanguageConfig, seed: int) -> LanguageConfig:
-    """Return settings whose seed a run's is added to."""
+    """Return settings with the run's seed added to theirs."""
     return replace(config, seed=config.seed + seed)

@@ -1,4 +1,4 @@
-"""Which market a command trades on, and which of its days or paths are for training and which for the test."""
+"""Market settings of commands: source, span, and the split into training and test."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from vecenv.market.tape import MarketTape, training_paths
 Rules = TypeVar("Rules", bound=Any)
 
 _OF_SOME_GENERATORS = ("history", "history_end", "temperature", "regime")
-"""Settings that only some generators take, under the same names."""
+"""Settings that only some generators accept, under the same names."""
 
 
 @dataclass(frozen=True)
 class MarketSettings:
     """Market, span and split.
 
-    Of a history, training and test share no day, and an embargo lies between them; of a generated market, no path.
+    A history is split by days, with an embargo between training and test; a generated market is split by paths.
     """
 
     market: str = "neural"
@@ -41,31 +41,31 @@ class MarketSettings:
     test_start: date | None = None
     """First day of the test; by default the split follows train-end or test-fraction."""
     test_fraction: float = 0.2
-    """Share of the days, or of a generator's paths, the last ones, kept for the test."""
+    """Share of the days, or of a generator's paths, held out for the test, the last ones."""
     embargo: int = 20
-    """Trading days between training and test that neither uses, where the dates do not set both."""
+    """Unused trading days between training and test, unless dates set both."""
     context_market: str | None = None
-    """File of one symbol whose closes are a series of the whole market, such as the VIX of a gate."""
+    """File of one symbol whose closes become a context series, such as the VIX for a gate."""
     currency: str | None = None
-    """Code of the currency of the prices, such as USD, by default what the data or the generator tell."""
+    """Currency code of the prices, such as USD, by default that of the data or the generator."""
     tick_size: float | None = None
-    """Smallest step of prices in their currency; by default one that suits the prices up to the first decision."""
+    """Tick size in currency units; by default chosen from the prices up to the first decision."""
     num_paths: int = 32
     """Independent histories of a generator."""
     num_days: int | None = None
-    """Days of a generator: by default 504 of a neural market, the first 252 as a past, and 1500 of others."""
+    """Days of a generator: by default 504 of a neural market, the first 252 as warm-up history, and 1500 of others."""
     market_seed: int = 0
     """Seed of a generator."""
     history: str | None = None
-    """File of real bars that the paths of a neural market go on from; without it they start from nothing."""
+    """File of real bars that a neural market's paths continue; without it they start without history."""
     history_end: date | None = None
-    """Last day of that history; by default each path goes on from a day of its own."""
+    """Last day of that history; by default each path continues from a different day."""
     temperature: float = 1.0
-    """Factor on the size of a neural market's moves."""
+    """Temperature: factor on the size of a neural market's moves."""
     regime: str | None = None
-    """Kind of market that a generator makes: bull, bear, sideways or crisis."""
+    """Market regime of a generator: bull, bear, sideways or crisis."""
     device: str = "auto"
-    """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
+    """Device: cpu, cuda, or auto for cuda if available."""
 
     def __post_init__(self) -> None:
         if not 0 < self.test_fraction < 1:
@@ -81,7 +81,7 @@ class MarketSettings:
                 raise ValueError(f"{first} {low} must be before {last} {high}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         generate = generator_of(self.market)
         names: dict[str, str] = {}
         if generate is None:
@@ -105,22 +105,22 @@ class MarketSettings:
         return names
 
     def with_symbols(self, rules: Rules) -> Rules:
-        """Return rules that name symbols with the symbols chosen here, other rules as they are."""
+        """Return the rules with the symbols chosen here, if they have symbols."""
         if self.symbols and any(item.name == "symbols" for item in fields(rules)):
             return replace(rules, symbols=self.symbols)
         return rules
 
     def tape(self, rules: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
-        """Read or generate the market of all days, with the series and symbols that the rules need.
+        """Read or generate the market of all days, with the context series and symbols that the rules need.
 
         Args:
             rules: as `with_symbols` returns them.
-            headroom: factor by which later prices may be higher, for which a tick chosen by default leaves room.
+            headroom: factor by which later prices may be higher; considered in the choice of a default tick.
 
         Raises:
-            ValueError: a fault of the data, or they lack what was asked for.
+            ValueError: the data are invalid, or lack a requested symbol or series.
         """
-        # Rules that name symbols may stand for others than they name, such as a random one for all.
+        # Symbols in rules may be placeholders, such as a random one.
         tape = load_market(
             self.market,
             symbols=getattr(rules, "market_symbols", self.symbols) or None,
@@ -141,7 +141,7 @@ class MarketSettings:
         return tape.between(_text(self.start), _text(self.end))
 
     def generator(self) -> dict[str, Any]:
-        """Return the arguments that only some generators take, those that are set."""
+        """Return the generator-specific arguments that are set."""
         given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
         defaults = {item.name: item.default for item in fields(MarketSettings)}
         return {
@@ -163,7 +163,7 @@ class MarketSettings:
         return self.split(tape, self.test_fraction)[0]
 
     def training_alone(self, rules: Any) -> MarketTape:  # noqa: ANN401
-        """Generate the market of training without paths of the test: what `training` returns of `tape`.
+        """Generate the training paths only, equal to `training` of `tape`.
 
         Args:
             rules: as `with_symbols` returns them.
@@ -189,7 +189,7 @@ class MarketSettings:
         return self.split(tape, self.test_fraction)[1]
 
     def split(self, tape: MarketTape, fraction: float) -> tuple[MarketTape, MarketTape]:
-        """Split a generated market by paths, which share nothing, and a history by days; the last ones are a fraction.
+        """Split off the last fraction of a generated market's paths, which are independent, or of a history's days.
 
         Raises:
             ValueError: one of the parts would be empty.
@@ -200,7 +200,7 @@ class MarketSettings:
 
 
 def market_origin(settings: MarketSettings) -> dict[str, Any]:
-    """Return the arguments of `load_market` that make the market of a command again, as records keep them."""
+    """Return the arguments of `load_market` that reproduce a command's market, for records."""
     return {
         "market": settings.market,
         "context_market": settings.context_market,

@@ -1,4 +1,4 @@
-"""What the command line says before all else: options that decide where the other settings start."""
+"""Options parsed first, which determine the defaults of the other settings."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True)
 class PresetOption:
-    """The option of commands that have presets."""
+    """Option of commands with presets."""
 
     preset: str | None = None
-    """Shipped preset, or path of a YAML file; the command line wins over it."""
+    """Shipped preset, or path of a YAML file; the command line overrides it."""
 
 
 @dataclass(frozen=True)
 class TextTaskOptions:
-    """Options of commands whose agents read and write text."""
+    """Options of commands with text agents."""
 
     task: str = "single_stock"
-    """Installed task that has text."""
+    """Installed task with text."""
     task_preset: str | None = None
     """Preset of the rules."""
 
 
 def early_options(options: type[Options], args: Sequence[str]) -> Options:
-    """Read the options of one dataclass from a command line and leave all others aside."""
+    """Parse the options of one dataclass from a command line and ignore all others."""
     own = [word for word in args if word not in ("-h", "--help")]
     return tyro.cli(options, args=own, return_unknown_args=True)[0]
 

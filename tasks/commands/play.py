@@ -27,7 +27,7 @@ from vecenv.text.money import exact_money
 Rules = TypeVar("Rules")
 
 REFERENCES = ("buy_and_hold", "oracle")
-"""Agents that are shown beside the player."""
+"""Agents that are compared with the player."""
 
 HELP, QUIT = "?", ("quit", "exit", "q")
 
@@ -36,7 +36,7 @@ HELP_LINE = "? shows this, quit ends the episode."
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """Options that decide where the other settings start."""
+    """Options that determine the defaults of the other settings."""
 
     task: str = "single_stock"
     """Tier to play: single_stock, single_stock_costs, multi_stock_3, portfolio or full_autonomous."""
@@ -46,23 +46,23 @@ class PlayOptions:
 
 @dataclass(frozen=True)
 class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
-    """Settings of ``vecenv play``. The episode lies anywhere in the days used."""
+    """Settings of ``vecenv play``. The episode is drawn from all days used."""
 
     seed: int = 0
-    """Names the episode."""
+    """Seed of the episode."""
     record: Path | None = None
     """JSONL file for the record of the episode."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         split = ("train_end", "test_start", "test_fraction", "embargo")
         return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> PlaySettings:
-        """Return the settings that the command line starts from.
+        """Return the defaults of the command line.
 
         Raises:
             ValueError: there is no such tier or preset.
@@ -98,12 +98,12 @@ def main(settings: PlaySettings) -> dict[str, Any]:
 
 
 def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> RecordedEpisode:
-    """Let a person trade the episode of the first row, until it ends, the person quits or the input does.
+    """Let a person trade the first row's episode until it ends, the person quits, or the input is closed.
 
     Args:
         env: an environment of the trading tiers.
         console: for texts; the answers are read from the standard input.
-        market: arguments of `load_market` that make the market, for the record.
+        market: arguments of `load_market` that reproduce the market, for the record.
     """
     recorder = EpisodeRecorder(env, [0], market)
     scenario = recorder.scenario
@@ -128,7 +128,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
 
 
 def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
-    """Return a valid text that the person typed, None where there will be no more."""
+    """Return a valid text from the input, None at its end."""
     while True:
         try:
             text = console.input("[bold]> [/]").strip()
@@ -145,7 +145,7 @@ def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
 
 
 def show_day(console: Console, day: RecordedDay, sign: str) -> None:
-    """Print what became of the orders of a day, and its reward by component."""
+    """Print the fills of a day, and its reward by component."""
     for order in day.orders:
         name, shares = order["symbol"], order["shares"]
         done = "Bought" if shares > 0 else "Sold"
@@ -164,7 +164,7 @@ def show_day(console: Console, day: RecordedDay, sign: str) -> None:
 
 
 def outcome_table(records: dict[str, RecordedEpisode]) -> Table:
-    """Return return, grades, trades and mistakes of the agents that played one episode, a row for each."""
+    """Return a table of the agents' returns, grades, trades and mistakes in one episode."""
     first = next(iter(records.values()))
     table = Table(title=f"{first.task}, {first.dates[0]} to {first.dates[1]}")
     table.add_column("Agent")

@@ -1,4 +1,4 @@
-"""What a command shows while it works: something that moves on a terminal, lines where there is none, as in a log."""
+"""Progress display of commands: bars on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINES = 10
-"""Parts of a training after each of which a line is written where there is no terminal."""
+"""Number of progress lines per training run without a terminal."""
 
 
 def working(console: Console, text: str) -> AbstractContextManager[object]:
-    """Say what is done within the context: on a terminal, or else in a line of the standard error.
+    """Show a status message within the context: a spinner on a terminal, else a line on the standard error.
 
-    A command that is refused after its market was made then still leaves its output empty.
+    So a command that fails after making its market leaves the standard output empty.
     """
     if console.is_interactive:
         return console.status(text)
@@ -24,9 +24,9 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
 
 
 class _Bar(Progress):
-    """A progress bar over a training with a state of one line.
+    """Progress bar of a training run with a one-line state.
 
-    Where the console is no terminal, a line after the first step and after every tenth of the training.
+    Without a terminal it prints a line after the first step and after every tenth of the training.
     """
 
     def __init__(self, console: Console, total: float | None, state: str) -> None:
@@ -44,7 +44,7 @@ class _Bar(Progress):
         self._shown = -1
 
     def _move(self, completed: float, total: float, state: str) -> None:
-        """Move to what is done."""
+        """Set the progress."""
         self.update(self._bar, completed=completed, total=total, state=state)
         task = self.tasks[0]
         part = int(LINES * task.percentage / 100)
@@ -58,11 +58,11 @@ class _Bar(Progress):
 
 
 class StepBar(_Bar):
-    """A progress bar over steps of known number with one number that is watched.
+    """Progress bar over a known number of steps, with one metric.
 
     Args:
-        console: where it appears.
-        watched: name of the number.
+        console: output console.
+        watched: name of the metric.
     """
 
     def __init__(self, console: Console, watched: str) -> None:
@@ -70,17 +70,17 @@ class StepBar(_Bar):
         self._watched = watched
 
     def show(self, step: int, steps: int, value: float) -> None:
-        """Move the bar to a step that is done."""
+        """Set the bar to a completed step."""
         self._move(step, steps, f"{self._watched} {value:.3f}")
 
 
 class TrainingBar(_Bar):
-    """A progress bar with samples per second, return and grade of the episodes that ended last.
+    """Progress bar with samples per second, and return and grade of the most recently ended episodes.
 
     Args:
-        console: where it appears.
+        console: output console.
         total_frames: steps of the whole run.
-        state: what is said until the first update.
+        state: message until the first update.
     """
 
     def __init__(self, console: Console, total_frames: int, state: str) -> None:
@@ -90,14 +90,14 @@ class TrainingBar(_Bar):
         self._line(state)
 
     def say(self, state: str) -> None:
-        """Say what is being done until the next update; without a terminal the first time only."""
+        """Show a message until the next update; without a terminal only the first time."""
         self.update(self._bar, state=state)
         if state not in self._said:
             self._said.add(state)
             self._line(state)
 
     def show(self, metrics: dict[str, float]) -> None:
-        """Move the bar to the state after an update."""
+        """Set the bar to the state after an update."""
         if not math.isnan(metrics["return_percent"]):
             self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome

@@ -25,7 +25,7 @@ from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.door import TextDoor
 
 _UNCHECKED = ("market.origin", "market.source", "versions.vecenv", "config.action", "curriculum.action")
-"""What a replay may differ in: where the market was read from, the package's version, and the space of actions."""
+"""Fields not compared: the market's origin, the package's version, and the action space."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class ReplaySettings:
     file: conf.Positional[Path]
     """JSONL file of recorded episodes."""
     episode: int | None = None
-    """Line of the one episode to play, from 1; all by default."""
+    """Line number of a single episode to replay, from 1; all by default."""
     market: str | None = None
     """File or generator to use instead of the recorded one; it must be the same market."""
     report: Path | None = None
     """HTML file for a report of the episode."""
     device: str = "cpu"
-    """Where everything runs; another device than the recording's may round rewards differently."""
+    """Device; another device than the recording's may round rewards differently."""
 
 
 def main(settings: ReplaySettings) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
 
 
 def replay(records: Sequence[RecordedEpisode], scenario: TierTrading) -> list[RecordedEpisode]:
-    """Play the recorded texts again, from the recorded starts, and record what happens.
+    """Replay the recorded texts from the recorded starts, and record the episodes.
 
     Args:
         records: of one seed and one number of days, whose rules are those of the scenario.
-        scenario: the recorded rules on the recorded market. Where rows have parameters of their own, they become its.
+        scenario: the recorded rules on the recorded market. Recorded per-row parameters replace its parameters.
 
     Returns:
         New records in the same order.
@@ -107,15 +107,15 @@ def replay(records: Sequence[RecordedEpisode], scenario: TierTrading) -> list[Re
 def recorded_scenario(
     record: RecordedEpisode, market: str | None = None, device: torch.device | str = "cpu"
 ) -> TierTrading:
-    """Make the rules and the market of a record again.
+    """Recreate the rules and the market of a record.
 
     Args:
         record: of an episode.
         market: file or generator, the recorded one by default.
-        device: where the tensors live.
+        device: device of the tensors.
 
     Raises:
-        ValueError: the task is unknown, the rules are none, or the market cannot be made or is another one.
+        ValueError: the task is unknown, the rules are invalid, or the market cannot be made or is another one.
     """
     task = task_named(record.task)
     if task.recorder is None:
@@ -147,17 +147,17 @@ def recorded_scenario(
 
 
 def _rules(task: Task, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the rules of a task from JSON's types."""
+    """Return the rules of a task from JSON values."""
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
-        # Texts are orders, whatever space the recorded agent acted in.
+        # Texts are parsed into orders in any recorded action space.
         return task.spoken(replace(task.settings(), **plain))
     except TypeError as error:
         raise ValueError(f"unknown rules: {error}") from error
 
 
 def _batches(records: Mapping[int, RecordedEpisode]) -> list[list[int]]:
-    """Return the lines of records that can be played together."""
+    """Group the lines of records that can be replayed in one batch."""
     batches = defaultdict(list)
     for line, record in records.items():
         shared = (record.task, record.config, record.curriculum, record.market, record.seed, sorted(record.params))
@@ -167,7 +167,7 @@ def _batches(records: Mapping[int, RecordedEpisode]) -> list[list[int]]:
 
 def _environment(records: Sequence[RecordedEpisode], scenario: TierTrading) -> VecEnv:
     """Return an environment whose rows are at the starts of the recorded episodes."""
-    # Double precision holds whatever type a parameter has.
+    # Double precision holds parameters of any type.
     params = {
         name: torch.tensor([record.params[name] for record in records], dtype=torch.float64)
         for name in records[0].params
@@ -181,10 +181,9 @@ def _environment(records: Sequence[RecordedEpisode], scenario: TierTrading) -> V
 
 
 def first_difference(recorded: RecordedEpisode, replayed: RecordedEpisode) -> str | None:
-    """Return where two records first differ, day by day and then the outcome, or None where they do not.
+    """Return the first difference of two records, by day and then in the outcome, or None.
 
-    Every number must be exactly the same. Not compared is what does not change an episode: where the market was
-    read from, the version of the package, and the space of actions.
+    All numbers are compared exactly, except for the market's origin, the package's version, and the action space.
     """
     before, after = recorded.to_json(), replayed.to_json()
     days = before.pop("days"), after.pop("days")
@@ -195,7 +194,7 @@ def first_difference(recorded: RecordedEpisode, replayed: RecordedEpisode) -> st
 
 
 def _difference(recorded: Any, replayed: Any, place: str = "") -> str | None:  # noqa: ANN401
-    """Return the first difference of two values of JSON, by its place."""
+    """Return the first difference of two JSON values, with its position."""
     if place in _UNCHECKED:
         return None
     if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
@@ -209,12 +208,12 @@ def _difference(recorded: Any, replayed: Any, place: str = "") -> str | None:  #
 
 
 def _title(record: RecordedEpisode) -> str:
-    """Return which episode it is."""
+    """Return the title of an episode."""
     traded = ", ".join(record.symbols) if len(record.symbols) <= 3 else f"{len(record.symbols)} symbols"
     return f"{record.task}, {traded}, {record.dates[0]} to {record.dates[1]}, {len(record.days)} days"
 
 
 def _summary(record: RecordedEpisode) -> dict[str, Any]:
-    """Return what a result tells of an episode."""
+    """Return the summary of an episode for the result file."""
     names = ("task", "seed", "env_id", "episode", "dates", "total_return", "grades")
     return {name: getattr(record, name) for name in names}

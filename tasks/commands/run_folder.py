@@ -1,4 +1,4 @@
-"""What a run leaves behind: its settings beside its checkpoint, so that both can be found again."""
+"""Files of a run's folder: settings, checkpoint and metrics log."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def checkpoint_path(place: Path) -> Path:
 
 
 def read_checkpoint(place: Path) -> dict[str, Any]:
-    """Read a checkpoint of a policy or a language model onto the CPU, from a run's folder or a file.
+    """Read a policy's or a language model's checkpoint onto the CPU, from a run's folder or a file.
 
     Raises:
-        ValueError: there is none, or the file is something else.
+        ValueError: there is no checkpoint, or the file is not one.
     """
     path = checkpoint_path(place)
     if not path.is_file():
@@ -40,7 +40,7 @@ def read_checkpoint(place: Path) -> dict[str, Any]:
 
 
 def check_resumable_folder(folder: Path) -> None:
-    """Refuse the folder of a run that cannot go on, before any work.
+    """Reject a run folder that cannot be resumed, before any work.
 
     Raises:
         ValueError: there is no checkpoint, or it or the log of metrics is damaged.
@@ -48,17 +48,17 @@ def check_resumable_folder(folder: Path) -> None:
     read_checkpoint(folder)
     if (folder / METRICS).exists():
         with warnings.catch_warnings():
-            # The log itself tells of a last row that was cut off, when it goes on.
+            # A truncated last row is handled when the log is reopened.
             warnings.simplefilter("ignore")
             read_metrics(folder / METRICS)
 
 
 def write_settings(folder: Path, settings: Any, without: Collection[str]) -> None:  # noqa: ANN401
-    """Write settings in the form of a preset, all of them but those that only the command line may set."""
+    """Write settings as a preset, without those that only the command line may set."""
     with replacing(folder / SETTINGS) as partial:
         partial.write_text(yaml.safe_dump(as_values(settings, without), sort_keys=False))
 
 
 def read_progress(folder: Path) -> list[dict[str, float]]:
-    """Return the metrics of every update of a run, also of the calls before it was resumed."""
+    """Return the metrics of every update of a run, those before a resumption included."""
     return read_metrics(folder / METRICS)

@@ -29,13 +29,13 @@ Split = Literal["train", "validation", "test"]
 NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
 
 TOKEN = "VECENV_TOKEN"
-"""Environment variable of the bearer token, which no list of processes shows."""
+"""Environment variable of the bearer token, which process lists do not show."""
 
 SPARE_ROWS = 2
-"""Rows of each split beyond those of the sessions: for the web interface, and for a reset without a session."""
+"""Extra rows per split: for the web interface, and for a reset without a session."""
 
 SINGLE, MANY = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL"), ("HOLD",)
-"""Answers that can be given by a click, where there is one symbol and where there are more."""
+"""Answer buttons of the web interface, for one symbol and for several."""
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
     """Settings of ``vecenv serve``."""
 
     host: str = "127.0.0.1"
-    """Address. Elsewhere than on this machine a bearer token is required, in the environment variable VECENV_TOKEN."""
+    """Host address. Other than a loopback address requires a bearer token in the environment variable VECENV_TOKEN."""
     port: int = 8000
     """Port; 0 for any that is free."""
     splits: tuple[Split, ...] = ("train", "validation", "test")
-    """Parts of the market to serve; the first is a client's that asks for none."""
+    """Splits of the market to serve; the first is the default."""
     validation_fraction: float = 0.2
-    """Share of the training's days, or of a generator's paths, the last ones, kept for the validation."""
+    """Share of the training days, or of a generator's paths, held out for validation, the last ones."""
     num_tasks: int = 1000
-    """Tasks that each split lists; an index names an episode."""
+    """Tasks per split; an index identifies an episode."""
     seed: int = 0
-    """Names the episodes of all indices, where a client gives no other."""
+    """Default seed of the episodes."""
     compile: bool = True
     """Compile the step of each split before serving."""
     web: bool = False
     """Offer OpenEnv's web interface at /web."""
     limits: Limits = field(default_factory=Limits)
-    """What clients may use up."""
+    """Limits of clients."""
     text: TextRules = field(default_factory=TextRules)
-    """How agents are asked, and what they are paid."""
+    """Reward and tool settings."""
     env: Rules = field(kw_only=True)
     """Rules of the task."""
 
@@ -79,18 +79,18 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             raise ValueError(f"port must be in [0, 65536), got {self.port}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         names = super().inapplicable()
         if tuple(self.splits) == ("test",):
             names["validation_fraction"] = "the splits train and validation"
         elif names.get("embargo") != "a split by days":
-            # Training and validation are split as well.
+            # The embargo also separates training and validation.
             names.pop("embargo", None)
         return names
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> ServeSettings:
-        """Return the settings that the command line starts from.
+        """Return the defaults of the command line.
 
         Raises:
             ValueError: there is no such task or preset.
@@ -99,7 +99,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
         return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
 
     def clicks(self) -> tuple[str, ...]:
-        """Return the answers that the web interface offers: orders of one symbol need not name it."""
+        """Return the answers of the web interface's buttons: with one symbol, orders need no name."""
         single = len(getattr(self.with_symbols(self.env), "symbols", ())) == 1
         return SINGLE if single else MANY
 
@@ -145,7 +145,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
 
 
 def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
-    """Make the market and return a pool of rows for each split, ready to be stepped."""
+    """Make the market and return a row pool per split, compiled and ready."""
     from vecenv.adapters.openenv.pool import RowPool
 
     rules = settings.with_symbols(settings.env)
@@ -166,7 +166,7 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
         )
         rows = TextRows(env, settings.text)
         with working(console, f"Preparing the step of {name} …"):
-            # The first step and the first look compile; whoever plays later begins anew.
+            # The first step and the first outlook compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
             rows.begin([0])
         pools[name] = RowPool(rows)

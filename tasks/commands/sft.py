@@ -23,15 +23,15 @@ from vecenv.tasks.commands.options import early_options
 from vecenv.tasks.commands.progress import StepBar, working
 
 TINY = "tiny"
-"""Stands for a model that is built here."""
+"""Name of the model that is built without downloads."""
 
 
 @dataclass(frozen=True)
 class SftOptions:
-    """The option that decides which of the others apply."""
+    """The option that determines which settings apply."""
 
     model: str = TINY
-    """Folder of a model, a name on the Hugging Face hub, or tiny for one that is built here for these conversations."""
+    """Folder of a model, a name on the Hugging Face hub, or tiny for a new small model."""
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,29 @@ class SftSettings(SftOptions):
     """Settings of ``vecenv sft``."""
 
     data: tuple[Path, ...] = field(kw_only=True)
-    """Files of conversations, JSON lines with messages."""
+    """Files of conversations, JSON Lines with messages."""
     folder: Path | None = None
     """Folder for the model, runs/sft-TIME by default."""
     seed: int = 0
-    """Of the order, and of a tiny model's first weights."""
+    """Seed of the shuffling, and of a tiny model's initial weights."""
     device: str = "auto"
-    """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
+    """Device: cpu, cuda, or auto for cuda if available."""
     lora_rank: int = 0
-    """Rank of low-rank adapters that are trained in the place of the model and then merged; 0 trains the model."""
+    """Rank of the trained low-rank adapters (LoRA), merged afterwards; 0 trains the full model."""
     training: SupervisedConfig = field(default_factory=SupervisedConfig)
     """Settings of the training."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
-    """How the model is going to be asked: conversations are cut into the contexts that it will see."""
+    """Answer settings: conversations are cut into the contexts that the agent will see."""
     tiny: TinyConfig = field(default_factory=TinyConfig)
     """Sizes of a tiny model."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> SftSettings:
-        """Return the settings that the command line starts from; their data are still missing."""
+        """Return the defaults of the command line, without data files."""
         return cls(data=tyro.MISSING, model=early_options(SftOptions, args).model)
 
 
@@ -77,7 +77,7 @@ def main(settings: SftSettings) -> dict[str, Any]:
 
 
 def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
-    """Train, and write into a folder that is empty and nobody else's."""
+    """Train, and write into an empty, locked folder."""
     device = device_named(settings.device)
     conversations = read_conversations(settings.data)
     try:
@@ -134,10 +134,10 @@ def _run(settings: SftSettings, folder: Path) -> dict[str, Any]:
 
 
 def read_conversations(files: Sequence[Path]) -> list[Messages]:
-    """Return the messages of the lines of files.
+    """Return the messages of all lines of the files.
 
     Raises:
-        ValueError: a line is no conversation, or there is none.
+        ValueError: a line is not a conversation, or there are none.
         OSError: a file cannot be read.
     """
     found: list[Messages] = []

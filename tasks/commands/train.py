@@ -68,14 +68,14 @@ Rules = TypeVar("Rules")
 
 @dataclass(frozen=True)
 class TrainOptions(PresetOption):
-    """Options that decide where the other settings start."""
+    """Options that determine the defaults of the other settings."""
 
     task: str | None = None
     """Installed task to train on, by default that of the preset, else stock_trading."""
     task_preset: str | None = None
-    """Preset of the rules alone, which wins over the other preset."""
+    """Preset of the rules only; overrides the other preset."""
     resume: Path | None = None
-    """Folder of a run to go on with, under its own settings."""
+    """Folder of a run to resume with its settings."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,21 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
     algorithm: Literal["ppo", "grpo"] = "ppo"
-    """ppo, or grpo and its variants, which compare episodes of the same start and need no critic."""
+    """ppo, or grpo and its variants, which compare episodes with the same start and need no critic."""
     model: str | None = None
-    """grpo: language model that learns instead of a policy, a folder or a name on the Hugging Face hub."""
+    """grpo: language model to train instead of a policy, a folder or a name on the Hugging Face hub."""
     num_envs: int = 2048
-    """ppo: sub-environments that run at once."""
+    """ppo: number of parallel sub-environments."""
     num_groups: int = 128
-    """grpo: groups whose sub-environments share path and start."""
+    """grpo: number of groups, whose sub-environments share path and start."""
     group_size: int = 16
-    """grpo: sub-environments of a group."""
+    """grpo: sub-environments per group."""
     seed: int = 0
-    """Names the episodes; it is added to the seed of the learner, so that one number repeats or renews a run."""
+    """Seed of the episodes; it is added to the learner's seed, so that it determines the whole run."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
-    """Updates after which the training paths of a generated market are replaced by new ones; by default never."""
+    """Number of updates between regenerations of a generated market's training paths; by default never."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
     folder: Path | None = None
@@ -107,7 +107,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     env: Rules = field(kw_only=True)
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
-    """Settings of PPO. Short rollouts: as many frames give it more updates, and the first one comes sooner."""
+    """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
     """Settings of GRPO, whose rollouts are whole episodes."""
     language: LanguageConfig = field(default_factory=LanguageConfig)
@@ -117,8 +117,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         """Return the number of sub-environments.
 
         Raises:
-            ValueError: it cannot be split as GRPO needs it, or no language model can play.
-            ImportError: what language models need is not installed.
+            ValueError: the groups are invalid, or the task or model cannot be trained.
+            ImportError: the packages for language models are not installed.
         """
         if self.algorithm == "ppo":
             if self.model is not None:
@@ -131,7 +131,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         return rows
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others: see `commands.applicable`."""
+        """Return the settings without effect: see `commands.applicable`."""
         names = super().inapplicable()
         if self.algorithm == "ppo":
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
@@ -149,7 +149,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> TrainSettings:
-        """Return the settings that the command line starts from: those of the run to resume, or of the presets.
+        """Return the defaults of the command line: those of the run to resume, or of the presets.
 
         Raises:
             ValueError: there is no such task, run or preset, or one does not fit the settings.
@@ -173,12 +173,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
 
 
 COMPILING = "compiling, which takes a minute the first time …"
-"""Shown until the first update, whose rollout and gradients are compiled."""
+"""Status message until the first update, whose rollout and gradients are compiled."""
 
 _LEAST_BYTES = 64
-"""What a step of a sub-environment is kept in at least: number, day, path, cash, reward, one holding."""
+"""Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
 
-# What only the command line may set.
+# Settings that only the command line may set.
 _NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 
 
@@ -193,10 +193,10 @@ def main(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> dict[str, Any]:
-    """Train in a folder that nobody else writes, and compare."""
+    """Train in a locked folder, and compare."""
     console = wide_console()
     rules = settings.with_symbols(settings.env)
-    # A language model writes lists of orders.
+    # A language model acts by order lists.
     rules = rules if settings.model is None else compared_rules(settings.task, rules)
     with working(console, f"Making the market {settings.market} …"):
         if settings.refresh_every is None:
@@ -248,7 +248,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
 
 
 def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | LanguageGRPO:
-    """Return the learner, before its first update."""
+    """Return the learner in its initial state."""
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
     if settings.algorithm == "grpo":
@@ -258,10 +258,10 @@ def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | LanguageGRPO:
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:
-    """Refuse sizes that fit no market's rollout, before one is made; the environment's own are checked with it.
+    """Reject rollout sizes beyond the memory before the market is made; the environment checks its own size.
 
     Raises:
-        ValueError: they need more memory than there is.
+        ValueError: they need more than the available memory.
     """
     steps = settings.ppo.num_steps if settings.algorithm == "ppo" else 1
     what = f"{steps:,} steps of {rows:,} sub-environments"
@@ -278,7 +278,7 @@ def _run_folder(settings: TrainSettings) -> Path:
 
 
 def _check_folder(settings: TrainSettings, folder: Path) -> None:
-    """Refuse a folder that is another run's, or that holds nothing to go on with.
+    """Reject a folder with another run, or without a run to resume.
 
     Raises:
         ValueError: it holds another run, or the run to resume has no checkpoint, or its files are damaged.
@@ -300,12 +300,12 @@ def _train(
     """Run the learner behind a progress bar and return the seconds it took.
 
     Raises:
-        KeyboardInterrupt: after a line that says how to go on.
+        KeyboardInterrupt: after a line that says how to resume.
     """
     bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
-        # Not before the first update, because the learner still refuses settings until then.
+        # Not before the first update: until then the learner may still reject settings.
         kept = "the updates before" if checkpoint_path(folder).exists() else None
         with telling_what_is_kept(checkpoint_path(folder), kept):
             write_settings(folder, settings, _NOT_IN_FILES)

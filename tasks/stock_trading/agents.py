@@ -1,4 +1,4 @@
-"""Agents of the stock-trading task that learn nothing: what a trained one is compared with."""
+"""Baseline agents of the stock-trading task."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Hold:
     """Never trades: cash stays cash, and shares held at the start are kept."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders for nothing. Shape: (N, K)."""
+        """Return zero orders. Shape: (N, K)."""
         return order_action(env, torch.zeros_like(env.state.holdings))
 
 
 class BuyAndHold:
-    """Equal-weight buy-and-hold under the task's own rules and costs.
+    """Equal-weight buy-and-hold under the task's rules and costs.
 
-    The starting cash is split equally over the symbols tradable at the start. Each part buys as many shares as it pays
-    for at the first close, commission and slippage included. Orders are at most ``hmax`` shares a day, so a
-    large account takes several days to invest; the number of shares is settled on the first day, and what cash
-    does not pay for, if prices have risen since, is not bought. With target weights the account is invested in one day.
+    The starting cash is split equally over the symbols tradable at the start. Each part buys the shares that it
+    affords at the first close, commission and slippage included. Orders are at most ``hmax`` shares a day, so a large
+    account takes several days to invest; share numbers are fixed on the first day, and shares that cash no longer
+    covers after price rises are not bought. With target weights the account is invested in one day.
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders for the shares that are still to be bought. Shape: (N, K)."""
+        """Return orders for the remaining purchases. Shape: (N, K)."""
         state, tape, params = env.state, tape_of(env), env.scenario.params
         tradable = tape.tradable[state.path, state.start_day]
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
@@ -45,19 +45,19 @@ class BuyAndHold:
             bought = bought.floor()
         target = params["initial_holdings"] + bought
         if rules(env).action == "weights":
-            # Weights buy at once, and a position that the rule has trimmed is not bought back.
+            # Target weights invest on the first day; positions reduced by the rules are not bought back.
             target = torch.where((state.day > state.start_day).unsqueeze(-1), state.holdings.double(), target)
         return order_action(env, (target - state.holdings).clamp(min=0.0))
 
 
 class Oracle:
-    """Knows all future prices and trades on them under the task's own rules and costs.
+    """Trades on all future prices under the task's rules and costs.
 
-    An approximation of the best hindsight from below: it need not be optimal. The gain ahead of a symbol is the sum
-    of its future log-returns, discounted at the rate at which the account can change its positions, which is what
-    slow and costly trading should aim at (Gârleanu and Pedersen 2013). Each day the symbols are ranked by it, plus
-    the costs of selling where they are held, less the costs of buying where they are not. The account fills up from
-    the best down, as long as the gain is positive, with at most what ``hmax`` lets it sell again within those days.
+    A lower bound of the optimal hindsight return. The future gain of a symbol is the sum of its future log-returns,
+    discounted at the rate at which the account can change its positions, the target portfolio under trading costs
+    (Gârleanu and Pedersen 2013). Each day the symbols are ranked by future gain, plus the costs of selling if held,
+    less the costs of buying if not. Positions are filled from the highest rank down while the gain is positive,
+    each up to the amount that ``hmax`` allows to sell within that horizon.
     """
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ class Oracle:
         self._gain = torch.empty(0)
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the portfolio with the highest gain ahead. Shape: (N, K)."""
+        """Return orders towards the portfolio with the highest future gain. Shape: (N, K)."""
         if self._scenario is not env.scenario:
-            # Of the market alone, so it is computed once per environment.
+            # Depends on the market only, so it is computed once per environment.
             self._scenario, self._days = env.scenario, days_to_trade(env)
             self._gain = gain_ahead(env, self._days)
         state, costs = env.state, cost_rate(env)
@@ -96,7 +96,7 @@ BASELINES: dict[str, Callable[[], Agent]] = {
 
 
 def days_to_trade(env: VecEnv) -> float:
-    """Return in how many days orders of ``hmax`` shares move the account into a third of the symbols, 1 to 20."""
+    """Return the days that orders of ``hmax`` shares need to invest the account in a third of the symbols, 1 to 20."""
     if rules(env).action == "weights":
         return 1.0
     params, prices = env.scenario.params, tape_of(env).ohlcv[..., CLOSE]
@@ -109,7 +109,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
 
     Args:
         env: a stock-trading environment.
-        days: mean horizon; 1 sees the next day alone.
+        days: mean horizon; 1 uses the next day only.
 
     Returns:
         For a position taken by an order of day t. Shape: (P, T, K), float64.
@@ -127,7 +127,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
 
 
 def fill_up(rank: Tensor, most: Tensor, available: Tensor) -> Tensor:
-    """Spend money on the highest ranks first.
+    """Allocate money to the highest ranks first.
 
     Args:
         rank: higher is served first. Shape: (N, K).
@@ -147,9 +147,9 @@ def fill_up(rank: Tensor, most: Tensor, available: Tensor) -> Tensor:
 def return_bound(env: VecEnv) -> Tensor:
     """Return an upper bound of the cumulative return of any account in the episodes that ``env`` is at the start of.
 
-    Between two prices at which orders fill, or are valued, the account moves, free of costs, to the symbols that rise
-    most. It holds no more shares than it could have bought since the start, and never borrows. Dropping costs and the
-    limit on sales only adds to what is possible, so no agent can pass the bound; most of it is out of reach.
+    Between successive fill or valuation prices the account moves, without costs, to the symbols that rise most. It
+    holds at most the shares that it could have bought since the start, and never borrows. Dropping costs and the limit
+    on sales relaxes the problem, so no agent can exceed the bound; it is not tight.
 
     Args:
         env: a stock-trading environment, every row at the start of its episode.
@@ -198,10 +198,10 @@ def cost_rate(env: VecEnv) -> Tensor:
 
 
 def order_action(env: VecEnv, order: Tensor) -> Tensor:
-    """Turn wanted orders into the action that makes the task place them.
+    """Convert orders to the action that places them.
 
-    With target weights the task sets aside the costs of buying the whole position anew, so a fully invested
-    account cannot be kept quite still: up to a commission's share of it is sold once.
+    With target weights the task reserves the costs of buying the whole position, so a fully invested account cannot
+    be held exactly: once, up to a commission's share of it is sold.
 
     Args:
         env: a stock-trading environment.

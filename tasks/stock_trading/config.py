@@ -1,4 +1,4 @@
-"""Settings of the stock-trading task: the single source of its defaults."""
+"""Settings of the stock-trading task and their defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StockTradingConfig:
     fill: Literal["close", "next_open"] = "close"
     """Orders fill at the close of day t, or at the open of day t+1."""
     rationing: Literal["pro_rata", "by_size"] = "pro_rata"
-    """Cash that does not suffice is shared pro rata, or by size of order, largest first (FinRL)."""
+    """Rationing of insufficient cash: pro rata, or by order size, largest first (FinRL)."""
     reward: Literal["delta_value", "log_return", "differential_sharpe", "risk_penalised"] = "delta_value"
     """Reward of a step."""
     initial_cash: float = 1_000_000.0
@@ -39,9 +39,9 @@ class StockTradingConfig:
     slippage: Rate = 0.0
     """Share of the price lost to the market on each trade, one number or one per symbol."""
     dead_zone: float = 0.0
-    """Actions up to this size, or with weights orders up to this share of the value, are dropped."""
+    """Dead zone: actions up to this size, or with weights orders up to this share of the value, are dropped."""
     gate: Literal["none", "turbulence", "vix"] = "none"
-    """Series above whose threshold nothing is bought and everything is sold."""
+    """Context series of the gate: above the threshold nothing is bought and everything is sold."""
     gate_threshold: float = 120.0
     """Threshold of the gate."""
     stop_loss: float = 0.0
@@ -49,9 +49,9 @@ class StockTradingConfig:
     shorting: bool = False
     """Allow short positions, collateralised by cash."""
     initial_margin: float = 0.5
-    """Cash beyond the value of the shorts needed to open one."""
+    """Initial margin: cash beyond the value of the shorts required to open one."""
     maintenance_margin: float = 0.25
-    """Cash beyond the value of the shorts below which everything is closed."""
+    """Maintenance margin: cash beyond the value of the shorts below which everything is closed."""
     borrow_rate: float = 0.0
     """Yearly fee on the value of the shorts."""
     ruin_fraction: float = 0.0
@@ -103,7 +103,7 @@ class StockTradingConfig:
             )
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
+        """Return the settings without effect, with the setting that each requires."""
         names: dict[str, str] = {}
         if self.action == "weights":
             names["hmax"] = "action shares"
@@ -121,7 +121,7 @@ class StockTradingConfig:
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Series of the whole market that the rules need."""
+        """Context series that the rules need."""
         return () if self.gate == "none" else (self.gate,)
 
 

@@ -1,4 +1,4 @@
-"""Daily stock trading, the task of the FinRL contests, with an account that adds up.
+"""Scenario of daily stock trading, the task of the FinRL contests, with exact accounts.
 
 `rules.md` beside this file is the specification of the account. State ``[b, p, h, f]``, D = K(I + 2) + 1.
 """
@@ -68,9 +68,9 @@ class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
 
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
-    # What all symbols of an account share is computed once per account, not in every loop over its symbols.
+    # Scalars per account are computed once, not in every loop over symbols.
     "pro_rata": {"realize_reads_threshold": 2, "cpp.enable_tiling_heuristics": False},
-    # Orders served one after the other are a long chain of scalars: sixteen accounts at a time.
+    # Sequential rationing is a long chain of scalars: sixteen accounts at a time.
     "by_size": {
         "realize_reads_threshold": 2,
         "realize_opcount_threshold": 5,
@@ -79,7 +79,7 @@ COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
         "cpp.enable_tiling_heuristics": False,
     },
 }
-"""Settings of Inductor by rule of rationing, which make more steps per second on a CPU than its own."""
+"""Inductor settings by rationing rule, faster on a CPU than the defaults."""
 
 
 class StockTrading(Scenario[StockState]):
@@ -139,7 +139,7 @@ class StockTrading(Scenario[StockState]):
         tensors = {
             "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(self.money.dtype),
             "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
-            # A copy: other markets that take its place are written into it, and the tape stays as it is.
+            # A copy: replacement markets are written into it in place, and the tape stays unchanged.
             "tradable": tape.tradable.reshape(flat, -1).clone(),
         }
         if config.fill == "next_open":
@@ -192,7 +192,7 @@ class StockTrading(Scenario[StockState]):
         cash = torch.floor(cash).to(money.money_dtype)
         holdings = params["initial_holdings"]
         close = market["close"][path * tape.num_days + day]
-        # Without holdings there is no close to wait for, here or in the compiled step.
+        # Without initial holdings the value needs no price lookup, here or in the compiled step.
         value = cash + money.total(holdings, close, self._max_holdings) if self._uses("initial_holdings") else cash
         zero = torch.zeros_like(cash)
         return StockState(
@@ -218,7 +218,7 @@ class StockTrading(Scenario[StockState]):
     def step(self, state: StockState, action: Tensor, params: Tensors, market: Tensors) -> StockState:
         """Fill the orders of one day and value the account at the next close."""
         config, money = self.config, self.money
-        # A row that has ended is stepped like the others and not used; it must not run off the tape.
+        # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         day = state.day.clamp(max=self.tape.num_days - 2)
         row = state.path * self.tape.num_days + day
         close, next_close = market["close"][row], market["close"][row + 1]
@@ -264,13 +264,13 @@ class StockTrading(Scenario[StockState]):
         )
 
     def _uses(self, name: str) -> bool:
-        """Whether a number is worth computing with: a zero, shared by all sub-environments, is not."""
+        """Whether a parameter has an effect: not if it is a zero shared by all sub-environments."""
         value = getattr(self.config, name)
         return name in self.varied or (any(value) if isinstance(value, tuple) else value != 0)
 
     @cached_property
     def _max_holdings(self) -> int | None:
-        """Largest long position of a symbol; None where nothing but cash bounds it, or it may be short."""
+        """Largest long position of a symbol; None if only cash bounds it, or it may be short."""
         config = self.config
         if config.action == "weights" or config.shorting:
             return None
@@ -385,13 +385,13 @@ class StockTrading(Scenario[StockState]):
     def grade(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
         """Return a logistic function of the log-return in excess of costless equal-weight buy-and-hold since the start.
 
-        Level with it is graded 0.5, an excess of ten per cent 0.73, a deficit of ten per cent 0.27.
+        No excess is graded 0.5, an excess of ten per cent 0.73, a deficit of ten per cent 0.27.
         """
         base = state.path * self.tape.num_days
         start, now = market["close"][base + state.start_day], market["close"][base + state.day]
         held = market["tradable"][base + state.start_day]
         count = held.sum(-1)
-        # In float64 until the end: what eager and compiled calls round otherwise is gone in float32.
+        # In float64 until the end, so that eager and compiled results are equal after rounding to float32.
         change = now.double() / start.double().clamp(min=1.0)
         growth = torch.where(held, change, 0.0).sum(-1) / count.clamp(min=1)
         growth = torch.where(count > 0, growth, 1.0)
@@ -428,4 +428,4 @@ _PARAMETERS: dict[str, torch.dtype] = {
     "cash_penalty_weight": torch.float64,
     "terminal_bonus": torch.float64,
 }
-"""Numbers of the rules that may differ per sub-environment, with their types."""
+"""Parameters that may differ per sub-environment, with their types."""

@@ -1,4 +1,4 @@
-"""The record of the stock-trading task."""
+"""Registration record of the stock-trading task."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from vecenv.tasks.stock_trading.scenario import StockTrading
 
 
 def market_options(settings: StockTradingConfig) -> Mapping[str, Any]:
-    """Return what the rules ask of a market."""
+    """Return the market requirements of the rules."""
     return {"features": settings.features, "context": settings.context}
 
 
 def shortened(settings: StockTradingConfig, days: int) -> StockTradingConfig:
-    """Return rules whose episodes have at most so many days."""
+    """Return the rules with a maximum episode length."""
     if settings.episode_length <= days:
         return settings
     return replace(settings, episode_length=days, min_episode_length=min(settings.min_episode_length, days))
 
 
 def bound(env: VecEnv) -> Tensor | None:
-    """Return a cumulative return that no account can pass, shape (N,); short positions have none."""
+    """Return an upper bound of the cumulative return, shape (N,); not available with short positions."""
     return None if rules(env).shorting else return_bound(env)
 
 
 def check_trained(trained: Mapping[str, Any], settings: StockTradingConfig) -> None:
-    """Refuse rules with another kind of actions than a policy was trained on.
+    """Reject rules with another action type than a policy was trained on.
 
     Raises:
-        ValueError: they have.
+        ValueError: the action types differ.
     """
     if trained["action"] != settings.action:
         raise ValueError(f"the checkpoint was trained on actions {trained['action']!r}, not {settings.action!r}")

@@ -1,7 +1,7 @@
-"""Agents of the trading tiers that learn nothing: what a trained one is compared with.
+"""Baseline agents of the trading tiers.
 
-They act on all rows at once, in environments whose actions are lists of orders. Apart from the random ones they say
-which positions they want changed, and `orders_for` makes orders of it that the tier's rules let through uncut.
+They act on all rows at once, in environments with order-list actions. Except for the random agents they compute wanted
+position changes, which `orders_for` converts to orders within the tier's limits.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ class Hold:
     """Never trades."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders for nothing. Shape: (N, M, 3), float32."""
+        """Return HOLD orders. Shape: (N, M, 3), float32."""
         return no_orders(env)
 
 
 class Invalid:
-    """Never obeys the format."""
+    """Always acts invalidly."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders of the invalid kind. Shape: (N, M, 3), float32."""
+        """Return invalid orders. Shape: (N, M, 3), float32."""
         return no_orders(env) + torch.tensor([float(Kind.INVALID), 0.0, 0.0], device=env.device)
 
 
 class Random:
     """Draws valid orders: HOLD, BUY or SELL of one of the tier's symbols, with fractions of 10% to 100%.
 
-    All draws are uniform and from each episode's own key, the same in every run.
+    All draws are uniform and from each episode's key, the same in every run.
     """
 
     def act(self, env: VecEnv) -> Tensor:
         """Return random valid orders. Shape: (N, M, 3), float32."""
         bits = order_bits(env)
-        # The n-th of the tier's symbols: the tape may have others between them.
+        # The n-th of the tier's symbols: the tape may have other symbols between them.
         owned = owned_symbols(env)
         nth = (bits[1] * owned.sum(-1, keepdim=True)) >> 32
         symbol = owned.to(torch.int8).argsort(dim=-1, descending=True, stable=True).gather(-1, nth)
@@ -67,7 +67,7 @@ class Random:
 
 
 class RandomAny:
-    """Draws from all that an action can hold, malformed orders included; most of its actions are invalid.
+    """Draws from the whole action space, malformed orders included; most of its actions are invalid.
 
     A day has 0 to M orders. Kinds are -1 to 4, symbols -1 to K, fractions -0.5 to 1.5, or NaN in one of 16 orders.
     """
@@ -120,7 +120,7 @@ class RuleBased:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the orders that the indicators ask for. Shape: (N, M, 3), float32."""
+        """Return the orders of the indicator rules. Shape: (N, M, 3), float32."""
         state, close = env.state, quotes(env).close
         shown = tape_of(env).features[state.path, state.day]
         names = ("rsi_14", "macd_state", "trend_state")
@@ -133,10 +133,10 @@ class RuleBased:
 
 
 class Oracle:
-    """Follows the plan of `vecenv.market.hindsight` for each row's own episode.
+    """Follows the plan of `vecenv.market.hindsight` for each row's episode.
 
-    A position takes its sleeve's share of the portfolio value. What the limit of trades delays is tried again on the
-    next day, so the account may fall short of what it is graded against.
+    A position takes its sleeve's share of the portfolio value. Orders beyond the trade limit are retried on the next
+    day, so the account may fall short of the hindsight return in its grade.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class Oracle:
         self._starts = self._plan = torch.empty(0)
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the plan. Shape: (N, M, 3), float32."""
+        """Return orders towards the planned holdings. Shape: (N, M, 3), float32."""
         scenario, state = tiers_of(env), env.state
         starts = torch.stack([state.path, state.start_day, state.rule])
         if self._scenario is not scenario or not torch.equal(starts, self._starts):
@@ -170,14 +170,14 @@ AGENTS: dict[str, Callable[[], Agent]] = {
 
 
 class DayQuotes(NamedTuple):
-    """The market on each row's day. Shape of each: (N, K).
+    """Prices and tradability on each row's day. Shape of each: (N, K).
 
     Attributes:
         close: ticks, float64.
         buy: price of a purchase, ticks, float64.
         sell: price of a sale, ticks, float64.
-        tradable: whether the symbol trades and is the tier's, bool.
-        open: whether it can be bought: it trades and the gate is open, bool.
+        tradable: whether the symbol trades and belongs to the tier, bool.
+        open: whether it can be bought: tradable and the gate is open, bool.
     """
 
     close: Tensor
@@ -188,7 +188,7 @@ class DayQuotes(NamedTuple):
 
 
 def tiers_of(env: VecEnv) -> TierTrading:
-    """Return the scenario of an environment that takes lists of orders.
+    """Return the scenario of an environment with order-list actions.
 
     Raises:
         ValueError: it is another task or another action space.
@@ -207,13 +207,13 @@ def no_orders(env: VecEnv) -> Tensor:
 
 
 def rule_column(env: VecEnv, name: str) -> Tensor:
-    """Return a number of the rules that each row follows. Shape: (N, 1)."""
-    # One table for all rows, (R,), or one for each, (N, R).
+    """Return a rule parameter of each row. Shape: (N, 1)."""
+    # One table for all rows, (R,), or one per row, (N, R).
     return tiers_of(env).params[name].expand(env.num_envs, -1).gather(-1, env.state.rule.unsqueeze(-1))
 
 
 def owned_symbols(env: VecEnv) -> Tensor:
-    """Return which symbols are each row's tier's. Shape: (N, K), bool."""
+    """Return the mask of the symbols of each row's tier. Shape: (N, K), bool."""
     owned = tiers_of(env).owned(env.state, env.scenario.params)
     return torch.ones_like(env.state.holdings, dtype=torch.bool) if owned is None else owned > 0
 
@@ -224,7 +224,7 @@ def order_bits(env: VecEnv) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def quotes(env: VecEnv) -> DayQuotes:
-    """Return prices and open markets of each row's day."""
+    """Return the quotes of each row's day."""
     scenario, state = tiers_of(env), env.state
     row = scenario.row(state)
     close = scenario.market["close"][row].double()
@@ -235,16 +235,16 @@ def quotes(env: VecEnv) -> DayQuotes:
 
 
 def shares_for(env: VecEnv, budget: Tensor) -> Tensor:
-    """Return the shares that a budget in ticks pays for, costs included. Shape: (N, 1 or K) -> (N, K), float64."""
+    """Return the shares that a budget in ticks affords, costs included. Shape: (N, 1 or K) -> (N, K), float64."""
     price = quotes(env).buy.clamp(min=1.0)
     return affordable(tiers_of(env).money, torch.floor(budget), price, rule_column(env, "commission")).clamp(min=0.0)
 
 
 def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tensor:
-    """Turn wanted changes of positions into orders that break no rule.
+    """Convert wanted position changes to orders within the rules.
 
-    Sales come first. Orders beyond M and purchases beyond the day's trades are left out, as is what does not trade
-    or is closed; purchases are cut to the cash and the room within the limits.
+    Sales come first. Orders beyond M, purchases beyond the day's trades and orders of untradable or closed symbols are
+    dropped; purchases are cut to the cash and the position limits.
 
     Args:
         env: an environment of the trading tiers.
@@ -287,7 +287,7 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
         unit = share_of_cash * cash
         cost = asked * buy + money.commission(asked * buy, commission)
         steps = torch.ceil(cost / unit.clamp(min=1e-9)).clamp(max=FRACTION_STEPS)
-        # A step of a large account may pay for a share too many, which would count against the limits.
+        # In a large account one step of the fraction may buy a share too many, which would break the limits.
         too_many = affordable(money, torch.floor(steps * unit), buy, commission) > allowed
         steps = torch.where(too_many, steps - 1.0, steps)
         bought = torch.where(steps > 0, affordable(money, torch.floor(steps * unit), buy, commission), 0.0)
@@ -304,7 +304,7 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
 
 
 def hindsight_plan(env: VecEnv) -> Tensor:
-    """Return the share of the account that hindsight holds of each symbol on each day of each row's episode.
+    """Return the hindsight-optimal portfolio weights of each symbol on each day of each row's episode.
 
     Returns:
         0 beyond a tier's days. Shape: (N, days, K), float32.

@@ -1,4 +1,4 @@
-"""Agents that trade without looking at the market: no grade may put one of them above buy-and-hold."""
+"""Agents that ignore the market, to test graders: none may be graded above buy-and-hold."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LateEntry(BuyAndHold):
 
 
 class EarlyExit(BuyAndHold):
-    """Buys and holds until three quarters of the days are gone, then sells everything."""
+    """Buys and holds for three quarters of the days, then sells everything."""
 
     def act(self, env: VecEnv) -> Tensor:
         """Return the purchases planned for the day, or sales. Shape: (N, M, 3), float32."""
@@ -48,7 +48,7 @@ class EarlyExit(BuyAndHold):
 
 
 class Churn:
-    """Buys what buy-and-hold would hold on one day and sells everything on the next."""
+    """Alternates daily between the buy-and-hold portfolio and cash."""
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders to buy or to sell. Shape: (N, M, 3), float32."""
@@ -60,11 +60,11 @@ class Churn:
 
 
 class FixedSymbol:
-    """Puts as much as the limits allow into one symbol and holds it.
+    """Buys one symbol up to the limits and holds it.
 
     Args:
-        number: which of the tier's symbols; by default row i takes number i, over and over, so that the mean over
-            the rows is one over the symbols. A number beyond the tier's symbols starts again at the first.
+        number: number of the tier's symbol; by default row i takes number i, modulo the number of symbols, so that the
+            mean over the rows is a mean over the symbols.
     """
 
     def __init__(self, number: int | None = None) -> None:

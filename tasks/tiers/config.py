@@ -1,4 +1,4 @@
-"""Settings of the trading tiers: the table of the five tiers is the single source of their rules."""
+"""Settings of the trading tiers, with the table of the five tiers' rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TWENTY_FIVE = (
 )
 
 RANDOM_SYMBOL = "random"
-"""Stands for another symbol of the market in every episode."""
+"""Placeholder of a randomly drawn symbol per episode."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TierConfig:
     """Rules of a trading tier; see ``tasks/tiers/rules.md`` for their exact meaning."""
 
     symbols: tuple[str, ...] = THREE[:1]
-    """Symbols of the tier; for one symbol also random, another one in every episode."""
+    """Symbols of the tier; random as the only symbol draws one per episode."""
     days: int = 20
     """Days of an episode."""
     initial_cash: float = 100_000.0
@@ -37,7 +37,7 @@ class TierConfig:
     slippage: float = 0.0
     """Share of the price lost to the market on each trade."""
     max_trades: int = 100
-    """Executed orders a day after which purchases are refused."""
+    """Daily trade limit: number of executed orders after which purchases are refused."""
     max_position: float = 1.0
     """Largest share of the portfolio value in one symbol."""
     max_exposure: float = 1.0
@@ -45,23 +45,23 @@ class TierConfig:
     gate: bool = False
     """Refuse purchases on days on which the market falls."""
     seed_grader: Literal["single", "portfolio", "full"] = "single"
-    """Kind of the published grader that belongs to the tier."""
+    """Kind of the tier's published grader."""
     action: Literal["orders", "discrete", "weights"] = "discrete"
-    """Space of the actions; text is decoded into orders in each."""
+    """Action space; text is parsed into orders in each."""
     max_orders: int = MAX_ORDERS
-    """Orders a day, M."""
+    """Maximum orders per day, M."""
     reward: str = "signal"
     """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
     reward_weights: dict[str, float] = field(default_factory=dict)
-    """Weights of single components that replace the preset's."""
+    """Component weights that override the preset's."""
     grader: str = "calibrated"
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = ()
-    """Series of the whole market that are shown, such as vix."""
+    """Observed context series, such as vix."""
     currency: str | None = None
-    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
+    """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
     text_style: Literal["full", "compact"] = "full"
-    """Length of the text."""
+    """Style of the text."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of rewards and average prices; cash and shares are exact in both."""
 
@@ -86,17 +86,17 @@ class TierConfig:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Indicators that every tier shows, per symbol."""
+        """Indicators in every tier's observation, per symbol."""
         return TIER_FEATURES
 
     @property
     def market_symbols(self) -> tuple[str, ...]:
-        """Symbols to read or to generate; none where all may be drawn."""
+        """Symbols to read or to generate; empty if all may be drawn."""
         return () if self.random_symbol else self.symbols
 
     @property
     def random_symbol(self) -> bool:
-        """Whether every episode draws its symbol."""
+        """Whether every episode draws a random symbol."""
         return self.symbols == (RANDOM_SYMBOL,)
 
 

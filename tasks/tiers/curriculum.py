@@ -1,8 +1,8 @@
-"""A curriculum over the trading tiers: one batch mixes them, and each sub-environment moves on as the agent learns.
+"""Curriculum over the trading tiers: one batch mixes tiers, and sub-environments are promoted as the agent improves.
 
-All rows have the symbols of the largest tier; those that are not a row's own show zeros and cannot be traded. The share
-of declining symbols and their mean change, and so the gate, are always of all symbols. On its own the task plays the
-last tier, on which an agent is evaluated; a `CurriculumSchedule` starts training at the first.
+All rows have the symbols of the largest tier; symbols outside a row's tier are masked with zeros and untradable. The
+share of declining symbols and their mean change, and so the gate, are always of all symbols. Without a schedule the
+task plays the last tier, on which agents are evaluated; a `CurriculumSchedule` starts training at the first.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from vecenv.tasks.tiers.state import TierState
 class Curriculum(TierTrading):
     """The trading tiers in one batch, padded to the symbols of the largest.
 
-    With the adaptive scheduler a level also chooses among the market's paths: it draws from the `path_share` of them
-    that lies at its place in the order of their volatility, and start days begin when every path has begun. Replayed
-    history is one path, so there the level does not choose, and start days are never chosen by their volatility.
+    With the adaptive scheduler a level also selects paths: it draws from a window of `path_share` of the paths, sorted
+    by volatility, at the level's relative position; start days begin when every path has begun. Replayed history is one
+    path, so no path is selected; start days are never selected by volatility.
 
     Args:
-        tape: a market with the features of the tiers that holds the symbols.
+        tape: a market with the tiers' features and symbols.
         config: settings of the curriculum.
 
     Raises:
@@ -60,7 +60,7 @@ class Curriculum(TierTrading):
 
     @property
     def mixed(self) -> bool:
-        """Whether a batch may hold several tiers: even a single one has symbols that are not its own."""
+        """Whether a batch may mix tiers: always, since even a single tier is padded with other symbols."""
         return True
 
     def metadata(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Curriculum(TierTrading):
         return super().metadata() | {"curriculum": asdict(self.settings)}
 
     def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
-        """Draw path and start day, and open the account; with the adaptive scheduler on one of the level's paths."""
+        """Draw path and start day, and open the account; with the adaptive scheduler among the level's paths."""
         state = super().reset(key, params, market)
         if self.settings.scheduler != "adaptive":
             return state
@@ -79,7 +79,7 @@ class Curriculum(TierTrading):
     def regret(self, state: TierState) -> Tensor:
         """Return hindsight's return of the same days less the account's: the regret of Dennis et al., 2020 (PAIRED).
 
-        Hindsight, of `vecenv.tasks.tiers.grading.references`, stands for PAIRED's antagonist. It pays at least the
+        Hindsight, of `vecenv.tasks.tiers.grading.references`, replaces PAIRED's antagonist. It pays at least the
         standard cost and is approximate for several symbols, so a regret may be slightly negative.
 
         Args:
@@ -93,7 +93,7 @@ class Curriculum(TierTrading):
         return oracle - (state.portfolio_value / state.start_value - 1.0)
 
     def scheduler(self, num_envs: int) -> Scheduler:
-        """Return the configured scheduler at its start."""
+        """Return the configured scheduler in its initial state."""
         settings, device = self.settings, self.tape.device
         if settings.scheduler == "promotion":
             rates = (settings.promote_above, settings.demote_below)
@@ -105,23 +105,23 @@ class Curriculum(TierTrading):
         return AdaptiveDifficulty(num_envs, settings.num_levels, settings.nearest, target, *steps, device)
 
     def schedule(self, num_envs: int) -> CurriculumSchedule:
-        """Return the curriculum of a training, at its start."""
+        """Return the curriculum schedule of a training run in its initial state."""
         return CurriculumSchedule(self, self.scheduler(num_envs))
 
 
 class CurriculumSchedule:
-    """Gives every sub-environment the rules that a scheduler chooses, from its next episode on.
+    """Applies a scheduler's choice of rules to every sub-environment from its next episode on.
 
     Args:
         scenario: the curriculum.
-        scheduler: chooses rows of its table of rules.
+        scheduler: chooses rows of its rule table.
     """
 
     def __init__(self, scenario: Curriculum, scheduler: Scheduler) -> None:
         self.scenario, self.scheduler = scenario, scheduler
 
     def params(self) -> dict[str, Tensor]:
-        """Return the row of the table of rules that each sub-environment follows, as ``rule``. Shape: (N,)."""
+        """Return each sub-environment's row of the rule table, as ``rule``. Shape: (N,)."""
         return {"rule": self.scheduler.rules()}
 
     @torch.no_grad()
@@ -155,11 +155,11 @@ class CurriculumSchedule:
         return -self.scenario.regret(ended.state) if self.scenario.settings.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of everything that later choices depend on; rows that run are in the environment's state."""
+        """Return copies of the scheduler's state; current rule rows are in the environment's state."""
         return self.scheduler.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
         self.scheduler.load_state_dict(state_dict)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the curriculum, and the rules that its difficulties stand for."""
+"""Settings of the curriculum, and its rule table by difficulty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUCCESS: dict[str, dict[str, float]] = {
     "grade": dict.fromkeys(TIERS, 0.4),
     "regret": dict.fromkeys(TIERS, -0.15) | {"full_autonomous": -0.4},
 }
-"""Score above which an episode of a tier is a success: a little worse than buy-and-hold's usual one.
+"""Score above which an episode of a tier is a success: slightly below buy-and-hold's typical score.
 
 Its calibrated grade is 0.5 and its mean regret 0.1, in the last tier 0.3 of the account, on NSE and synthetic markets;
 one in ten episodes of random orders is graded above 0.4.
@@ -23,57 +23,57 @@ _SHARED = (
     *("action", "max_orders", "reward", "reward_weights", "grader"),
     *("context", "currency", "text_style", "dtype"),
 )
-"""Settings that all rules of a batch have in common."""
+"""Settings shared by all rules of a batch."""
 
 
 @dataclass(frozen=True)
 class CurriculumConfig:
-    """Settings of a batch that mixes tiers and moves on as the agent learns."""
+    """Settings of a curriculum that mixes tiers in one batch."""
 
     tiers: tuple[str, ...] = tuple(TIERS)
     """Tiers, easiest first."""
     symbols: tuple[str, ...] = TWENTY_FIVE
-    """Symbols of the market; each tier trades the first of them, as many as it has of its own."""
+    """Symbols of the market; each tier trades the first of them, as many as the tier's number of symbols."""
     scheduler: Literal["promotion", "adaptive"] = "promotion"
     """Promote and demote each sub-environment between tiers, or move one target over a continuous difficulty."""
     score: Literal["grade", "regret"] = "grade"
-    """What an episode is judged by: its grade, or minus its regret, which is hindsight's return less the agent's."""
+    """Score of an episode: its grade, or minus its regret, which is hindsight's return less the agent's."""
     thresholds: dict[str, float] = field(default_factory=dict)
-    """Scores above which an episode of a tier is a success, where they are not the usual one."""
+    """Success thresholds by tier that override the default."""
     window: int = 8
-    """Episodes of a sub-environment in its tier that decide on its promotion or demotion."""
+    """Window: number of a sub-environment's latest episodes in its tier that decide on promotion or demotion."""
     promote_above: float = 0.8
-    """Share of successes above which a sub-environment is promoted."""
+    """Success rate above which a sub-environment is promoted."""
     demote_below: float = 0.2
-    """Share of successes below which it is demoted."""
+    """Success rate below which it is demoted."""
     num_levels: int = 21
-    """Rules from the easiest to the hardest of a continuous difficulty. Each has a table of hindsight of its own."""
+    """Number of levels of a continuous difficulty. Each has a separate hindsight table."""
     nearest: int = 3
-    """Levels nearest to the target that the sub-environments are spread over."""
+    """Number of levels nearest to the target over which the sub-environments are spread."""
     step_size: float = 0.5
-    """Largest move of the target after a rollout."""
+    """Step size: largest change of the target after a rollout."""
     sensitivity: float = 2.0
-    """Steepness of the move in the mean score's distance from the target score."""
+    """Sensitivity of the change to the mean score's distance from the target score."""
     target_score: float | None = None
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
     path_share: float = 0.5
-    """Share of a market's paths that a level draws from: the calmest for the easiest, the wildest for the hardest."""
+    """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
     action: Literal["orders", "discrete", "weights"] = TierConfig.action
-    """Space of the actions; text is decoded into orders in each."""
+    """Action space; text is parsed into orders in each."""
     max_orders: int = TierConfig.max_orders
-    """Orders a day, M."""
+    """Maximum orders per day, M."""
     reward: str = TierConfig.reward
     """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
     reward_weights: dict[str, float] = field(default_factory=dict)
-    """Weights of single components that replace the preset's."""
+    """Component weights that override the preset's."""
     grader: str = TierConfig.grader
     """Grader of the episodes: calibrated or seed."""
     context: tuple[str, ...] = TierConfig.context
-    """Series of the whole market that are shown, such as vix."""
+    """Observed context series, such as vix."""
     currency: str | None = TierConfig.currency
-    """Written before amounts of money in text, by default the sign of the market's currency, if that is known."""
+    """Prefix of amounts of money in text, by default the sign of the market's currency, if known."""
     text_style: Literal["full", "compact"] = TierConfig.text_style
-    """Length of the text."""
+    """Style of the text."""
     dtype: Literal["float32", "float64"] = TierConfig.dtype
     """Precision of rewards and average prices; cash and shares are exact in both."""
 
@@ -100,11 +100,11 @@ class CurriculumConfig:
             raise ValueError(
                 f"demote_below {self.demote_below} and promote_above {self.promote_above} must be shares, in this order"
             )
-        # Refuses unknown tiers and shared settings that no tier takes.
+        # Rejects unknown tiers and invalid shared settings.
         _ = self.rules
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
+        """Return the settings without effect, with the setting that each requires."""
         if self.scheduler == "adaptive":
             return dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
         own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
@@ -112,7 +112,7 @@ class CurriculumConfig:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Indicators that every tier shows, per symbol."""
+        """Indicators in every tier's observation, per symbol."""
         return self.shared.features
 
     @property
@@ -122,7 +122,7 @@ class CurriculumConfig:
 
     @property
     def shared(self) -> TierConfig:
-        """What the whole batch has in common, on all symbols."""
+        """Settings shared by the whole batch, on all symbols."""
         return replace(self._tier(self.tiers[-1]), symbols=self.symbols)
 
     def _tier(self, name: str) -> TierConfig:
@@ -133,7 +133,7 @@ class CurriculumConfig:
 
     @property
     def rules(self) -> tuple[TierConfig, ...]:
-        """Rows of the table of rules, easiest first: the tiers, or the levels of a continuous difficulty."""
+        """Rows of the rule table, easiest first: the tiers, or the levels of a continuous difficulty."""
         tiers = [self._tier(name) for name in self.tiers]
         if self.scheduler == "promotion":
             return tuple(tiers)

@@ -1,6 +1,6 @@
-"""Which rules each sub-environment follows next, from the scores of the episodes that have ended.
+"""Curriculum schedulers: choose each sub-environment's next rules from the scores of ended episodes.
 
-A scheduler knows neither market nor agent: it maps scores to rows of a table of rules, easiest first.
+A scheduler is independent of market and agent: it maps scores to rows of a rule table, easiest first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Scheduler(Protocol):
-    """Whatever chooses rules from scores."""
+    """Interface of a scheduler."""
 
     def rules(self) -> Tensor:
         """Return the rule of each sub-environment's next episode. Shape: (N,), int64."""
@@ -30,11 +30,11 @@ class Scheduler(Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Return what one watches, under the same names every time."""
+        """Return metrics, with the same names at every call."""
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of everything that later choices depend on."""
+        """Return copies of the scheduler's state."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
@@ -43,10 +43,10 @@ class Scheduler(Protocol):
 
 
 class Promotion:
-    """Moves each sub-environment one tier up or down by its rate of success in its tier.
+    """Moves each sub-environment one tier up or down by its success rate in its tier.
 
-    The rate is that of the last W episodes, so there is no decision before W episodes in the tier. Episodes of
-    another tier, such as those that were running when the sub-environment was moved, do not count.
+    The rate is over the last W episodes, so there is no decision before W episodes in the tier. Episodes of another
+    tier, such as those running during a move, do not count.
 
     Args:
         num_envs: N.

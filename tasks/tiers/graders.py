@@ -1,7 +1,7 @@
-"""Grades of an episode in [0, 1], from a record of what happened in it.
+"""Graders: grades of an episode in [0, 1], from its summary statistics.
 
-A grader is a pure function of one episode's record, computed in float64; `torch.vmap` batches it. Grades are apart
-from the reward: an agent is trained on one and judged by the other. A grader's version changes when its grades do.
+A grader is a pure function of one episode's record, computed in float64; `torch.vmap` batches it. Grades are separate
+from the reward: the reward trains, the grade evaluates. A grader's version changes when its grades do.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from torch import Tensor
 from vecenv.learn.metrics import TRADING_DAYS
 
 STANDARD_COST = 0.002
-"""Cost of trading that a calibrated grade charges at least, as a share of the value traded."""
+"""Minimum trading cost charged by a calibrated grade, as a share of the value traded."""
 
 RETURN_FLOOR = 0.02
-"""Smallest lead of hindsight over buy-and-hold that a calibrated grade measures against."""
+"""Lower bound of hindsight's lead over buy-and-hold, the unit of a calibrated grade."""
 
 LOSS_SHARE = 0.5
 """A shortfall of this share of hindsight's lead takes a calibrated grade to 0."""
@@ -29,29 +29,29 @@ LEAST_EXPOSURE = 0.1
 """Share of the exposure limit that counts as full participation even where hindsight takes less."""
 
 RULE_BREAK_PENALTY = 0.02
-"""Share of a calibrated grade that each order against the rules costs."""
+"""Share of a calibrated grade lost per order against the rules."""
 
 LEAST_DISCIPLINE = 0.5
-"""Share of a calibrated grade that orders against the rules cannot take away."""
+"""Share of a calibrated grade that orders against the rules leave at least."""
 
 LOWEST_SEED, HIGHEST_SEED = 0.001, 0.999
 """Bounds of a seed grade."""
 
-# A rounding error: a tick on the largest account moves the deviation of its daily returns by more.
+# Rounding error: a tick on the largest account changes the deviation of its daily returns by more.
 _NO_DEVIATION = 1e-12
 
 
 class EpisodeRecord(NamedTuple):
-    """What an episode came to so far. Shape of each: ().
+    """Summary statistics of an episode so far. Shape of each: ().
 
     Returns are simple ones: 0.05 is a gain of 5%. Rates and exposures are shares.
 
     Attributes:
-        days: days gone.
+        days: days elapsed.
         tier_days: days of the whole episode, at least 1.
         total_return: portfolio value over its start, less 1.
         mean_return: mean of the daily returns.
-        deviation: their standard deviation, with n - 1; 0 where there are fewer than two days or nothing varies.
+        deviation: their standard deviation, with n - 1; 0 with fewer than two days or constant returns.
         max_drawdown: largest loss from an earlier peak as a share of the peak, at the closes.
         num_trades: executed orders.
         mistakes: all seven kinds of mistakes together.
@@ -95,7 +95,7 @@ def in_double(record: EpisodeRecord) -> EpisodeRecord:
 
 
 def sharpe_score(record: EpisodeRecord, flat: float) -> Tensor:
-    """Return the annualised Sharpe ratio S as (S + 1) / 4 in [0, 1], ``flat`` where returns do not vary. Shape: ()."""
+    """Return the annualised Sharpe ratio S as (S + 1) / 4 in [0, 1], ``flat`` for constant returns. Shape: ()."""
     varies = record.deviation > _NO_DEVIATION
     sharpe = math.sqrt(TRADING_DAYS) * record.mean_return / torch.where(varies, record.deviation, 1.0)
     return torch.where(varies, ((sharpe + 1.0) / 4.0).clamp(0.0, 1.0), flat)
@@ -160,7 +160,7 @@ def seed_full(record: EpisodeRecord) -> Tensor:
 
 
 def net_return(total_return: Tensor, traded: Tensor, costs: Tensor) -> Tensor:
-    """Charge what the tier's costs fall short of the standard cost on the value traded. Shape: ()."""
+    """Charge the standard cost's excess over the tier's costs on the value traded. Shape: ()."""
     return total_return - (STANDARD_COST - costs).clamp(min=0.0) * traded
 
 
@@ -177,9 +177,9 @@ def position(record: EpisodeRecord) -> Tensor:
 
 
 def participation(record: EpisodeRecord) -> Tensor:
-    """Return the exposure as a share of hindsight's, at most 1; 0 for who stays out. Shape: ().
+    """Return the exposure as a share of hindsight's, at most 1; 0 without positions. Shape: ().
 
-    Hindsight may find little worth holding, so its exposure counts as at least `LEAST_EXPOSURE` of the limit.
+    Hindsight's exposure may be low, so it counts as at least `LEAST_EXPOSURE` of the limit.
     """
     wanted = torch.maximum(record.oracle_exposure, LEAST_EXPOSURE * record.max_exposure)
     return torch.where(record.exposure > 0, (record.exposure / wanted).clamp(max=1.0), 0.0)
@@ -191,7 +191,7 @@ def discipline(record: EpisodeRecord) -> Tensor:
 
 
 def calibrated(record: EpisodeRecord) -> Tensor:
-    """Grade participation × position × discipline: nothing is earned by staying out. Shape: (), float64."""
+    """Grade participation × position × discipline, so 0 without positions. Shape: (), float64."""
     record = in_double(record)
     return participation(record) * position(record) * discipline(record)
 
@@ -201,7 +201,7 @@ GradeFunction = Callable[[EpisodeRecord], Tensor]
 
 @dataclass(frozen=True)
 class Grader:
-    """One way to grade every kind of tier.
+    """A set of grade functions for every kind of tier.
 
     Attributes:
         version: goes up when a grade changes.
@@ -220,7 +220,7 @@ GRADERS: dict[str, Grader] = {
 
 
 def grade_function(name: str, kind: str) -> GradeFunction:
-    """Return the function by which a grader grades a kind of tier.
+    """Return the grade function of a grader for a kind of tier.
 
     Raises:
         ValueError: there is no such grader or kind.

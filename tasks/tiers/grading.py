@@ -1,4 +1,4 @@
-"""What an episode of a tier is graded against: buy-and-hold within the tier's limits, and hindsight."""
+"""Reference returns of grades: buy-and-hold within the tier's limits, and hindsight."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def hindsight_cost(tier: TierConfig) -> float:
 
 
 def references(scenario: TierRules) -> dict[str, Tensor]:
-    """Compute what all episodes of a market are graded against, once.
+    """Compute the hindsight references of all episodes of a market.
 
     Returns:
         ``oracle_return`` and ``oracle_exposure`` by tier, (path, day) of the start and number of days, shape
-        (R, P T, days + 1), float32; and ``open_days``, for each day those from it on that are open to buying
-        in a tier, as many as buy-and-hold needs, shape (R, P T, J), int64.
+        (R, P T, days + 1), float32; and ``open_days``, for each day the next days open to buying in a tier, as many
+        as buy-and-hold needs, shape (R, P T, J), int64.
     """
     tape, longest = scenario.tape, scenario.longest
     flat = tape.num_paths * tape.num_days
@@ -56,7 +56,7 @@ def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
 
 
 def following_days(marked: Tensor, count: int) -> Tensor:
-    """Return for each day the next ``count`` marked days from it on; T where there are no more.
+    """Return for each day the next ``count`` marked days, itself included; T if there are fewer.
 
     Args:
         marked: Shape: (P, T), bool.
@@ -78,10 +78,10 @@ def following_days(marked: Tensor, count: int) -> Tensor:
 def benchmark(
     scenario: TierRules, state: TierState, params: Tensors, market: Tensors, open_days: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return what equal-weight buy-and-hold within the tier's limits has made of the same start.
+    """Return the value of equal-weight buy-and-hold from the same start within the tier's limits.
 
-    Each symbol of the tier gets the same share of the starting value, at most the limits'. They are bought in their
-    order, as many a day as the tier allows, on days open to buying, in whole shares and at the tier's costs.
+    Each symbol of the tier gets the same share of the starting value, within the limits. Symbols are bought in order,
+    as many per day as the tier allows, on days open to buying, in whole shares and at the tier's costs.
 
     Returns:
         Portfolio value now and value traded, both in ticks. Shape of each: (), float64.
@@ -109,7 +109,7 @@ def benchmark(
 def episode_record(
     scenario: TierRules, state: TierState, params: Tensors, market: Tensors, reference: Tensors
 ) -> EpisodeRecord:
-    """Return what an episode came to so far, with what it is graded against.
+    """Return the summary statistics of an episode so far, with its references.
 
     Args:
         scenario: the tiers.
@@ -125,7 +125,7 @@ def episode_record(
     count = days.clamp(min=1.0)
     mean = total / count
     variance = (squares - mean * total) / (days - 1.0).clamp(min=1.0)
-    # What is left of a difference of equal sums is rounding, not risk.
+    # The difference of equal sums is rounding, not risk.
     varies = (days > 1) & (variance > 1e-12 * squares / count)
     deviation = torch.where(varies, variance.clamp(min=0.0).sqrt(), 0.0)
     start = state.start_value

@@ -1,4 +1,4 @@
-"""The observation vector of the trading tiers: its parts, their numbers by name, and their units.
+"""Layout of the trading tiers' observation vector: parts, field names and units.
 
 One `Account`; one number per series of the whole market; one `Quote` per symbol, symbol by symbol; then the numbers of
 `Position`, each for all symbols.
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 VALUE_UNIT = 2.0**20
-"""Currency per unit of the value at the start."""
+"""Currency per unit of the start value."""
 
 PRICE_UNIT = 2.0**10
 """Currency per unit of a close."""
 
 
 class Account(NamedTuple):
-    """The vector's first numbers.
+    """Account fields, first in the vector.
 
     Attributes:
-        days_gone: days.
+        days_gone: days elapsed.
         num_days: days of the episode.
         start_value: portfolio value at the start in units of 2²⁰ currency.
         total_return: portfolio value over the one at the start, less 1.

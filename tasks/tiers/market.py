@@ -1,4 +1,4 @@
-"""A market and its rules as the tensors that a step of the tiers looks things up in."""
+"""Lookup tensors of the tiers' step: market rows, rule table and market breadth."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _RULES = (
     *("days", "initial_cash", "commission", "slippage"),
     *("max_trades", "max_position", "max_exposure", "gate"),
 )
-"""Numbers of the rules' table."""
+"""Columns of the rule table."""
 
 
 def market_tensors(tape: MarketTape, config: TierConfig, longest: int) -> dict[str, Tensor]:
-    """Flatten (path, day) to one row index; what an agent sees of a day is one contiguous row.
+    """Flatten (path, day) to one row index; the observed features of a day are one contiguous row.
 
     Args:
         tape: of the tiers' symbols.
-        config: what all tiers of a batch share.
+        config: shared settings of a batch.
         longest: days of the longest episode.
 
     Raises:
@@ -58,7 +58,7 @@ def market_tensors(tape: MarketTape, config: TierConfig, longest: int) -> dict[s
         "breadth": market_breadth(close).reshape(flat, 3).float(),
         "context": tape.context[..., columns].reshape(flat, -1).contiguous(),
         "first_day": first,
-        # With a random symbol, those that are listed too short are never drawn.
+        # With a random symbol, symbols with too short histories are never drawn.
         "long_paths": (first + longest < tape.num_days).nonzero().squeeze(-1),
     }
 
@@ -86,18 +86,18 @@ def holding_share(tier: TierConfig, num_symbols: int) -> float:
 
 
 def purchases_a_day(tier: TierConfig) -> int:
-    """Return how many symbols buy-and-hold buys on one day."""
+    """Return the number of symbols that buy-and-hold buys per day."""
     return min(tier.max_orders, tier.max_trades)
 
 
 def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig], padded: bool) -> dict[str, Tensor]:
-    """Return the rules, one row per tier, the weights of the reward, and the row that episodes follow.
+    """Return the rule table, one row per tier, the reward weights, and the default row.
 
     Args:
         tape: of the tiers' symbols.
-        config: what all tiers of a batch share.
+        config: shared settings of a batch.
         tiers: one row of the table each.
-        padded: whether the tape may hold symbols that are not a tier's.
+        padded: whether the tape may hold symbols outside a tier.
     """
     device = tape.device
     params = {
@@ -118,7 +118,7 @@ def rule_table(tape: MarketTape, config: TierConfig, tiers: Sequence[TierConfig]
 
 
 def market_breadth(close: Tensor) -> Tensor:
-    """Return the gate of each day, the share of symbols that closed lower, and the mean change.
+    """Return each day's gate, share of declining symbols, and mean change.
 
     Args:
         close: ticks, 0 before the listing. Shape: (P, T, K).

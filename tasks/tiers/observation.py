@@ -1,4 +1,4 @@
-"""What an agent of the tiers sees, and which actions it can tell from that to be of any use."""
+"""Observation vector of the tiers, and the action mask derived from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecenv.tasks.tiers.rules import Tensors, TierRules
 from vecenv.tasks.tiers.state import TierState
 
 TRADES_SCALE = 0.01
-"""Of the trades a day in the observation."""
+"""Scale of the daily trade limit in the observation."""
 
 
 def observe(rules: TierRules, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
@@ -55,14 +55,14 @@ def observe(rules: TierRules, state: TierState, params: Tensors, market: Tensors
 
 
 def allowed_choices(rules: TierRules, observation: Tensor) -> Tensor | None:
-    """Return which choices of a discrete action can do anything, from what the agent sees.
+    """Return the mask of discrete choices that can have an effect, from the observation.
 
     Args:
         rules: of the tiers.
         observation: Shape: (B, D).
 
     Returns:
-        Laid out as the components' logits, shape (B, sum of the choices), bool; None for other spaces.
+        In the layout of the components' logits, shape (B, sum of the choices), bool; None for other spaces.
     """
     if rules.config.action != "discrete":
         return None

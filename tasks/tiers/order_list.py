@@ -1,8 +1,7 @@
-"""A day's orders as a short list of kind, symbol and fraction, served one after the other.
+"""Sequential execution of a day's order list (kind, symbol, fraction).
 
-The orders of a day share the cash, the count of trades and, where they name the same symbol, its position; all else is
-independent. So the kernel works on scalars of one order at a time and never on the K symbols, until the end
-puts the positions back.
+The orders of a day share the cash, the trade count and, for equal symbols, the position; all else is independent. So
+the kernel works on scalars of one order at a time, not on the K symbols, and scatters the positions at the end.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ OVERBOUGHT, OVERSOLD = 70.0, 30.0
 """Relative strength above which buying, and below which selling, is a mistake (Wilder, 1978)."""
 
 CAPACITY_STEPS = 4
-"""Capacity is counted in quarters."""
+"""Capacity steps: quarters."""
 
 CAPACITY_DRAWDOWNS = (0.03, 0.05, 0.08)
-"""Drawdowns from each of which on a purchase may use a quarter less."""
+"""Drawdown thresholds, each of which reduces the capacity of a purchase by a quarter."""
 
 
 class Kind(IntEnum):
-    """What an order asks for; an invalid one counts as a hold and is marked."""
+    """Order kind; an invalid order counts as a hold and is flagged."""
 
     HOLD = 0
     BUY = 1
@@ -54,7 +53,7 @@ class OrderList(NamedTuple):
     Attributes:
         buys: whether each is a BUY. Shape: (M,).
         sells: whether each is a SELL. Shape: (M,).
-        symbols: symbol of each, 0 where it is neither. Shape: (M,), int64.
+        symbols: symbol of each, 0 for others. Shape: (M,), int64.
         steps: fraction in hundredths of a percent, a whole number. Shape: (M,), float32.
         valid: whether the action obeyed the format. Shape: ().
     """
@@ -97,13 +96,13 @@ class Quotes(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the tier allows on the day. Shape of each: ().
+    """Costs and limits of the tier on the day. Shape of each: ().
 
     Attributes:
         commission: rate on the traded value, float64.
         slippage: rate on the price, float64, a float32 number.
         closed: whether the gate refuses purchases, bool.
-        capacity: quarters of a purchase that the drawdown leaves, float64.
+        capacity: quarters of a purchase allowed by the drawdown, float64.
         max_trades: executed orders after which purchases are refused.
         position_value: largest value of one position, ticks, float64.
         exposure_value: largest value of all positions together, ticks, float64.
@@ -119,16 +118,16 @@ class Limits(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """What became of the orders.
+    """Result of the orders.
 
     Attributes:
-        positions: afterwards.
+        positions: after the orders.
         fills: shares bought, negative where sold, by order. Shape: (M,), float32.
         num_trades: executed orders. Shape: (), float32.
         traded: value bought plus value sold at trade prices, ticks. Shape: (), float64.
         costs: commissions and slippage, ticks. Shape: (), float64.
         exposure: value of all positions at the closes, ticks. Shape: (), float64.
-        counts: by name of the reward component, how often it happened. Shape of each: (), float32.
+        counts: occurrences by reward component. Shape of each: (), float32.
     """
 
     positions: Positions
@@ -146,7 +145,7 @@ def decode_orders(action: Tensor, num_symbols: int, owned: Tensor | None = None)
     Args:
         action: kind, symbol and fraction of each order. Shape: (M, 3), float32.
         num_symbols: K.
-        owned: 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32.
+        owned: 1 for symbols of the tier, else 0; None if all are. Shape: (K,), float32.
     """
     kind, symbol, fraction = action.unbind(-1)
     # Products with zero stay zero unless something is NaN or infinite.
@@ -165,7 +164,7 @@ def decode_orders(action: Tensor, num_symbols: int, owned: Tensor | None = None)
 
 
 def affordable(money: Money, budget: Tensor, price: Tensor, commission: Tensor) -> Tensor:
-    """Return how many shares a budget pays for, commission included. Shape: (), float64."""
+    """Return the shares that a budget affords, commission included. Shape: (), float64."""
     shares = torch.floor(budget / (price * (1.0 + commission)))
     value = shares * price
     # Budget and value are whole, so only a rounding of the quotient can cost the last share.
@@ -173,7 +172,7 @@ def affordable(money: Money, budget: Tensor, price: Tensor, commission: Tensor) 
 
 
 def capacity(value: Tensor, peak: Tensor) -> Tensor:
-    """Return the quarters of a purchase that a drawdown from the peak leaves. Shape: (), float64."""
+    """Return the quarters of a purchase allowed at a drawdown from the peak. Shape: (), float64."""
     drawdown = 1.0 - value / peak
     reached = torch.stack([(drawdown >= loss).double() for loss in CAPACITY_DRAWDOWNS])
     return CAPACITY_STEPS - reached.sum(0)
@@ -182,7 +181,7 @@ def capacity(value: Tensor, peak: Tensor) -> Tensor:
 def execute_orders(
     money: Money, orders: OrderList, before: Positions, exposure: Tensor, quotes: Quotes, limits: Limits
 ) -> Execution:
-    """Serve the orders of one day in their sequence.
+    """Execute the orders of one day sequentially.
 
     Args:
         money: exact arithmetic in float64.
@@ -248,7 +247,7 @@ def execute_orders(
         fills.append(change.to(torch.float32))
     counts["regime_violation"] = torch.where(limits.closed, orders.buys.sum(-1), 0.0)
     holdings, average_price = _put_back(before, orders.symbols, served)
-    # Few tensors cross the border: each is a copy of its own.
+    # Few tensors pass the fusion barrier: each is copied.
     money_sums = torch.stack([cash, traded, costs, exposure])
     numbers = torch.stack([streak, trades, *(counts[name] for name in ORDER_COUNTS), *fills])
     money_sums, numbers, holdings, average_price = materialise([money_sums, numbers, holdings, average_price])
@@ -274,11 +273,11 @@ ORDER_COUNTS = (
     "sell_unheld",
     "losing_streak_buy",
 )
-"""What orders are counted for."""
+"""Reward components that count orders."""
 
 
 def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return shares and average price of the next order's symbol after the orders served. Shape of both: ()."""
+    """Return shares and average price of the next order's symbol after the executed orders. Shape of both: ()."""
     symbol = symbols[len(served)]
     held, average = before.holdings[symbol].double(), before.average_price[symbol]
     for number, (shares, price) in enumerate(served):
@@ -289,7 +288,7 @@ def _latest(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, T
 
 def _put_back(before: Positions, symbols: Tensor, served: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Return shares and average prices of all symbols. Shape of both: (K,)."""
-    # Orders in one symbol all write what the last of them left, so that the writes need no sequence.
+    # All orders of one symbol write its final position, so the writes need no order.
     left: list[tuple[Tensor, Tensor]] = []
     for number, state in enumerate(served):
         held, average = state
@@ -308,5 +307,5 @@ def _flag(condition: Tensor) -> Tensor:
 
 
 def _smaller(first: Tensor, second: Tensor) -> Tensor:
-    """Return the smaller of two numbers that are not NaN, which costs half of `torch.minimum`."""
+    """Return the smaller of two numbers without NaN handling, at half the cost of `torch.minimum`."""
     return torch.where(first < second, first, second)

@@ -1,4 +1,4 @@
-"""Other spaces of actions, decoded into lists of orders."""
+"""Discrete and weight action spaces, decoded into order lists."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor
 from vecenv.tasks.tiers.order_list import Kind
 
 FRACTION_BINS = 10
-"""Tenths of the cash or of a position."""
+"""Number of fraction choices: tenths of the cash or of a position."""
 
 SMALLEST_TRADE = 0.005
-"""Differences to a target below this share of the portfolio value are left alone."""
+"""Dead zone: differences to a target below this share of the portfolio value are ignored."""
 
 
 def choices_to_orders(action: Tensor, num_symbols: int) -> Tensor:
-    """Turn categorical choices into orders.
+    """Convert categorical choices to orders.
 
     Args:
         action: for each order a choice among HOLD, K BUYs and K SELLs, and a tenth from 0 to 9. Shape: (M, 2), int64.
@@ -36,10 +36,10 @@ def choices_to_orders(action: Tensor, num_symbols: int) -> Tensor:
 def choice_mask(
     tradable: Tensor, price: Tensor, weight: Tensor, cash: Tensor, unit_cost: Tensor, max_orders: int
 ) -> Tensor:
-    """Return which choices of `choices_to_orders` can do anything at the start of a day.
+    """Return the mask of the choices of `choices_to_orders` that can have an effect at the start of a day.
 
     Args:
-        tradable: 1 where the symbol trades today and is the tier's, else 0. Shape: (..., K).
+        tradable: 1 where the symbol trades today and belongs to the tier, else 0. Shape: (..., K).
         price: closes, in any unit. Shape: (..., K).
         weight: share of the portfolio value held. Shape: (..., K).
         cash: in the unit of the prices. Shape: (..., 1).
@@ -47,7 +47,7 @@ def choice_mask(
         max_orders: M.
 
     Returns:
-        Shape: (..., M (1 + 2K + 10)), bool, laid out as the logits of the orders' components.
+        Shape: (..., M (1 + 2K + 10)), bool, in the layout of the orders' logits.
     """
     buys = (tradable > 0) & (price * unit_cost <= cash)
     sells = (tradable > 0) & (weight > 0)
@@ -57,11 +57,11 @@ def choice_mask(
 
 
 def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_orders: int) -> Tensor:
-    """Turn target portfolio weights into the orders that matter most.
+    """Convert target portfolio weights to the M largest orders.
 
     Args:
-        action: target share of the portfolio value in each symbol; a sum above 1 is scaled down to it. One number that
-            is NaN or infinite makes the action invalid. Shape: (K,), float32.
+        action: target share of the portfolio value in each symbol; a sum above 1 is scaled down to 1. A NaN or infinite
+            entry makes the action invalid. Shape: (K,), float32.
         weight: share held now. Shape: (K,), float32.
         cash_share: cash over portfolio value. Shape: (), float32.
         max_orders: M; the M largest differences are traded.
@@ -79,7 +79,7 @@ def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_or
     first = (size > size.unsqueeze(-1)) | ((size == size.unsqueeze(-1)) & (slots < slots.unsqueeze(-1)))
     traded = (size > 0) & (first.to(torch.float32).sum(-1) < max_orders)
     sells, buys = traded & (difference < 0), traded & (difference > 0)
-    # Place of each traded symbol in the list: sales, then purchases, each by symbol.
+    # Position of each traded symbol in the list: sales, then purchases, each by symbol.
     sold_before = sells.to(torch.float32).cumsum(-1)
     place = torch.where(sells, sold_before, sold_before[-1] + buys.to(torch.float32).cumsum(-1)) - 1.0
     sold = torch.where(sells, -difference, 0.0).sum(-1)

@@ -1,4 +1,4 @@
-"""Recording episodes of the trading tiers while they are played."""
+"""Recording of episodes of the trading tiers during play."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from vecenv.text.door import TextDoor
 class EpisodeRecorder:
     """Steps an environment of the trading tiers and records the current episode of some of its rows.
 
-    Only the recorded rows are copied from the device. Steps are eager and the environment's own steps are not
-    recorded, so all steps of the episode go through `step`.
+    Only the recorded rows are copied from the device. Steps are eager; steps of the environment outside `step` are not
+    recorded.
 
     Args:
-        env: its rows to record are at the start of their episodes.
+        env: with the rows to record at the start of their episodes.
         ids: numbers of the rows to record. Shape: (B,).
-        market: arguments of `load_market` that make the market, such as `market_origin` returns. By default the
-            tape's source, which is enough for a file; a generator needs its name, size and seed.
+        market: arguments of `load_market` that reproduce the market, such as from `market_origin`. By default the
+            tape's source, which suffices for a file; a generator needs its name, size and seed.
 
     Attributes:
         days: days of each recorded row so far.
 
     Raises:
-        IndexError: a number is not one of a row.
-        ValueError: it is another task, or a row has moved.
+        IndexError: an id is not a row's number.
+        ValueError: it is another task, or a row is past its start.
     """
 
     def __init__(self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None) -> None:
@@ -57,14 +57,14 @@ class EpisodeRecorder:
 
         Args:
             action: of all rows. Shape: (N, *action).
-            texts: what the agents of the recorded rows wrote, those of ended rows included; without them the orders
-                are written as text. Shape: (B,).
+            texts: of the agents of the recorded rows, ended ones included; without them the orders are formatted as
+                text. Shape: (B,).
 
         Returns:
             Reward of each row, 0 where it had ended. Shape: (N,).
 
         Raises:
-            ValueError: there is not one action per row, of the action's shape, or not one text per recorded row.
+            ValueError: actions or texts do not match the rows.
         """
         env = self.env
         if len(action) != env.num_envs:
@@ -99,7 +99,7 @@ class EpisodeRecorder:
     def _recorded(
         self, ids: Tensor, seen: Sequence[str], said: Sequence[object] | None, orders: OrderList, reward: Tensor
     ) -> list[RecordedDay]:
-        """Return the day that rows have just stepped over."""
+        """Return the records of the day that rows have just completed."""
         rows, _ = self.env.rows_of(ids)
         info = {name: value.tolist() for name, value in self.env.engine.bound().of_rows(ids).info(rows).items()}
         weights = self.scenario.params["weights"]
@@ -120,7 +120,7 @@ class EpisodeRecorder:
             written = format_orders([order for order, _ in placed], names[row]) if valid[row] else Kind.INVALID.name
             if said is not None:
                 answer = said[row]
-                # What is no text is an invalid action, and so is an empty one.
+                # A non-string is an invalid action, as is an empty text.
                 written = answer if isinstance(answer, str) else ""
             components = {name: info[f"reward/{name}"][row] for name in COMPONENTS}
             days.append(
@@ -150,7 +150,7 @@ class EpisodeRecorder:
         return days
 
     def episodes(self) -> list[RecordedEpisode]:
-        """Return the records so far, one per recorded row; grades are of the days played."""
+        """Return the records so far, one per recorded row; grades cover the days played."""
         if len(self._ids) == 0:
             return []
         env, scenario, tape = self.env, self.scenario, self.scenario.tape
@@ -160,7 +160,7 @@ class EpisodeRecorder:
         metadata = scenario.metadata()
         market = metadata["market"] | {
             "origin": self._origin,
-            # A market is made of all the symbols and days that the tape was made of.
+            # Reproducing a market needs all symbols and days of its source.
             "loaded_symbols": list(scenario.drawn_symbols),
             "dates": [str(tape.dates[0]), str(tape.dates[-1])],
             "paths": None if tape.path_span is None else list(tape.path_span),
@@ -208,17 +208,17 @@ def record_episodes(
     seed: int | None = None,
     market: Mapping[str, Any] | None = None,
 ) -> list[RecordedEpisode]:
-    """Let an agent play an episode of every row to its end, and record some of them.
+    """Run an agent for one episode of every row, and record some of them.
 
     Args:
-        env: an environment of the trading tiers; its rows are used up.
-        agent: acts for all rows. What one wrote that writes texts is in its attribute ``said``, a text for each row.
+        env: an environment of the trading tiers; its rows are left at the end of their episodes.
+        agent: acts for all rows. A text agent's attribute ``said`` has its texts, one per row.
         ids: numbers of the rows to record. Shape: (B,).
-        seed: starts the first episode of each row under it; without one the rows play on from where they are.
-        market: arguments of `load_market` that make the market, see `EpisodeRecorder`.
+        seed: resets the rows to the seed's first episodes; without one they continue from their current state.
+        market: arguments of `load_market` that reproduce the market, see `EpisodeRecorder`.
 
     Raises:
-        IndexError: a number is not one of a row.
+        IndexError: an id is not a row's number.
         ValueError: it is another task, or the agent does not act for every row.
     """
     if seed is not None:

@@ -1,7 +1,7 @@
-"""Records of episodes: everything that was seen, said, done and paid, as JSONL and as a Parquet table.
+"""Episode records: observations, texts, orders, fills and rewards, as JSONL and as a Parquet table.
 
-A line of JSONL is one `RecordedEpisode`. It names its episode (seed, row and number) and how to make its market, so
-that ``vecenv replay`` can play it again and find the same numbers.
+A line of JSONL is one `RecordedEpisode`. It identifies its episode (seed, row and number) and its market, so that
+``vecenv replay`` can reproduce it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class RecordedDay:
         traded: value bought and sold.
         costs: commissions and slippage.
         reward: of the day.
-        components: of the reward, before they are weighted, by name.
-        weighted: the same times their weights.
-        mistakes: how often each was made, by name.
+        components: unweighted reward components, by name.
+        weighted: weighted reward components, by name.
+        mistakes: counts by name.
     """
 
     date: str
@@ -51,7 +51,7 @@ class RecordedDay:
 
     @property
     def action(self) -> str:
-        """What the agent said."""
+        """The agent's text."""
         return self.messages[-1]["content"]
 
 
@@ -62,22 +62,22 @@ class RecordedEpisode:
     Attributes:
         versions: of the package, the task and each grader.
         task: name of the task.
-        config: rules of the task, with their space of actions.
-        curriculum: settings of the curriculum that the episode is part of, else empty.
-        params: parameters that the row does not share with the others, by name.
-        market: what names the market, and under ``origin`` the arguments of `load_market` that make it.
-        seed: names the episode together with the next two.
+        config: rules of the task, with their action space.
+        curriculum: settings of the episode's curriculum, else empty.
+        params: per-row parameters, by name.
+        market: metadata of the market, and under ``origin`` the arguments of `load_market` that reproduce it.
+        seed: identifies the episode together with the next two.
         env_id: identity of the row in the draw of path and start.
         episode: number of the episode of that row.
         path: path of the market.
         symbols: symbols of the observation.
         dates: first day of the episode, and the day of its last portfolio value.
         start_value: portfolio value at the start, in currency.
-        days: what happened, day by day.
-        finished: whether the episode has come to its end.
+        days: records by day.
+        finished: whether the episode has ended.
         total_return: portfolio value at the end over the one at the start, less 1.
-        mistakes: how often each was made, by name.
-        grades: outcome under each grader, by name.
+        mistakes: counts by name.
+        grades: by grader.
     """
 
     versions: dict[str, Any]
@@ -100,21 +100,21 @@ class RecordedEpisode:
     grades: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record of JSON's own types."""
+        """Return the record as JSON values."""
         return json.loads(json.dumps(asdict(self), allow_nan=False))
 
     @property
     def money_sign(self) -> str:
-        """What is written before amounts of its money."""
+        """Prefix of amounts of money."""
         chosen = self.config.get("currency")
         return sign_of(self.market.get("currency")) if chosen is None else chosen
 
     @classmethod
     def from_json(cls, values: Any) -> RecordedEpisode:  # noqa: ANN401
-        """Return a record from JSON's types.
+        """Return a record from JSON values.
 
         Raises:
-            ValueError: they are not those of a record.
+            ValueError: they are not a record.
         """
         try:
             record = cls(**{**values, "days": [RecordedDay(**day) for day in values["days"]]})
@@ -153,7 +153,7 @@ def read_jsonl(path: Path | str) -> list[RecordedEpisode]:
 
 
 def write_parquet(path: Path | str, records: Sequence[RecordedEpisode]) -> None:
-    """Write a table of one row per episode and day, its numbers in columns of their own.
+    """Write a table of one row per episode and day, one column per number.
 
     Components of the reward are ``component/NAME`` and ``weighted/NAME``, mistakes ``mistake/NAME``, positions
     ``shares/SYMBOL``; ``grade/NAME``, ``total_return`` and ``finished`` are those of the whole episode.
@@ -163,7 +163,7 @@ def write_parquet(path: Path | str, records: Sequence[RecordedEpisode]) -> None:
     """
     if not records:
         raise ValueError("there is no episode to write")
-    # pandas takes long to import, and the other functions do without it.
+    # pandas is slow to import, and only this function needs it.
     import pandas as pd
 
     rows = []

@@ -1,4 +1,4 @@
-"""A report of one episode: a single HTML file that needs nothing else."""
+"""HTML report of one episode, as a self-contained file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CHARTS = 6
-"""Symbols that get a chart, those traded most."""
+"""Maximum number of symbol charts, those traded most."""
 
 DAYS_BEFORE = 15
-"""Days shown before the episode."""
+"""Days plotted before the episode."""
 
 _UP, _DOWN, _BUY, _SELL, _OWN, _OTHER = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#0072B2", "#8a8f98"
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#555555")
-"""Okabe and Ito's palette, told apart by colour-blind readers."""
+"""Okabe and Ito's colour-blind-safe palette."""
 
 _CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2128; background: #f5f6f8; margin: 0; }
@@ -64,11 +64,11 @@ def write_report(path: Path | str, record: RecordedEpisode, reference: RecordedE
         tape: market of the scenario, on whose paths the episode lies.
 
     Raises:
-        ValueError: no day has been played.
+        ValueError: the record has no days.
     """
     if not record.days:
         raise ValueError("no day of the episode has been played, so there is nothing to show")
-    # Whatever an agent wrote has to fit a file.
+    # Lone surrogates in an agent's text cannot be encoded.
     Path(path).write_text(report_page(record, reference, tape), encoding="utf-8", errors="xmlcharrefreplace")
 
 
@@ -116,7 +116,7 @@ def equity_figure(record: RecordedEpisode, reference: RecordedEpisode) -> Figure
 
 def market_figure(record: RecordedEpisode, tape: MarketTape, symbol: str) -> Figure:
     """Draw a symbol's candles with the trades, its RSI, and its volume against the average."""
-    # A drawn symbol is the only one of its path.
+    # With a random symbol, each path has one symbol.
     column = tape.symbols.index(symbol) if symbol in tape.symbols else 0
     first, last = (int(np.searchsorted(tape.dates, np.datetime64(date))) for date in record.dates)
     low = max(first - DAYS_BEFORE, tape.first_day)
@@ -149,7 +149,7 @@ def _draw_candles(axes: Axes, bars: np.ndarray) -> None:
     colours = np.where(bars[:, CLOSE] >= bars[:, OPEN], _UP, _DOWN)
     axes.vlines(place, bars[:, LOW], bars[:, HIGH], color=colours, linewidth=1)
     bottom, height = np.minimum(bars[:, OPEN], bars[:, CLOSE]), np.abs(bars[:, CLOSE] - bars[:, OPEN])
-    # A day that closes where it opened is a line.
+    # A candle with equal open and close is a line.
     thin = 0.004 * np.ptp(bars[:, LOW])
     axes.bar(place, np.maximum(height, thin), bottom=bottom, color=colours, width=0.65)
 
@@ -209,12 +209,12 @@ def reward_figure(record: RecordedEpisode) -> Figure:
 
 
 def used_components(record: RecordedEpisode) -> list[str]:
-    """Return the components that contribute to the reward of any day."""
+    """Return the components with a nonzero contribution on any day."""
     return [name for name in record.days[0].weighted if any(day.weighted[name] for day in record.days)]
 
 
 def _cards(record: RecordedEpisode, reference: RecordedEpisode) -> str:
-    """Return the outcome at a glance, beside buy-and-hold's."""
+    """Return summary cards of the outcome and buy-and-hold's."""
     trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
     cards = [(f"{record.total_return:+.2%}", f"return, buy and hold {reference.total_return:+.2%}")]
     cards += [
@@ -254,7 +254,7 @@ def _cell(value: float) -> str:
 
 
 def _day(number: int, day: RecordedDay, sign: str) -> str:
-    """Return a day's texts, folded away."""
+    """Return a day's texts, collapsed."""
     said = day.action
     short = said if len(said) <= 80 else f"{said[:80]}…"
     mistakes = [f"{name.replace('_', ' ')} ×{count}" for name, count in day.mistakes.items() if count]
@@ -274,7 +274,7 @@ def _day(number: int, day: RecordedDay, sign: str) -> str:
 
 
 def _metadata(record: RecordedEpisode) -> str:
-    """Return what names the episode, folded away."""
+    """Return the episode's metadata, collapsed."""
     names = (
         "versions",
         "task",

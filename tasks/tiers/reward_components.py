@@ -1,4 +1,4 @@
-"""The trading tiers' reward: named components, each with a weight, summed in one place."""
+"""Reward of the trading tiers: weighted sum of named components."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from vecenv.tasks.tiers.order_list import ORDER_COUNTS
 
 HOLD_COUNTS = ("loss_hold", "missed_opportunity")
-"""What a day without an executed order may be counted for."""
+"""Components that count days without an executed order."""
 
 COMPONENTS = (
     "profit",
@@ -24,7 +24,7 @@ COMPONENTS = (
     "counterfactual",
     "episode",
 )
-"""Components in the order in which they are kept; ``tasks/tiers/rules.md`` defines each."""
+"""Components in storage order; ``tasks/tiers/rules.md`` defines each."""
 
 MISTAKES = (
     "regime_violation",
@@ -37,7 +37,7 @@ MISTAKES = (
 """The seven mistakes."""
 
 RULE_BREAKS = ("regime_violation", "position_limit", "trade_limit")
-"""Mistakes against the tier's rules, not against a view of the market."""
+"""Mistakes that break the tier's rules, as opposed to market-timing mistakes."""
 
 _SIGNAL = {
     "profit": 10.0,
@@ -93,8 +93,8 @@ def stacked(components: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
 
 
 def summed(parts: Tensor) -> Tensor:
-    """Return the sum of a short vector, added from the first to the last. Shape: (n,) -> ()."""
-    # Eager and compiled reductions add in different orders; one order rounds alike in both.
+    """Return the sum of a short vector in sequential order. Shape: (n,) -> ()."""
+    # Eager and compiled reductions add in different orders; a fixed order rounds identically.
     first, *rest = parts.unbind(-1)
     for part in rest:
         first = first + part

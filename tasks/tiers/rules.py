@@ -1,4 +1,4 @@
-"""What the tiers look up: the rules that an episode follows, and the market as rows of tensors."""
+"""Rule lookup, market lookup and action spaces of the trading tiers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from vecenv.tasks.tiers.state import TierState
 Tensors = Mapping[str, Tensor]
 
 MAX_CASH_TICKS = 2**36
-"""Cash at the start is below this, so that shares of it in steps of an order stay exact while it doubles."""
+"""Upper bound of the starting cash in ticks, so that fractions of it stay exact while the account doubles."""
 
 
 class TierRules(Scenario[TierState]):
-    """Rules, market and action space of the trading tiers, without an account, which `scenario.TierTrading` adds.
+    """Rules, market and action space of the trading tiers; `scenario.TierTrading` adds the account.
 
     Args:
-        tape: a market with `TIER_FEATURES` that holds the tier's symbols.
-        config: the rules, and what all tiers of a mixed batch share: spaces, reward and grader.
+        tape: a market with `TIER_FEATURES` and the tier's symbols.
+        config: the rules, and the settings shared by a mixed batch: spaces, reward and grader.
         tiers: rules of the tiers of a mixed batch, whose symbols are among those of ``config``; parameter ``rule``
-            says which of them the next episode of a sub-environment follows.
+            selects the row of a sub-environment's next episode.
 
     Raises:
         ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
@@ -70,7 +70,7 @@ class TierRules(Scenario[TierState]):
         """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings.
 
         Raises:
-            ValueError: as `Scenario.randomise`, or a rule is not one of the tiers'.
+            ValueError: as `Scenario.randomise`, or ``rule`` is out of range.
         """
         rule = params.get("rule")
         if rule is not None and bool(((rule < 0) | (rule >= len(self.tiers))).any()):
@@ -81,20 +81,20 @@ class TierRules(Scenario[TierState]):
 
     @property
     def mixed(self) -> bool:
-        """Whether a batch may hold several tiers."""
+        """Whether a batch may mix tiers."""
         return len(self.tiers) > 1
 
     def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
-        """Return a number of the rules that the episode follows. Shape: ()."""
+        """Return a parameter of the episode's rules. Shape: ()."""
         return params[name][state.rule] if self.mixed else params[name][0]
 
     def owned(self, state: TierState, params: Tensors) -> Tensor | None:
-        """Return 1 for the symbols that are the tier's, else 0; None where all are. Shape: (K,), float32."""
+        """Return 1 for symbols of the tier, else 0; None if all are. Shape: (K,), float32."""
         return params["owned"][state.rule] if self.mixed else None
 
     def row(self, state: TierState) -> Tensor:
         """Return the row of the market's tensors. Shape: (), int64."""
-        # A row that has ended is stepped like the others and not used; it must not run off the tape.
+        # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
 
     def metadata(self) -> dict[str, Any]:
@@ -109,6 +109,6 @@ class TierRules(Scenario[TierState]):
         if config.action == "discrete":
             choices = [[1 + 2 * num_symbols, FRACTION_BINS]] * config.max_orders
             return MultiCategorical(torch.tensor(choices, device=device), dtype=torch.int64, device=device)
-        # Random kinds and symbols are whole numbers only by chance: see the random agents for valid ones.
+        # Samples of this spec are rarely whole numbers in kind and symbol: see the random agents for valid orders.
         high = torch.tensor([2.0, max(1.0, num_symbols - 1.0), 1.0], device=device).expand(config.max_orders, 3)
         return Bounded(torch.zeros_like(high), high, dtype=torch.float32, device=device)

@@ -1,4 +1,4 @@
-"""Five trading tiers for agents that read numbers or text.
+"""Scenario of the five trading tiers: account, step, reward and grades.
 
 `rules.md` beside this file is the specification of the account, the reward and the observation.
 """
@@ -37,7 +37,7 @@ from vecenv.tasks.tiers.rules import Tensors, TierRules
 from vecenv.tasks.tiers.state import TierState
 
 LOSS = 0.05
-"""Loss of a position that should not be sat out."""
+"""Loss of a position above which holding it is a mistake."""
 
 
 class TierTrading(TierRules):
@@ -49,7 +49,7 @@ class TierTrading(TierRules):
     name = "tiers"
     version = "1"
     compile_options = MappingProxyType(
-        # A day of orders is one long chain of scalars: few loops, each value computed once, eight accounts at a time.
+        # Sequential orders are a long chain of scalars: few loops, each value computed once, eight accounts at a time.
         {
             "realize_opcount_threshold": 5,
             "max_fusion_size": 2000,
@@ -115,7 +115,7 @@ class TierTrading(TierRules):
     def orders(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> Tensor:
         """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
 
-        A list of orders is understood in every space, so that text and baselines act beside a policy.
+        Order lists are accepted in every action space, for text and baselines.
         """
         if action.ndim == 2 and action.shape[-1] == 3:
             return action
@@ -123,12 +123,12 @@ class TierTrading(TierRules):
             return choices_to_orders(action, self.tape.num_symbols)
         weight, cash_share = self._weights(state, market["close"][self.row(state)])
         if (owned := self.owned(state, params)) is not None:
-            # A product, so that what is not a number stays none.
+            # A product keeps NaN.
             action = action * owned
         return weights_to_orders(action, weight, cash_share, self.config.max_orders)
 
     def understood_actions(self) -> Sequence[TensorSpec]:
-        """Return the specs of the task's own actions and of a list of orders."""
+        """Return the specs of the task's action space and of order lists."""
         shape = (self.config.max_orders, 3)
         return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
 
@@ -138,7 +138,7 @@ class TierTrading(TierRules):
         return state.holdings * close / value, (state.cash / state.portfolio_value).to(torch.float32)
 
     def step(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> TierState:
-        """Serve the orders of one day and value the account at the next close."""
+        """Execute the orders of one day and value the account at the next close."""
         row = self.row(state)
         owned = self.owned(state, params)
         orders = decode_orders(self.orders(state, action, params, market), self.tape.num_symbols, owned)
@@ -183,7 +183,7 @@ class TierTrading(TierRules):
             peak_value=peak,
             start_value=state.start_value,
             path=state.path,
-            # A row that has ended is stepped like the others and not used; it stays within the market.
+            # Ended rows are stepped too and their results ignored; the day stays within the market.
             day=torch.minimum(state.day + 1, state.end_day),
             start_day=state.start_day,
             end_day=state.end_day,
@@ -225,13 +225,13 @@ class TierTrading(TierRules):
         market: Tensors,
         owned: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Return what a day without an executed order is counted for."""
+        """Return the components of a day without an executed order."""
         close, held = market["close"][row], state.holdings
         tempting, warning = market["oversold"][row], market["overbought"][row]
         if owned is not None:
             tempting = tempting * owned
         idle = done.num_trades == 0
-        # In float32, and summed as numbers, because booleans are handled one by one on a CPU.
+        # As float32 numbers, because booleans are not vectorised on a CPU.
         single = torch.float32
         floor = (1.0 - LOSS) * state.average_price
         losing = torch.where(close.to(self.precision) < floor, held, 0.0).sum(-1) > 0
@@ -248,7 +248,7 @@ class TierTrading(TierRules):
         return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
 
     def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, market: Tensors) -> Tensor:
-        """Return the sum of the next changes of what was bought less those of what was sold. Shape: ()."""
+        """Return the sum of the next-day changes of bought symbols less those of sold ones. Shape: ()."""
         now = market["close"][row, orders.symbols].to(self.precision)
         later = market["close"][row + 1, orders.symbols].to(self.precision)
         return summed(torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0))
@@ -258,13 +258,13 @@ class TierTrading(TierRules):
         return observe(self, state, params, market)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
-        """Return which choices of a discrete action can do anything, from what the agent sees: `allowed_choices`."""
+        """Return the mask of effective discrete choices: see `allowed_choices`."""
         return allowed_choices(self, observation)
 
     def reward(
         self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, market: Tensors
     ) -> Tensor:
-        """Return the weighted sum of the components, the grade on the last day among them."""
+        """Return the weighted sum of the components, including the grade on the last day."""
         weights = params["weights"].to(self.precision)
         reward = summed(next_state.components * weights)
         if "oracle_return" in market:
@@ -283,22 +283,22 @@ class TierTrading(TierRules):
 
     @cached_property
     def references(self) -> dict[str, Tensor]:
-        """What episodes are graded against; computed at the first grade, as training may need none."""
+        """Reference returns of grades, computed lazily, since training may need none."""
         return references(self)
 
     def grade(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
-        """Return the outcome of the episode so far under the configured grader. Shape: (), float32."""
+        """Return the grade of the episode so far under the configured grader. Shape: (), float32."""
         return self.grades(state, params, market)[self.config.grader]
 
     def grades(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
-        """Return the outcome under every grader. Shape of each: (), float32."""
-        # In a compiled step the references are among the market's tensors.
+        """Return the grade under every grader. Shape of each: (), float32."""
+        # In a compiled step the references are in the market tensors.
         reference = market if "oracle_return" in market else self.references
         record = episode_record(self, state, params, market, reference)
         grades = {}
         for name in GRADERS:
             functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
-            # Tiers share functions, and each is computed once.
+            # Tiers share grade functions; each is computed once.
             graded = {function: function(record) for function in dict.fromkeys(functions)}
             by_tier = torch.stack([graded[function] for function in functions])
             grades[name] = by_tier[state.rule].to(torch.float32)

@@ -1,4 +1,4 @@
-"""What the tiers remember of one account."""
+"""State of one account of the trading tiers."""
 
 from __future__ import annotations
 

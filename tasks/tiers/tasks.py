@@ -1,4 +1,4 @@
-"""The records of the trading tiers, and of the curriculum over them."""
+"""Registration records of the trading tiers and the curriculum."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from vecenv.tasks.tiers.trained import check_trained, trained_on_tiers
 
 
 def market_options(settings: TierConfig | CurriculumConfig) -> Mapping[str, Any]:
-    """Return what the rules ask of a market: series, and the symbols that they name."""
+    """Return the market requirements of the rules: context series and symbols."""
     named = {"symbols": settings.market_symbols} if settings.market_symbols else {}
     return {"features": settings.features, "context": settings.context, **named}
 
 
 def compared(settings: Any) -> Any:  # noqa: ANN401
-    """Return rules under which all give lists of orders, as many a day as everyone may give.
+    """Return rules for comparing agents: order-list actions, with the maximum number of orders per day.
 
-    The space and the number of orders that an agent was trained with are its own affair, and bind no other.
+    The action space and number of orders that one agent was trained with do not restrict the other agents.
     """
     return replace(settings, action="orders", max_orders=max(MAX_ORDERS, settings.max_orders))
 
 
 def spoken(settings: Any) -> Any:  # noqa: ANN401
-    """Return rules under which texts become lists of orders."""
+    """Return rules with order-list actions, into which texts are parsed."""
     return replace(settings, action="orders")
 
 
 def tier(name: str, scenario: Callable[..., Scenario], settings: Callable[[], Any]) -> Task:
-    """Return the record of a tier, or of a mix of them."""
+    """Return the record of a tier, or of the curriculum."""
     return Task(
         name=name,
         version="1",

@@ -1,4 +1,4 @@
-"""Tools that agents of the trading tiers may call before they answer. None sees anything beyond the day.
+"""Tools for text agents of the trading tiers, without access to later days.
 
 ========  ==============================================  =====================================================
 family    tool                                            what it says
@@ -30,22 +30,22 @@ from vecenv.text.money import money
 from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
 
 MOST_DAYS = 60
-"""Days that a history shows at most."""
+"""Maximum number of days in a history."""
 
 
 class ToolFault(Exception):
-    """What was wrong with a call, for the agent."""
+    """Error of a tool call, reported to the agent."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as agents know it.
+    """Declaration of a tool.
 
     Attributes:
-        family: that is offered together.
-        usage: how it is called and what it says, in a line.
-        arguments: by name, the type of each; all but those of ``needed`` may be left out.
-        needed: arguments that may not.
+        family: tools that are enabled together.
+        usage: one-line description for agents.
+        arguments: types by name.
+        needed: required arguments.
     """
 
     family: str
@@ -80,10 +80,10 @@ ALL = "all"
 
 
 def offered_tools(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools that names stand for: tools, families, or all.
+    """Resolve names of tools and families, or all, to tools.
 
     Raises:
-        ValueError: a name is none of these.
+        ValueError: a name is unknown.
     """
     families = {tool.family for tool in TOOLS.values()}
     unknown = [name for name in names if name not in TOOLS and name not in families and name != ALL]
@@ -97,14 +97,14 @@ def offered_tools(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Row:
-    """One row as its tools see it.
+    """Context of a tool call: one row.
 
     Attributes:
         state: of all rows. Batch: (B,).
-        place: of the row among them.
+        place: position of the row in the batch.
         names: of the symbols, by slot.
-        slots: of the symbols that may be traded, by upper-case name.
-        only: slot that is meant without a name, None where there are several.
+        slots: of the tradable symbols, by upper-case name.
+        only: default slot, None if there are several symbols.
         path: of the market.
         day: today.
     """
@@ -119,10 +119,10 @@ class _Row:
 
 
 class TierTextWithTools(TierText):
-    """The tiers as text, with tools."""
+    """Text interface of the tiers, with tools."""
 
     def tools(self, names: Sequence[str]) -> TierTools:
-        """Return the tools that names stand for.
+        """Return the tools of the given names.
 
         Raises:
             ValueError: there is no such tool.
@@ -131,11 +131,11 @@ class TierTextWithTools(TierText):
 
 
 class TierTools:
-    """The tools of a scenario of the tiers.
+    """Tools of a tier scenario.
 
     Args:
         scenario: the tiers.
-        text: of the scenario.
+        text: text interface of the scenario.
         offered: tools, families, or all.
 
     Raises:
@@ -146,7 +146,7 @@ class TierTools:
         self.scenario, self.text, self.offered = scenario, text, offered_tools(offered)
 
     def instructions(self, form: Form, most: int) -> str:
-        """Return what an agent is told of the tools."""
+        """Return the agent's instructions on the tools."""
         example = "position" if "position" in self.offered else self.offered[0]
         arguments = ", ".join(f'"{name}": …' for name in TOOLS[example].arguments)
         if form == "json":
@@ -160,7 +160,7 @@ class TierTools:
         return "\n".join([opening, how, *lines, answer])
 
     def results(self, state: TierState, calls: Sequence[ToolCall], step: Step) -> list[str]:
-        """Return what each call says to the agent of its row; what is wrong with a call is said too."""
+        """Return the result or error text of each call."""
         rows = self._rows(state)
         told: list[str] = [""] * len(calls)
         wished: dict[int, Tensor] = {}
@@ -189,7 +189,7 @@ class TierTools:
         return rows
 
     def _arguments(self, call: ToolCall) -> dict[str, Any]:
-        """Return the arguments of a call as its tool takes them."""
+        """Validate and return the arguments of a call."""
         if call.fault:
             raise ToolFault(call.fault)
         if call.name not in self.offered:
@@ -202,7 +202,7 @@ class TierTools:
         if lacking:
             raise ToolFault(f"{call.name} needs {lacking[0]}")
         for name, value in call.arguments.items():
-            # JSON's true is an integer to Python.
+            # Python's bool is a subclass of int.
             if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
                 kind = "a whole number" if tool.arguments[name] is int else "a text"
                 raise ToolFault(f"{name} must be {kind}")
@@ -226,7 +226,7 @@ class TierTools:
         slot, tape = _slot(row, symbol), self.scenario.tape
         if name not in tape.feature_names:
             raise ToolFault(f"there is no indicator {name[:40]!r}; there are {', '.join(tape.feature_names)}")
-        # As many days as the symbol has been listed for.
+        # At most the days since the symbol's listing.
         first = row.day + 1 - len(self._closes(row, slot, _days(days)))
         values = tape.features[row.path, first : row.day + 1, slot, tape.feature_names.index(name)].tolist()
         words = [f"({labels_of(name, value)})" if name in LABELS else "" for value in values]
@@ -257,14 +257,14 @@ class TierTools:
             raise ToolFault(str(error)) from error
 
     def _closes(self, row: _Row, slot: int, days: int) -> list[float]:
-        """Return the closes up to today since the symbol was listed, the last of them, in currency."""
+        """Return the last closes up to today, at most since the listing, in currency."""
         tape = self.scenario.tape
         last = row.path * tape.num_days + row.day
         ticks = self.scenario.market["close"][max(last - days + 1, row.path * tape.num_days) : last + 1, slot].tolist()
         return [price * tape.tick_size for price in ticks if price > 0]
 
     def _orders(self, row: _Row, text: str) -> Tensor:
-        """Return orders as the step takes them. Shape: (M, 3)."""
+        """Parse orders into an action. Shape: (M, 3)."""
         most = self.scenario.config.max_orders
         parsed = parse_orders(text, row.slots, row.only)
         if parsed is None or len(parsed) > most:
@@ -272,7 +272,7 @@ class TierTools:
         return orders_tensor([parsed], most)[0][0]
 
     def _what_if(self, after: TierState, rows: Sequence[_Row]) -> list[str]:
-        """Return what orders would do, from the state after them, of whose day nothing is told."""
+        """Return the effect of orders, from the state after a hypothetical step, without the next day's prices."""
         scenario, tick = self.scenario, self.scenario.tape.tick_size
         today = [row.path * scenario.tape.num_days + row.day for row in rows]
         close = scenario.market["close"][torch.tensor(today, device=after.cash.device)]

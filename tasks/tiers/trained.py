@@ -1,4 +1,4 @@
-"""Policies that were trained on a tier, compared with others by the orders that they give."""
+"""Trained tier policies as order-list agents, for comparisons."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vecenv.tasks.tiers.scenario import TierTrading
 
 
 class TrainedOnTiers:
-    """A policy of the trading tiers as an agent that gives lists of orders.
+    """A policy of the trading tiers as an agent with order-list actions.
 
     Args:
         path: of the checkpoint.
-        env: an environment with the policy's own space of actions, on the market of those that it will act in.
+        env: an environment with the policy's action space, on the same market as the comparison.
 
     Raises:
         ValueError: the checkpoint does not fit the environment.
@@ -33,7 +33,7 @@ class TrainedOnTiers:
         self.scenario, self.agent = env.scenario, PolicyAgent(load_policy(path, env))
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the policy's orders, and HOLD for the others of the day. Shape: (N, M, 3), float32."""
+        """Return the policy's orders, padded with HOLD. Shape: (N, M, 3), float32."""
         own = self.scenario
 
         def decoded(state: Any, action: Tensor) -> Tensor:  # noqa: ANN401
@@ -44,12 +44,12 @@ class TrainedOnTiers:
 
 
 def trained_on_tiers(checkpoint: Path, rules: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
-    """Return the agent of a checkpoint for an environment in which agents give lists of orders.
+    """Return the agent of a checkpoint for an environment with order-list actions.
 
     Args:
         checkpoint: of a policy.
-        rules: that it was trained under, whose space of actions it keeps.
-        env: its environment.
+        rules: training rules, whose action space the policy keeps.
+        env: environment of the comparison.
 
     Raises:
         ValueError: the checkpoint does not fit the environment.
@@ -64,10 +64,10 @@ def trained_on_tiers(checkpoint: Path, rules: Any, env: VecEnv) -> TrainedOnTier
 
 
 def check_trained(trained: Mapping[str, Any], rules: Any) -> None:  # noqa: ANN401
-    """Refuse rules that allow fewer orders a day than a policy was trained with.
+    """Reject rules that allow fewer orders a day than a policy was trained with.
 
     Raises:
-        ValueError: they do.
+        ValueError: the rules allow fewer.
     """
     if trained["max_orders"] > rules.max_orders:
         raise ValueError(

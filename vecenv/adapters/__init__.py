@@ -1,1 +1,1 @@
-"""Doors for other libraries, each an extra of its own; none is imported unless it is asked for."""
+"""Adapters to other libraries, each an optional dependency that is imported only when used."""

@@ -1,4 +1,4 @@
-"""Announces all installed tasks to GEM: after ``import vecenv.adapters.gem``, ``gem.make("vecenv/single_stock")``.
+"""Registers all installed tasks with GEM: after ``import vecenv.adapters.gem``, ``gem.make("vecenv/single_stock")``.
 
 Nothing is imported but GEM until an environment is made.
 """
@@ -11,7 +11,7 @@ import gem
 from gem.envs.registration import ENV_REGISTRY
 
 TASKS = tuple(sorted(point.name for point in entry_points(group="vecenv.tasks")))
-"""Installed tasks. Only making one tells whether it has text: the others are refused then."""
+"""Installed tasks. A task without text is rejected when its environment is made."""
 
 for _task in TASKS:
     # A worker may import this more than once.

@@ -18,18 +18,18 @@ from vecenv.text.tool_calls import Form
 from vecenv.text.turns import TextRows, TextRules, TextTurn
 
 SUCCESS = 0.5
-"""Grade of buying and holding under the tiers' calibrated grader; an episode is a success above it."""
+"""Grade of buy-and-hold under the tiers' calibrated grader; an episode is a success above it."""
 
 AGGREGATION = {
     **{name: "mean" for name in ("action_is_valid", "action_is_effective", "format_penalty")},
     **{name: "last" for name in ("success", "grade", "total_return")},
 }
-"""How ROLL sums up each metric over the turns of an episode."""
+"""How ROLL aggregates each metric over the turns of an episode."""
 
 
 @lru_cache(maxsize=8)
 def shared_scenario(task: str, options: str) -> Scenario:
-    """Return the rules and the market of a task, one for all environments of a process that ask for the same.
+    """Return the rules and the market of a task, cached per process by arguments.
 
     Args:
         task: name of the task.
@@ -39,20 +39,20 @@ def shared_scenario(task: str, options: str) -> Scenario:
 
 
 class GemMarketEnv(gem.Env):
-    """One agent that reads and writes text.
+    """One text agent.
 
-    All environments of a process with the same options share one market. Equal seeds are equal episodes, so that a
-    group is its members' common seed.
+    All environments of a process with the same options share one market. Equal seeds give equal episodes, so the
+    members of a group share a seed.
 
     Args:
-        task: installed task that has text.
-        seed: names the episodes until `reset` is given another.
-        grade: weight of the outcome, paid on the last day.
-        steps: weight of the task's own reward of each day.
-        format_penalty: added on a turn whose answer cannot be read; not positive.
-        tools: offered before a day's answer, see ``tasks/tiers/rules.md``.
-        tool_form: how they are called.
-        turns: turns of a day, the answer among them.
+        task: installed task with text.
+        seed: of the episodes until `reset` is given another.
+        grade: weight of the grade, paid on the last day.
+        steps: weight of the task's daily reward.
+        format_penalty: reward of an invalid answer, at most 0.
+        tools: available before a day's answer, see ``tasks/tiers/rules.md``.
+        tool_form: tool-call format.
+        turns: maximum turns per day, the answer included.
         **options: further arguments of `vecenv.make` that JSON can hold.
 
     Raises:
@@ -80,9 +80,9 @@ class GemMarketEnv(gem.Env):
         self._begun = False
 
     def reset(self, seed: int | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the next episode, or the first that a seed names, and return its first day and the instructions.
+        """Start the next episode, or the first of a seed, and return its first day and the instructions.
 
-        Global random states are left alone: nothing here draws from them.
+        Global random states are neither used nor changed.
 
         Raises:
             ValueError: the seed is not in [0, 2^63).
@@ -97,10 +97,10 @@ class GemMarketEnv(gem.Env):
         return shown, {"env_instruction": instructions}
 
     def step(self, action: object) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Answer the day, or call a tool; what cannot be read is an invalid HOLD.
+        """Answer the day, or call a tool; an unreadable answer is an invalid HOLD.
 
         Raises:
-            RuntimeError: nothing has begun, or the episode is over.
+            RuntimeError: `reset` was not called, or the episode is over.
         """
         if not self._begun or bool(self.env.rows.done[0]):
             raise RuntimeError("reset must be called before step, and after an episode is over")
@@ -121,20 +121,20 @@ class GemMarketEnv(gem.Env):
         return {"metrics": metrics, "metrics_agg_mode": {name: AGGREGATION[name] for name in metrics}}
 
     def sample_random_action(self) -> str:
-        """Return an answer that can be read, another one every day, the same for the same day of the same episode."""
+        """Return a valid random answer, a function of the episode and the day."""
         rows = self.env.rows
         draw = Random(f"{int(self.env.seed_tensor)} {int(rows.episode[0])} {int(rows.elapsed[0])}")
         return self.env.scenario.text.random_answer(draw)
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> GemMarketEnv:  # noqa: ANN401
-        """Return another environment with the same settings, but for those that are given.
+        """Return another environment with the same settings except those given.
 
         Args:
-            same_state: begin where this one is; the two go on apart.
-            **kwargs: settings that differ. With the same state the task and the market are the same.
+            same_state: copy the current state; the two then advance independently.
+            **kwargs: settings that differ. With ``same_state`` task and market must not differ.
 
         Raises:
-            ValueError: the state is to be the same, but not the task or the market.
+            ValueError: ``same_state`` with another task or market.
         """
         other = GemMarketEnv(**self.settings | kwargs)
         if same_state:

@@ -1,8 +1,8 @@
-"""Limits in front of a server: who may connect, how much a message may hold, and how long a connection may live.
+"""ASGI middleware with authentication, message-size limits and connection timeouts.
 
-OpenEnv's own routes answer a message that is no JSON object, or a text that is no Unicode, by ending the session, and
-know no limits of size, age or idleness of a WebSocket. What passes here is a JSON object of bounded size and depth, so
-that they can answer whatever else is wrong with it.
+OpenEnv's routes end the session on a message that is not a JSON object or not valid Unicode, and do not limit size, age
+or idle time of a WebSocket. Only JSON objects of bounded size and depth pass, so that the routes can answer any other
+error.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 DEEPEST = 32
-"""Levels of nesting that a message may have."""
+"""Maximum nesting depth of a message."""
 
 POLICY_VIOLATION = 1008
-"""Code with which a WebSocket is closed that has used up what it may."""
+"""WebSocket close code after a limit is reached."""
 
 REFUSED = {"UNAUTHORIZED": 401, "FORBIDDEN": 403, "UNKNOWN_HOST": 400}
-"""HTTP status of each reason for which a connection is refused."""
+"""HTTP status by reason of refusal."""
 
 OPEN_PATHS = ("/health",)
-"""Paths that need no token, for whoever watches whether the server lives."""
+"""Paths without authentication, for health checks."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may use up."""
+    """Limits per client and connection."""
 
     sessions: int = 64
-    """Sessions at a time."""
+    """Concurrent sessions."""
     message_bytes: int = 65_536
-    """Largest message; a larger one is answered by an error."""
+    """Largest message; a larger one is rejected with an error."""
     request_seconds: float = 30.0
-    """Time that an HTTP request has to arrive whole, headers and body, and that a client who finds no place has to say
-    what it came for; then the connection is closed."""
+    """Time limit for a complete HTTP request, headers and body, and for the first message of a client without a free
+    session; then the connection is closed."""
     idle_seconds: float = 600.0
-    """A connection that says nothing for so long is closed."""
+    """Idle time after which a connection is closed."""
     lifetime_seconds: float = 86_400.0
-    """Longest life of a connection."""
+    """Maximum age of a connection."""
     session_steps: int = 1_000_000
-    """Most steps of a session."""
+    """Maximum number of steps of a session."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -59,26 +59,26 @@ class Limits:
 
 
 class MessageFault(ValueError):
-    """What is wrong with a message, with a code for machines."""
+    """Protocol error with a machine-readable code."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
 
     def as_json(self) -> str:
-        """Return the error as OpenEnv's clients know it."""
+        """Return the error in OpenEnv's JSON form."""
         return json.dumps({"type": "error", "data": {"message": str(self), "code": self.code}})
 
 
 class Guard:
-    """ASGI middleware that lets through what is within the limits.
+    """ASGI middleware that enforces the limits.
 
     Args:
-        app: to guard.
+        app: wrapped application.
         limits: of each connection.
-        token: that clients must send as ``Authorization: Bearer TOKEN``, if any.
-        url: of the server, for who is refused.
-        names: hosts by which clients may call it, by default any.
+        token: required as ``Authorization: Bearer TOKEN``, if any.
+        url: of the server, for error messages.
+        names: allowed host names, by default any.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Guard:
         if scope["type"] == "websocket":
             if refusal is not None:
                 await receive()
-                # Before it is accepted, a close is an answer 403.
+                # A close before the WebSocket is accepted is answered with status 403.
                 await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": str(refusal)})
                 return
             await GuardedSocket(self, receive, send).run(scope)
@@ -107,11 +107,11 @@ class Guard:
             await self._request(scope, headers, receive, send)
 
     def _refusal(self, path: str, headers: MutableMapping[bytes, bytes]) -> MessageFault | None:
-        """Return why a connection is refused, if it is."""
+        """Return the reason to refuse a connection, or None."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self.names is not None and _split_url(f"//{host}").hostname not in self.names:
             return MessageFault("UNKNOWN_HOST", f"there is no server of that name here; this is {self.url}")
-        # A browser says which page sends it; one of another server has no business here.
+        # Browsers send the page's origin; cross-origin requests are refused.
         origin = headers.get(b"origin")
         if origin is not None and _split_url(origin.decode("latin-1")).netloc != host:
             return MessageFault("FORBIDDEN", f"pages of other servers may not connect; this is {self.url}")
@@ -124,7 +124,7 @@ class Guard:
     async def _request(
         self, scope: Message, headers: MutableMapping[bytes, bytes], receive: Receive, send: Send
     ) -> None:
-        """Read the body of a request, which is small, and hand it on if it is acceptable."""
+        """Read a request's body up to the size limit and forward the request if it is valid."""
         body = b""
         while True:
             message = await receive()
@@ -144,7 +144,7 @@ class Guard:
                 await _answer(send, 400, fault)
                 return
             if scope["path"] == "/mcp" and value.get("method") == "openenv/session/create":
-                # It would hold a place among the sessions that no limit of a connection ends.
+                # A session opened over HTTP would not end with a connection.
                 await _answer(send, 400, MessageFault("UNKNOWN_TYPE", "sessions are opened by WebSocket, at /ws"))
                 return
         sent = False
@@ -160,7 +160,7 @@ class Guard:
 
 
 class GuardedSocket:
-    """One WebSocket, within its limits."""
+    """One WebSocket with limits."""
 
     def __init__(self, guard: Guard, receive: Receive, send: Send) -> None:
         self._guard, self._receive, self._send = guard, receive, send
@@ -171,13 +171,13 @@ class GuardedSocket:
         self._heard = True
 
     async def run(self, scope: Message) -> None:
-        """Serve the connection to its end."""
+        """Serve the connection until it closes."""
         await self._guard.app(scope, self._next, self._told)
 
     async def _told(self, message: Message) -> None:
-        """Send what the routes say; a client that they turn away may say first what it came for.
+        """Send the routes' messages; before a rejection, wait for the client's first message.
 
-        Who speaks first, as OpenEnv's clients do, would find a closed connection and never read why.
+        OpenEnv's clients send first, and on a closed connection would never read the reason.
         """
         if message["type"] == "websocket.accept":
             self._heard = False
@@ -188,7 +188,7 @@ class GuardedSocket:
         await self._forward(message)
 
     async def _forward(self, message: Message) -> None:
-        """Send a message to a client that may have gone: the routes hear of that from what they receive next."""
+        """Send a message and ignore a disconnected client: the routes learn of it from their next receive."""
         if self._ended:
             return
         try:
@@ -197,7 +197,7 @@ class GuardedSocket:
             self._ended = True
 
     async def _next(self) -> Message:
-        """Return the next message that is acceptable; answer the others."""
+        """Return the next valid message; answer invalid ones with an error."""
         while not self._ended:
             now = asyncio.get_running_loop().time()
             wait = min(self._limits.idle_seconds, self._deadline - now)
@@ -225,29 +225,29 @@ class GuardedSocket:
                 if self._steps > self._limits.session_steps:
                     await self._end("LIMIT_STEPS", f"a session may take {self._limits.session_steps} steps")
                     break
-            # What came as bytes goes on as the text that the routes read.
+            # Binary messages are forwarded as the text that the routes read.
             return {"type": "websocket.receive", "text": message.get("text") or message["bytes"].decode()}
         return {"type": "websocket.disconnect", "code": POLICY_VIOLATION}
 
     async def _end(self, code: str, reason: str) -> None:
-        """Say why the connection ends, and end it."""
+        """Send the reason and close the connection."""
         await self._forward({"type": "websocket.send", "text": MessageFault(code, reason).as_json()})
         await self._forward({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
         self._ended = True
 
 
 def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
-    """Return the JSON object that a message is.
+    """Parse a message as a JSON object.
 
     Raises:
-        MessageFault: it is too large or too deep, or no JSON object, or its texts are no Unicode.
+        MessageFault: it is too large or too deep, not a JSON object, or not valid Unicode.
     """
     if len(raw) > most_bytes or (isinstance(raw, str) and len(raw.encode()) > most_bytes):
         raise MessageFault("MESSAGE_TOO_LARGE", f"a message may have {most_bytes} bytes")
     try:
         value = json.loads(raw, parse_constant=_no_constant)
         if "\\u" in (text := raw if isinstance(raw, str) else raw.decode()):
-            # Half a pair of surrogates can be written in JSON, but in no answer.
+            # JSON can hold lone surrogates, which cannot be encoded in an answer.
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise MessageFault("INVALID_JSON", "a message must be JSON, of Unicode text and finite numbers") from None
@@ -259,7 +259,7 @@ def read_message(raw: str | bytes, most_bytes: int) -> dict[str, Any]:
 
 
 def _split_url(url: str) -> SplitResult:
-    """Return the parts of an address, none where it is none."""
+    """Return the parts of a URL, empty parts for an invalid one."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -271,7 +271,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _depth(value: object) -> int:
-    """Return the levels of nesting, without a call per level."""
+    """Return the nesting depth, without recursion."""
     depth, level = 0, [value]
     while level := [
         inner

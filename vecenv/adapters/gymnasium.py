@@ -1,4 +1,4 @@
-"""Registers every installed task with Gymnasium; imports nothing else, so that asking for an id costs nothing.
+"""Registers every installed task with Gymnasium; nothing else is imported until an environment is made.
 
 Gymnasium imports the module before the colon of an id by itself:
 
@@ -20,7 +20,7 @@ for _task in sorted(point.name for point in entry_points(group="vecenv.tasks")):
             f"{NAMESPACE}/{_task}",
             entry_point="vecenv.adapters.gymnasium_env:GymnasiumEnv",
             vector_entry_point="vecenv.adapters.gymnasium_vector:GymnasiumVectorEnv",
-            # The episode knows its own end, and the checker would be run at every start.
+            # Episodes truncate themselves, and the checker would run at every start.
             disable_env_checker=True,
             kwargs={"task": _task},
         )

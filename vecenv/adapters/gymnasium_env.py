@@ -1,4 +1,4 @@
-"""One sub-environment as a Gymnasium `Env`, for what takes no batch; a step of a thousand costs about as much."""
+"""One sub-environment as a Gymnasium `Env`, for code without batches; a step of a thousand costs about as much."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
     Args:
         task: installed task.
         render_mode: ``ansi`` for the text of tasks that have it.
-        seed: names all episodes until `reset` is given another; by default a random one.
-        compile: compile the step: it takes a minute once, and makes every step faster.
+        seed: of all episodes until `reset` is given another; by default a random one.
+        compile: compile the step: takes a minute once, and makes every step faster.
         **options: further arguments of `vecenv.make`.
 
     Raises:
@@ -29,7 +29,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012, Gymnasium's own
-    """Of some task; an environment has its own."""
+    """Class default; each environment sets the task's value."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start the next episode, or with a seed the first one that it names; there are no options.
+        """Start the next episode, or the first of a seed; there are no options.
 
         Raises:
             ValueError: the seed is negative, or an option is given.
@@ -68,11 +68,11 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, Any]):
         return observation[0], self._info()
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:  # noqa: ANN401
-        """Act.
+        """Apply an action.
 
         Raises:
             ValueError: the action has another shape or is not finite.
-            RuntimeError: the episode has ended, or none has begun.
+            RuntimeError: the episode has ended, or `reset` was not called.
         """
         observation, reward, terminated, truncated, _ = self.rows.step(np.asarray(action)[None])
         info = self._info()

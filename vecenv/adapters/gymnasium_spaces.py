@@ -1,4 +1,4 @@
-"""Gymnasium's spaces for the specs of an environment, and actions on their way in."""
+"""Conversion of an environment's specs to Gymnasium spaces, and of actions to tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.core.env import VecEnv
 
 LARGEST = float(np.finfo(np.float32).max)
-"""Observations are finite, but have no smaller bound that holds on every market."""
+"""Bound of observations: they are finite, but no smaller bound holds on every market."""
 
 
 def observation_space(env: VecEnv) -> spaces.Box:
@@ -25,7 +25,7 @@ def action_space(spec: TensorSpec) -> spaces.Space[Any]:
     """Return the space of one sub-environment's action.
 
     Raises:
-        TypeError: Gymnasium has none for this kind of spec.
+        TypeError: Gymnasium has no space for this kind of spec.
     """
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         low, high = (bound.expand(spec.shape).cpu().numpy() for bound in (spec.space.low, spec.space.high))
@@ -40,16 +40,16 @@ def action_space(spec: TensorSpec) -> spaces.Space[Any]:
 
 
 def to_actions(env: VecEnv, actions: object) -> Tensor:
-    """Return actions as the environment takes them; a tensor of the right type on its device is not copied or read.
+    """Return actions as the environment takes them; a tensor of the right type and device is neither copied nor read.
 
-    The rules count numbers that are not finite as invalid actions; what comes from NumPy is refused with them.
+    In tensors the rules count non-finite numbers as invalid actions; NumPy arrays with them are rejected.
 
     Args:
         env: of N sub-environments.
-        actions: tensor or anything that NumPy reads. Shape: (N, *spec.shape).
+        actions: tensor or array-like. Shape: (N, *spec.shape).
 
     Raises:
-        ValueError: they have another shape, or an array is not finite.
+        ValueError: the shape is wrong, or an array is not finite.
     """
     spec = env.scenario.action_spec
     tensor = actions if isinstance(actions, Tensor) else torch.from_numpy(np.asarray(actions))

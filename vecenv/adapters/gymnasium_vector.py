@@ -16,24 +16,24 @@ from vecenv.registry import make
 from vecenv.text.door import TextDoor
 
 Array = Any
-"""A tensor or a NumPy array, as ``output`` says."""
+"""A tensor or a NumPy array, by ``output``."""
 
 
 class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
     """N sub-environments of a task, stepped as one tensor.
 
-    A row that ends starts its next episode at the same step by default: the observation is then the first of the next
-    episode, and ``info`` has the last one in ``final_obs`` and what happened in ``final_info``, with the rows that they
-    are of in ``_final_obs`` and ``_final_info``. Other modes are those of Gymnasium: with ``NextStep`` the next step
-    resets instead of acting, with ``Disabled`` the caller does, by ``reset(options={"reset_mask": …})``.
+    By default a row that ends resets in the same step (``SameStep``): the observation is the first of the next episode,
+    and ``info`` has the last observation in ``final_obs`` and the last info in ``final_info``, with row masks in
+    ``_final_obs`` and ``_final_info``. With ``NextStep`` the next step resets instead of acting; with ``Disabled`` the
+    caller resets, by ``reset(options={"reset_mask": …})``.
 
     Args:
         task: installed task.
         num_envs: N.
-        autoreset_mode: when a row that has ended starts anew.
+        autoreset_mode: when a row that has ended is reset.
         output: ``numpy`` arrays, or ``torch`` tensors on the environment's device, which are not copied.
         render_mode: ``ansi`` for the texts of tasks that have them.
-        seed: names all episodes until `reset` is given another; by default a random one.
+        seed: of all episodes until `reset` is given another; by default a random one.
         **options: further arguments of `vecenv.make`.
 
     Raises:
@@ -69,14 +69,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         self._named, self._begun = seed is not None, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start the next episodes, or with a seed the first ones that it names.
+        """Start the next episodes, or the first ones of a seed.
 
         Args:
             seed: in [0, 2^63).
-            options: ``reset_mask``, the rows to start anew. Shape: (N,), bool.
+            options: ``reset_mask``, the rows to reset. Shape: (N,), bool.
 
         Raises:
-            ValueError: the seed or an option does not fit.
+            ValueError: the seed or an option is invalid.
         """
         unknown = sorted(set(options or {}) - {"reset_mask"})
         if unknown:
@@ -100,14 +100,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return self._out(self.env.observations()), {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """Act in every row.
+        """Apply actions to all rows.
 
         Args:
             actions: array or tensor. Shape: (N, *spec.shape).
 
         Raises:
             ValueError: actions have another shape or are not finite.
-            RuntimeError: nothing has begun, or a row that has ended was not reset by the caller whose work it is.
+            RuntimeError: `reset` was not called, or with ``Disabled`` a row that has ended was not reset.
         """
         if not self._begun:
             raise RuntimeError("reset must be called before step")
@@ -129,7 +129,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         return self._out(env.observations()), self._out(reward), self._out(terminated), self._out(truncated), info
 
     def _final(self, done: Tensor) -> dict[str, Any]:
-        """Return observation, account and grade of the rows that have ended, before they start anew."""
+        """Return observation, account and grade of the rows that have ended, before their reset."""
         rows, ids = self.env.rows_of(done.nonzero())
         bound = self.env.engine.bound().of_rows(ids)
         told = {**bound.info(rows), "grade": bound.grade(rows)}
@@ -140,14 +140,14 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv[Array, Array, Array]):
         seen = self.env.observe_rows(rows, ids)
         last: Array = self._spread(seen, ids)
         if self.output == "numpy":
-            # Gymnasium's wrappers expect an array of observations, with None for rows that go on.
+            # Gymnasium's wrappers expect an object array of observations, with None for running rows.
             last = np.full(self.num_envs, None, dtype=object)
             for row, shown in zip(ids.tolist(), self._out(seen), strict=True):
                 last[row] = shown
         return {"final_obs": last, "_final_obs": mask, "final_info": final, "_final_info": mask}
 
     def _spread(self, values: Tensor, ids: Tensor) -> Tensor:
-        """Return numbers of some rows among zeros for the others. Shapes: (B, ...), (B,) -> (N, ...)."""
+        """Scatter numbers of some rows into zeros. Shapes: (B, ...), (B,) -> (N, ...)."""
         return values.new_zeros(self.num_envs, *values.shape[1:]).index_copy_(0, ids, values)
 
     def _out(self, tensor: Tensor) -> Array:

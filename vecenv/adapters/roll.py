@@ -1,7 +1,7 @@
-"""ROLL: a worker whose process knows the tiers, named as ``worker_cls`` of an environment manager.
+"""ROLL: an environment worker that registers the tasks with GEM; set it as ``worker_cls`` of an environment manager.
 
-ROLL makes environments by GEM's registry, in processes of their own. Whoever unpickles this worker imports this module,
-and with it the registration.
+ROLL makes environments by GEM's registry, in worker processes. Unpickling this worker imports this module and so runs
+the registration.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ import vecenv.adapters.gem  # noqa: F401, registers the environments
 
 
 class TierEnvironmentWorker(EnvironmentWorker):
-    """ROLL's own worker of environments."""
+    """ROLL's environment worker."""

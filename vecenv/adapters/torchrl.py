@@ -1,7 +1,7 @@
 """TorchRL: a `ChatEnv` whose rows are agents of one market, so that its collectors and `GRPOLoss` run unchanged.
 
-All rows advance as one tensor step a turn. Rows of a group share path and start, and ``query`` names what they share,
-by which `MCAdvantage` knows the group. Each turn is learned from in the tokens that the model was shown and drew::
+All rows advance as one tensor step per turn. Rows of a group share path and start, and ``query`` identifies the group
+for `MCAdvantage`. Each turn is trained on with the tokens that the model read and sampled::
 
     set_list_to_stack(True).set()  # TorchRL's own condition on every process that has chats
     env = MarketChatEnv("single_stock_costs", num_groups=8, group_size=4, market="planted")
@@ -21,9 +21,9 @@ by which `MCAdvantage` knows the group. Each turn is learned from in the tokens 
     loss = GRPOLoss(scores, masking_strategy="sft")
     loss.set_keys(sample_log_prob=("next", "log_probs", "full"))
 
-Cheaper, as one sequence an episode, is to keep last turns alone: ``yield_only_last_steps=True`` and `MCAdvantage`
-without ``trajectory_return``, scores in history mode and ``masking_strategy="rlhf"``. That encodes the model's answers
-anew, which may give other tokens than it drew, and does not learn where answers end.
+Cheaper, with one sequence per episode, is to keep last turns only: ``yield_only_last_steps=True`` and `MCAdvantage`
+without ``trajectory_return``, scores in history mode and ``masking_strategy="rlhf"``. That re-encodes the answers,
+which may give other tokens than were sampled, and does not train stop tokens.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from vecenv.text.door import TextDoor
 
 
 class MarketChatEnv(ChatEnv):
-    """Groups of agents that read and write text, as a chat of TorchRL in history mode. Batch: (N,).
+    """Groups of text agents as a TorchRL chat in history mode. Batch: (N,).
 
-    A turn is a day, and a conversation an episode. TorchRL's wrappers take only conversations of as many messages, so
-    the episodes of all rows begin and end together: a row whose own ends before is shown its last day until then, and
-    what it answers changes nothing.
+    A turn is a day, and a conversation an episode. TorchRL's wrappers require conversations with equal numbers of
+    messages, so the conversations of all rows begin and end together: a row whose episode ends early repeats its last
+    day, and its answers have no effect.
 
     Args:
-        task: installed task that has text.
-        num_groups: number of groups, each with an episode of its own.
-        group_size: rows of a group, one after another; N is this times the number of groups.
-        reward: what an episode is worth; all of it is paid on the last turn, which is all that some learn from.
-        seed: names the episodes and all draws in them.
+        task: installed task with text.
+        num_groups: number of groups, one episode each.
+        group_size: consecutive rows per group; N = num_groups × group_size.
+        reward: reward settings; all of it is paid on the last turn, since some losses use that turn only.
+        seed: of the episodes and all draws in them.
         **options: further arguments of `vecenv.make`.
 
     Raises:
-        ValueError: the task has no text, or there is no row.
+        ValueError: the task has no text, or there are no rows.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MarketChatEnv(ChatEnv):
         market = make_spoken(task, num_groups * group_size, **options)
         market.reset_groups(num_groups, group_size, seed)
         super().__init__(input_mode="history", batch_size=market.batch_size)
-        # As a child of this module it would be moved and asked for its state with it, in ways that it does not know.
+        # Not registered as a submodule: module operations such as ``to`` and ``state_dict`` must not reach it.
         self.__dict__["market"], self.__dict__["door"] = market, TextDoor(market)
         self.worth, self.ids = reward or EpisodeReward(), range(market.num_envs)
         self._earned = torch.zeros(market.num_envs, dtype=torch.float64, device=market.device)
@@ -85,7 +85,7 @@ class MarketChatEnv(ChatEnv):
     def _make_specs(self) -> None:
         super()._make_specs()
         shape = self.batch_size
-        # What names an episode is told by the environment; `ChatEnv` is told it, by a data set.
+        # `ChatEnv` takes the query from a data set; here the environment provides it.
         self.full_state_spec = Composite(shape=shape)
         self.full_observation_spec["query"] = NonTensor(example_data="0/0/0", shape=shape)
         # With a dimension for the tokens, over which `GRPOLoss` broadcasts advantages.
@@ -94,14 +94,14 @@ class MarketChatEnv(ChatEnv):
         self.done_spec = Composite(flags, shape=shape)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Name the episodes anew and start the first of each group."""
+        """Reseed the episodes and start the first of each group."""
         self.market.set_seed(seed, static_seed=True)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:  # noqa: ANN401
         """Start the next episodes.
 
         Raises:
-            ValueError: only some of the rows are to start.
+            ValueError: a partial reset.
         """
         chosen = None if tensordict is None else tensordict.get("_reset", None)
         if chosen is not None and not bool(chosen.all()):
@@ -112,13 +112,13 @@ class MarketChatEnv(ChatEnv):
         return self._told(_messages(("system", "user"), opening), over=False)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Answer the day; what cannot be read is an invalid HOLD."""
+        """Answer the day; an unreadable answer is an invalid HOLD."""
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
         orders, _ = self.door.parse(answers, self.ids)
         self._earned += self.worth.steps * self.market.advance(orders).double()
         over = bool(self.market.rows.done.all())
-        # Not the full history: a message that stands for none would keep TorchRL from reading the next answer.
+        # Not the full history: a placeholder message would keep TorchRL from reading the next answer.
         turn = _messages(("assistant", "user"), [answers, self.door.render(self.ids)])
         told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
@@ -128,7 +128,7 @@ class MarketChatEnv(ChatEnv):
         return told.set("reward", paid.float().cpu()[:, None, None])
 
     def _told(self, prompt: History, over: bool) -> TensorDictBase:
-        """Return what rows are told, as the stack of rows that TorchRL's wrappers want."""
+        """Return the rows' chat data as the lazy stack that TorchRL's wrappers require."""
         rows, seed = self.market.rows, int(self.market.seed_tensor)
         flags = {"done": rows.done, "terminated": rows.terminated, "truncated": rows.truncated}
         told = TensorDict({name: flag.cpu()[:, None] & over for name, flag in flags.items()}, self.batch_size)
@@ -144,6 +144,6 @@ def _messages(roles: Sequence[str], texts: Sequence[Sequence[str]]) -> History:
 
 
 def _said(messages: History) -> str:
-    """Return what messages of one row say; those of the role for none, which TorchRL fills up with, say nothing."""
+    """Return the contents of one row's messages, without TorchRL's padding messages."""
     said = zip(messages.role, messages.content, strict=True)
     return "\n".join(content for role, content in said if role != "<none>")

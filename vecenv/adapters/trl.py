@@ -1,8 +1,8 @@
-"""TRL: rollouts for its `GRPOTrainer` that play whole episodes of all prompts at once, one tensor step a turn.
+"""TRL: batched episode rollouts for `GRPOTrainer`, one tensor step per turn for all prompts.
 
-A prompt names an episode: equal prompts, TRL's group, share path and start. What a model is shown and says is one
-sequence, the instructions and the first day its prompt, the rest its completion, in which only the model's own tokens
-are learned from. What the episode is worth reaches the trainer through `episode_reward`::
+A prompt identifies an episode: equal prompts, TRL's group, share path and start. An episode is one sequence: the
+instructions and the first day are the prompt, the rest is the completion, in which only sampled tokens are trained on.
+`episode_reward` passes the episode's reward to the trainer::
 
     rollouts = TensorMarketRollouts("single_stock_costs", market="planted")
     trainer = GRPOTrainer(
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from trl import GRPOTrainer
 
 PROMPT = "Episode "
-"""Prompts are this and a number."""
+"""Prefix of prompts, followed by a number."""
 
 OUTCOMES = ("grade", "return", "steps", "invalid")
-"""Parts of the reward, which TRL hands to reward functions as columns of their own."""
+"""Reward components, which TRL passes to reward functions as columns."""
 
 
 class TensorMarketRollouts:
     """A ``rollout_func`` of TRL's `GRPOTrainer`.
 
     Args:
-        task: installed task that has text.
-        config: how the model is asked. An episode must fit into ``context_tokens``; the temperature is the trainer's.
-        reward: what an episode is worth.
-        seed: names the episodes; every rollout has others, also for a prompt that comes again.
+        task: installed task with text.
+        config: answer settings. An episode must fit into ``context_tokens``; the temperature is the trainer's.
+        reward: reward settings.
+        seed: of the episodes; every rollout has new ones, also for a repeated prompt.
         **options: further arguments of `vecenv.make`.
     """
 
@@ -65,7 +65,7 @@ class TensorMarketRollouts:
 
     @staticmethod
     def dataset(episodes: int) -> Dataset:
-        """Return prompts that name as many episodes."""
+        """Return prompts of as many episodes."""
         from datasets import Dataset
 
         return Dataset.from_dict({"prompt": [f"{PROMPT}{number}" for number in range(episodes)]})
@@ -75,11 +75,11 @@ class TensorMarketRollouts:
         """Play an episode for each prompt with the trainer's model.
 
         Returns:
-            ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` of each episode, as TRL wants them, its
-            ``episode_reward``, and the parts of that by name.
+            ``prompt_ids``, ``completion_ids``, ``logprobs`` and ``env_mask`` of each episode in TRL's format, its
+            ``episode_reward``, and its reward components by name.
 
         Raises:
-            ValueError: a prompt names no episode, or an episode does not fit into the context.
+            ValueError: a prompt identifies no episode, or an episode does not fit into the context.
         """
         model, tokenizer = trainer.accelerator.unwrap_model(trainer.model), cast("Any", trainer.processing_class)
         env = self._environment(len(prompts), trainer.accelerator.process_index, model.device)
@@ -112,7 +112,7 @@ class TensorMarketRollouts:
         return told | parts | {"episode_reward": accounts.reward.sum(0).tolist()}
 
     def _environment(self, rows: int, process: int, device: torch.device) -> VecEnv:
-        """Return an environment of as many rows, whose draws are those of no other process."""
+        """Return an environment of as many rows, seeded differently from every other process."""
         if self._env is None or self._env.num_envs != rows or self._env.device != device:
             ids = torch.arange(rows) + process * rows
             self._env = make_spoken(self.task, rows, device=device, env_ids=ids, **self.options)
@@ -120,12 +120,12 @@ class TensorMarketRollouts:
 
 
 def episode_reward(completions: Sequence[object], episode_reward: Sequence[float], **_: object) -> list[float]:
-    """Return what the episodes were worth: a reward function for TRL's trainers."""
+    """Return the rewards of the episodes: a reward function for TRL's trainers."""
     return list(episode_reward)
 
 
 def _number(prompt: object) -> int:
-    """Return the number that a prompt names."""
+    """Return the number in a prompt."""
     text = str(prompt[-1].get("content") if isinstance(prompt, list) and prompt else prompt)
     number = text.removeprefix(PROMPT)
     if not text.startswith(PROMPT) or not number.isdecimal():

@@ -1,1 +1,1 @@
-"""Pure functions of one sub-environment; the engine batches them."""
+"""Pure functions of one sub-environment, batched by ``torch.vmap``."""

@@ -1,4 +1,4 @@
-"""Short positions, collateralised by cash."""
+"""Margin rules of short positions: collateral, margin calls, borrow fees and order execution."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Margin(NamedTuple):
 
 
 def short_value(money: Money, holdings: Tensor, price: Tensor) -> Tensor:
-    """Return what it would cost to buy back all shorts at ``price``, in ticks. Shape: ()."""
+    """Return the cost of buying back all shorts at ``price``, in ticks. Shape: ()."""
     return money.total((-holdings).clamp(min=0.0), price)
 
 

@@ -1,4 +1,4 @@
-"""A border in a compiled step: what crosses it is computed once and stored."""
+"""Fusion barrier for compiled steps: tensors that pass it are computed once and stored."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _(info: object, in_dims: tuple, tensors: Sequence[Tensor]) -> tuple[list[Ten
 
 
 def materialise(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return copies of tensors that a compiler does not compute again for each use.
+    """Return copies of tensors that the compiler does not recompute for each use.
 
-    Inductor repeats cheap expressions in every loop that reads them, and splits a long step into many loops, so that a
-    chain as long as a day of orders is computed several times over.
+    Inductor inlines cheap expressions into every loop that reads them, and splits a long step into many loops, so that
+    long chains such as a day of orders would be computed several times.
 
     Args:
         tensors: of one sub-environment or, under ``torch.vmap``, of many.

@@ -1,4 +1,4 @@
-"""Exact money on hardware that is fast in float32.
+"""Exact integer money arithmetic in float32.
 
 With whole shares a rounding error becomes a different trade, so sums must not depend on their order. Shares are
 integers, prices whole ticks of at most 24 significant bits; float32 holds both, and adds integers exactly up to 2²⁴.
@@ -24,7 +24,7 @@ RATIO_STEPS = 2.0**16
 """Rationing ratios are multiples of 1/65536, so that fewer than 256 shares times a ratio are exact in float32."""
 
 EXACT_NEED = 2**37
-"""Value below which a ratio's float64 quotient is never rounded up to a whole step."""
+"""Need below which a ratio's float64 quotient is never rounded up to a whole step."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Money:
             return ratio.to(self.dtype)
         steps = torch.floor(available.double() * RATIO_STEPS / need.clamp(min=1).double()).clamp(max=RATIO_STEPS)
         if most is None or most > EXACT_NEED:
-            # A quotient just below an integer may have been rounded up to it: what the ratio costs tells.
+            # A quotient just below an integer may have been rounded up to it: check the cost at this ratio.
             whole, owed = steps.to(torch.int64), need.to(torch.int64)
             cost = whole * (owed >> 16) + ((whole * (owed & 0xFFFF) + 0xFFFF) >> 16)
             steps = torch.where(cost > available.to(torch.int64), steps - 1.0, steps)

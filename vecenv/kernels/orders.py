@@ -1,4 +1,4 @@
-"""From an agent's wish to filled orders: prices, sells first, buys rationed by cash."""
+"""Order execution: fill prices, sells before buys, and rationing of buys by cash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Prices(NamedTuple):
 
 
 class Fills(NamedTuple):
-    """What an account looks like after its orders.
+    """Account and trade totals after the orders.
 
     Attributes:
         cash: ticks. Shape: ().
@@ -136,7 +136,7 @@ def ration_pro_rata(
 def ration_by_size(
     money: Money, wanted: Tensor, price: Tensor, commission: Tensor, available: Tensor, max_shares: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Serve buy orders one after the other, largest first, ties by position: FinRL's rule. Shapes: (K,), ()."""
+    """Fill buy orders sequentially, largest first, ties by position: FinRL's rule. Shapes: (K,), ()."""
     budget = _affordable(money, available, commission)
     rank = _rank(wanted, max_shares if money.whole_shares else None)
     sorted_wanted = torch.zeros_like(wanted).scatter(-1, rank, wanted).double()
@@ -162,7 +162,7 @@ def _rank(wanted: Tensor, max_shares: int | None) -> Tensor:
     count = wanted.shape[-1]
     position = torch.arange(count, device=wanted.device)
     if max_shares is not None and (max_shares + 1) * count < 2**24:
-        # Whole orders and positions make one exact number, without ties.
+        # Order and position are packed into one exact number, without ties.
         key = wanted * count - position
         before = key.unsqueeze(-2) > key.unsqueeze(-1)
     else:
@@ -172,7 +172,7 @@ def _rank(wanted: Tensor, max_shares: int | None) -> Tensor:
 
 
 def _affordable(money: Money, cash: Tensor, commission: Tensor) -> Tensor:
-    """Return the largest value that cash pays together with its commission, in float64. Shape: ()."""
+    """Return the largest value that cash pays including commission, in float64. Shape: ()."""
     value = cash.double() / (1.0 + commission.double())
     if not money.whole_shares:
         return value
@@ -189,11 +189,11 @@ def buy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pay for shares that cash covers; return cash, value and commission. Shape of each: ()."""
     value = money.total(shares, prices.buy, max_shares)
-    # A debt in cash, possible with shorts alone, must not pass for a commission.
+    # Negative cash, possible with shorts only, must not count as commission.
     fee = torch.minimum(money.commission(value, prices.commission), (cash - value).clamp(min=0))
     if money.whole_shares:
         return cash - value - fee, value, fee
-    # Over real numbers the ratio makes ends meet up to a rounding error, which must not become debt.
+    # With real-valued shares the ratio is exact up to a rounding error, which must not become debt.
     left = cash - value - fee
     return torch.where(cash >= 0, left.clamp(min=0.0), left), value, fee
 
@@ -224,7 +224,7 @@ def execute_long_only(
         holdings: shares, not negative. Shape: (K,).
         order: wanted shares, positive to buy. Shape: (K,).
         prices: of the day.
-        by_size: serve buys one after the other instead of pro rata.
+        by_size: fill buys sequentially instead of pro rata.
         max_shares: bound of one order, where there is a small one.
     """
     order = torch.maximum(order, -holdings)

@@ -1,4 +1,4 @@
-"""Language models that act for rows of an environment: one batched generation for all of them, a day at a time."""
+"""Language-model agents: batched generation of one action per row and environment step."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from vecenv.text.tool_calls import FAULT, ToolCall, Tools, read_answer, read_cal
 
 
 class LanguageAgent:
-    """A language model in every one of some rows, which keep conversations of their own.
+    """A language model that acts in several rows, with one conversation per row.
 
-    A row's conversation begins anew with its episode. Draws come from each episode's own key. With tools a day takes
-    several turns: what the model says is a call of a tool, and what that says is shown to it, until it answers. A call
-    in the day's last turn is an answer that nobody can read.
+    A row's conversation restarts with its episode. Tokens are sampled with the episode's key. With tools a day takes
+    several turns: each tool call is followed by a turn that shows its result, until the model answers. A tool call in
+    the day's last turn is an invalid answer.
 
     Args:
         model: a causal language model.
         chat: form of its conversations.
-        config: how it is asked.
-        ids: rows of the environment that it acts for, by default all. Shape: (B,).
+        config: context and generation settings.
+        ids: row numbers, by default all rows. Shape: (B,).
 
     Attributes:
-        conversations: of the rows' episodes. B of them.
-        said: what it answered last, nothing where an episode is over. B of them.
-        calls: since the conversations began, number of ``days`` answered, of ``calls`` of tools, and of ``faults`` in
-            these.
+        conversations: one per row. B of them.
+        said: last answer of each row, empty where an episode is over. B of them.
+        calls: counts since the conversations began: ``days`` answered, tool ``calls``, and ``faults``, the invalid
+            calls.
     """
 
     def __init__(
@@ -55,21 +55,21 @@ class LanguageAgent:
 
     @property
     def turns(self) -> int:
-        """Turns that a day may have."""
+        """Maximum number of turns per day."""
         return self.config.turns if self.config.tools else 1
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return what the model orders in its rows, anything where an episode is over. Shape: (B, *action).
+        """Return the model's actions, arbitrary where an episode is over. Shape: (B, *action).
 
         Raises:
-            ValueError: a day does not fit into the budget of tokens, there is no such tool, or the task has no text.
+            ValueError: a day exceeds the token budget, a tool is unknown, or the task has no text.
         """
         ids = list(range(env.num_envs)) if self.ids is None else self.ids
         self.said = self.answer(env, ids)
         return TextDoor(env).parse(self.said, ids)[0]
 
     def answer(self, env: VecEnv, ids: Sequence[int]) -> list[str]:
-        """Show the rows their day and return what the model says, nothing where an episode is over."""
+        """Prompt the rows with their day and return the model's answers, empty where an episode is over."""
         rows, numbers = env.rows_of(ids)
         said, tools, door = [""] * len(ids), self._tools_of(env), TextDoor(env)
         places = (~rows.done).nonzero().squeeze(-1).tolist()
@@ -101,7 +101,7 @@ class LanguageAgent:
         return self._tools[1]
 
     def _begin(self, env: VecEnv, ids: Sequence[int], fresh: Sequence[bool], tools: Tools | None) -> None:
-        """Begin the conversations of rows whose episodes begin."""
+        """Start new conversations in rows whose episodes begin."""
         begun = [place for place, begins in enumerate(fresh) if begins or len(self.conversations) != len(ids)]
         if len(begun) == len(ids):
             self.conversations, self._context, self.calls = [], None, Counter()
@@ -115,13 +115,13 @@ class LanguageAgent:
     def _say(
         self, env: VecEnv, rows: Rows, numbers: Tensor, places: Sequence[int], texts: Sequence[str], turn: int
     ) -> list[str]:
-        """Show some rows a text each and return what the model says to it."""
+        """Prompt some rows with a text each and return the generated answers."""
         days = rows.elapsed.tolist()
         asked = [self.conversations[place] for place in places]
         added = dict(zip(places, ask_all(asked, texts, [days[place] for place in places]), strict=True))
         if self._context is None or None in added.values():
             self._context = GenerationContext(self.model, len(days), self.chat.pad)
-            # All that go on are read anew, also those that do not speak now.
+            # A new cache re-reads all running conversations, also of rows that do not generate now.
             going_on = (~rows.done).nonzero().squeeze(-1).tolist()
             heard = [place for place in going_on if self.conversations[place].segments]
             added = {place: self.conversations[place].segments[-1].tokens for place in heard}

@@ -1,7 +1,7 @@
-"""How conversations become tokens: a tokenizer's chat template, taken apart into what stands around each message.
+"""Tokenisation of conversations: a chat template split into the text before and after each message.
 
-Tokens that a model has drawn stay as they are: what follows them is appended, and what they spell is never encoded
-again, which may give other tokens. So log-probabilities of a whole conversation are those under which it was drawn.
+Sampled tokens are kept as they are and never decoded and re-encoded, which may give other tokens. So log-probabilities
+of a whole conversation are those under which it was sampled.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ PLAIN_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}{{ eos_token }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
-"""Template of tokenizers that have none."""
+"""Default template for tokenizers without one."""
 
 _SYSTEM, _USER, _ANSWER = "@@system@@", "@@user@@", "@@answer@@"
 
 
 class ChatFormat:
-    """Conversations of a system's message and then users' and assistants' in turn, as tokens.
+    """Token form of conversations: a system message, then alternating user and assistant messages.
 
     Args:
         tokenizer: of the model.
-        thinking: let the model think before it answers, if its template knows of that.
-        stop: further tokens that end an answer, such as those of the model's generation settings.
+        thinking: enable reasoning before the answer, if the template has that switch.
+        stop: additional stop tokens, such as those of the model's generation settings.
 
     Attributes:
-        stop: tokens that end an answer.
-        pad: token in the place of none.
-        closing: what ends an answer that was cut off, tokens.
+        stop: stop tokens of an answer.
+        pad: padding token.
+        closing: tokens that close a truncated answer.
 
     Raises:
-        ValueError: the tokenizer has no token that ends an answer, or its template changes what is said.
+        ValueError: the tokenizer has no stop token, or its template alters message contents.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, thinking: bool = False, stop: Sequence[int] = ()) -> None:
@@ -61,7 +61,7 @@ class ChatFormat:
         try:
             return self._template([system, user], True), _SYSTEM, _USER
         except TemplateError:
-            # Some templates have no system's message: the user says it.
+            # Some templates have no system role: the user message carries it.
             joined = {"role": "user", "content": f"{_SYSTEM}\n\n{_USER}"}
             return self._template([joined], True), _SYSTEM, _USER
 
@@ -78,11 +78,11 @@ class ChatFormat:
         return text
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of texts, with no others added."""
+        """Return the tokens of texts, without special tokens."""
         return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
 
     def openings(self, systems: Sequence[str], users: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of conversations up to where their first answers begin."""
+        """Return the tokens of conversations up to the start of the first answer."""
         return self.encode(
             [
                 self._opening.replace(_SYSTEM, system).replace(_USER, user)
@@ -91,19 +91,19 @@ class ChatFormat:
         )
 
     def followings(self, users: Sequence[str]) -> list[list[int]]:
-        """Return the tokens from the ends of answers, their end's own token included, to where the next begin."""
+        """Return the tokens from the end of one answer, its stop token included, to the start of the next."""
         return self.encode([self._following.replace(_USER, user) for user in users])
 
     def answers(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of answers as a model would draw them, with the one that ends them."""
+        """Return the tokens of answers as a model would sample them, with the stop token."""
         end = self.closing[0] if self.closing and self.closing[0] in self.stop else min(self.stop)
         return [[*tokens, end] for tokens in self.encode(texts)]
 
     def texts(self, answers: Sequence[Sequence[int]]) -> list[str]:
-        """Return what answers say, without the tokens that end them."""
+        """Return the texts of answers, without stop tokens."""
         return list(self.tokenizer.batch_decode([list(answer) for answer in answers], skip_special_tokens=True))
 
     @staticmethod
     def joined(answer: Sequence[int], following: Sequence[int]) -> list[int]:
-        """Return what follows an answer, whose last token may be the first of it already."""
+        """Return the tokens to append after an answer, whose last token may already be the first of them."""
         return list(following[1:] if answer and following and answer[-1] == following[0] else following)

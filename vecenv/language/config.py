@@ -1,4 +1,4 @@
-"""Settings of language models as agents, and of learning."""
+"""Settings of language-model agents and of their GRPO training."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from vecenv.text.tool_calls import Form
 
 @dataclass(frozen=True)
 class AnswerConfig:
-    """How a language model is asked, and how it answers."""
+    """Context, sampling and tool settings of a language-model agent."""
 
     context_tokens: int = 2048
-    """Tokens that a conversation may hold, the answer included. When a day no longer fits, the oldest leave until half
-    of them are free."""
+    """Context length in tokens, the answer included. When a day no longer fits, the oldest days are dropped until half
+    of it is free."""
     history_days: int | None = None
-    """Earlier days that stay in the conversation at most, by default all that fit; with 0 every day is asked alone."""
+    """Maximum number of earlier days kept in the conversation, by default all that fit; 0 keeps none."""
     answer_tokens: int = 32
-    """Longest answer."""
+    """Maximum length of an answer, in tokens."""
     temperature: float = 1.0
-    """Of the draws; 0 takes the likeliest token."""
+    """Sampling temperature; 0 is greedy decoding."""
     thinking: bool = False
-    """Let models think first whose chat template can turn that off."""
+    """Enable reasoning in models whose chat template can switch it off."""
     tools: tuple[str, ...] = ()
-    """Tools that may be called before a day's answer, families of them, or all; by default none."""
+    """Tools that may be called before a day's answer: names, families, or all; by default none."""
     tool_form: Form = "json"
-    """How tools are called: json or react."""
+    """Tool-call format: json or react."""
     turns: int = 4
-    """With tools: turns of a day, the answer among them."""
+    """With tools: maximum turns per day, the answer included."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -56,23 +56,23 @@ class LanguageConfig(AnswerConfig, GroupConfig):
     """Settings of GRPO for language models."""
 
     total_frames: int = 50_000
-    """Days of all language agents together; rounded up to whole rollouts."""
+    """Environment steps of all language agents together; rounded up to whole rollouts."""
     epochs: int = 1
-    """Passes over each batch."""
+    """Epochs over each batch."""
     minibatches: int = 4
-    """Parts of a batch, of equal numbers of episodes; one optimiser step each."""
+    """Minibatches per batch, of equal numbers of episodes; one optimiser step each."""
     learning_rate: float = 1e-6
-    """Step size of AdamW. A thousandth of what suits a tiny model suits a pre-trained one."""
+    """Learning rate of AdamW. Pre-trained models need about a thousandth of a tiny model's."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
+    """Gradient clipping norm."""
     tokens_at_once: int = 16_384
-    """Tokens of a forward pass in training, but at least one episode; gradients of a minibatch are added up."""
+    """Tokens per forward pass in training, at least one episode; gradients accumulate over a minibatch."""
     lora_rank: int = 0
-    """Rank of low-rank adapters (LoRA) that are trained in the place of the model; 0 trains the model."""
+    """Rank of the trained low-rank adapters (LoRA); 0 trains the full model."""
     groups: int | None = None
-    """Groups that the language model plays, the first ones; by default all."""
+    """Number of groups that the language model plays, the first ones; by default all."""
     others: str = "random"
-    """Who plays the other groups: a baseline of the task, or the folder or checkpoint of a run."""
+    """Agent of the remaining groups: a baseline of the task, or the folder or checkpoint of a run."""
 
     def __post_init__(self) -> None:
         AnswerConfig.__post_init__(self)

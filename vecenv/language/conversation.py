@@ -1,8 +1,8 @@
-"""One agent's conversation: what it has been shown and has said, within a budget of tokens.
+"""Conversation history of one agent as token segments, within a context budget.
 
-A conversation is kept as segments. As long as days fit into the budget, they are appended and a segment grows. When
-the oldest days must leave, a new segment begins with what is kept, in which earlier answers are text like any other, so
-that every answer is drawn, and learned from, once, after exactly what the model saw.
+Days are appended to a segment as long as they fit into the budget. When the oldest days are dropped, a new segment
+begins with the kept turns, whose answers count as prompt. So every answer is trained on once, after the context that
+it was sampled in.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from vecenv.language.chat import ChatFormat
 from vecenv.language.config import AnswerConfig
 
 NO_ROOM = "There is no room for this: answer now."
-"""Stands for what a tool said where it does not fit beside the day."""
+"""Replaces a tool result that does not fit beside the day."""
 
 
 @dataclass
 class Segment:
-    """Tokens that a model read and wrote in one stretch.
+    """One contiguous context: prompt tokens and sampled tokens.
 
     Attributes:
-        tokens: all of them. L of them.
-        drawn: places of those that the model drew, ascending. D of them.
-        turn: number of the answer that each of these belongs to, counted through the conversation. D of them.
-        day: that this answer was given on. D of them.
-        log_prob: of each of these. D of them.
+        tokens: all tokens. L of them.
+        drawn: positions of the sampled tokens, ascending. D of them.
+        turn: answer number of each sampled token, counted through the conversation. D of them.
+        day: day of that answer. D of them.
+        log_prob: of each sampled token. D of them.
     """
 
     tokens: list[int]
@@ -38,7 +38,7 @@ class Segment:
 
 @dataclass
 class _Turn:
-    """A question, its tokens as they follow an answer, where they were needed, and the answer to it."""
+    """A question, its tokens after an answer (if they were needed), and its answer."""
 
     day: int
     text: str
@@ -47,12 +47,12 @@ class _Turn:
 
 
 class Conversation:
-    """Grows by questions and answers in turn; `ask_all` puts the questions.
+    """Alternating questions and answers; `ask_all` adds the questions.
 
     Args:
-        chat: form of the tokens.
-        config: budget.
-        system: what is said before the first question.
+        chat: token form.
+        config: token budget.
+        system: system message.
 
     Attributes:
         segments: so far.
@@ -67,11 +67,11 @@ class Conversation:
         self._day_text = ""
 
     def begins_anew(self, day: int) -> bool:
-        """Whether nothing that was said before stays for a question of a day."""
+        """Whether a question of a day starts without any earlier turn."""
         return not self._window or (self.config.history_days == 0 and day != self._window[-1].day)
 
     def begin(self, day: int, text: str, opening: list[int]) -> None:
-        """Put a question without any before it, with the tokens of instructions and question.
+        """Start with a first question, given the tokens of instructions and question.
 
         Raises:
             ValueError: it does not fit into the budget.
@@ -88,15 +88,15 @@ class Conversation:
         self.segments.append(Segment(list(opening)))
 
     def go_on(self, day: int, text: str, following: list[int]) -> list[int] | None:
-        """Put a further question.
+        """Add a further question.
 
         Args:
             day: of the question.
             text: the question.
-            following: its tokens, from the end of the answer before on.
+            following: its tokens, from the end of the previous answer.
 
         Returns:
-            The tokens that are appended, or None where the context was made anew.
+            The appended tokens, or None where the context was rebuilt.
 
         Raises:
             ValueError: the day's first question alone does not fit into the budget.
@@ -112,7 +112,7 @@ class Conversation:
         if kept and len(self.segments[-1].tokens) + len(added) <= most:
             self.segments[-1].tokens.extend(added)
             return added
-        # What no longer fits leaves room for days to come; what is too old leaves day by day.
+        # Overflow drops days until half of the budget is free; the day limit drops one day at a time.
         most = most - config.context_tokens // 2 if kept else most
         if not kept:
             self._forget_a_day()
@@ -133,7 +133,7 @@ class Conversation:
         self._window = [turn for turn in self._window if turn.day != oldest]
 
     def _begin_within(self, day: int, text: str) -> None:
-        """Go on with a day whose turns no longer fit: with its first question and the last one, as far as that fits."""
+        """Rebuild a day whose turns no longer fit from its first question and, if it fits, its last one."""
         first = self._day_text
         for shown in (f"{first}\n\n{text}", f"{first}\n\n{NO_ROOM}", first):
             (opening,) = self.chat.openings([self.system], [shown])
@@ -142,7 +142,7 @@ class Conversation:
         self.begin(day, shown, opening)
 
     def _context(self) -> list[int]:
-        """Return the tokens of the instructions and all questions and answers that are kept."""
+        """Return the tokens of the instructions and all kept questions and answers."""
         first, *others = self._window
         (tokens,) = self.chat.openings([self.system], [first.text])
         for before, turn in zip(self._window, others, strict=False):
@@ -150,7 +150,7 @@ class Conversation:
         return tokens
 
     def answered(self, tokens: Sequence[int], log_prob: Sequence[float]) -> None:
-        """Take the answer in, with the log-probability of each of its tokens."""
+        """Record the answer, with the log-probability of each of its tokens."""
         segment = self.segments[-1]
         segment.drawn.extend(range(len(segment.tokens), len(segment.tokens) + len(tokens)))
         segment.turn.extend([self.turns] * len(tokens))
@@ -162,7 +162,7 @@ class Conversation:
 
 
 def ask_all(conversations: Sequence[Conversation], texts: Sequence[str], days: Sequence[int]) -> list[list[int] | None]:
-    """Put a question to each of some conversations of one form, encoding all of them together.
+    """Add a question to each conversation, all of one chat format, encoded as one batch.
 
     Args:
         conversations: B of them.
@@ -170,7 +170,7 @@ def ask_all(conversations: Sequence[Conversation], texts: Sequence[str], days: S
         days: of the questions. B of them.
 
     Returns:
-        The tokens that are appended to each context, or None where it was made anew: the last segment's tokens.
+        The appended tokens of each context, or None where it was rebuilt as the last segment's tokens.
 
     Raises:
         ValueError: a question does not fit into the budget.

@@ -1,7 +1,6 @@
-"""Batched generation that goes on where it stopped: keys and values of all that was read and written are kept.
+"""Batched generation with a persistent key-value cache.
 
-Rows are padded on the left of every stretch that is read, and masked where they have nothing, so that a row's numbers
-are those that it would have alone.
+Each appended prompt is left-padded and its padding masked, so that a row's results do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 Draws = Callable[[int], Tensor]
-"""Returns a number in (0, 1) for every row, by the number of the token. Shape: (B,), float64."""
+"""Returns a uniform number in (0, 1) per row, given the token number. Shape: (B,), float64."""
 
 
 class Written(NamedTuple):
-    """What a model has drawn.
+    """Sampled answers.
 
     Attributes:
         tokens: Shape: (B, M), int64.
-        log_prob: of the tokens, at the temperature of the draws. Shape: (B, M), float32.
-        mask: which belong to the row's answer. Shape: (B, M), bool.
+        log_prob: of the tokens, at the sampling temperature. Shape: (B, M), float32.
+        mask: tokens that belong to the row's answer. Shape: (B, M), bool.
     """
 
     tokens: Tensor
@@ -33,25 +32,25 @@ class Written(NamedTuple):
 
 
 class GenerationContext:
-    """The contexts of B rows, read and written by a model in turn.
+    """Contexts of B rows: prompts are appended and answers generated alternately.
 
     Args:
         model: a causal language model.
         rows: B.
-        pad: token in the place of none.
+        pad: padding token.
     """
 
     def __init__(self, model: PreTrainedModel, rows: int, pad: int) -> None:
         self.model, self.pad = model, pad
         self._cache = DynamicCache(config=model.config)
         self._mask = torch.zeros(rows, 0, dtype=torch.int64, device=model.device)
-        # The token that was drawn last is read together with what comes next.
+        # The last sampled token is not in the cache yet: it is read with the next prompt.
         self._unread: list[list[int]] = [[] for _ in range(rows)]
         self._logits: Tensor | None = None
 
     @torch.no_grad()
     def read(self, chunks: Sequence[Sequence[int]]) -> None:
-        """Append tokens to the rows; a row without any stays as it is, and must not write next."""
+        """Append tokens to the rows; a row without any is unchanged and must not generate next."""
         pending = [[*unread, *chunk] if chunk else [] for unread, chunk in zip(self._unread, chunks, strict=True)]
         self._unread = [[] if chunk else unread for unread, chunk in zip(self._unread, chunks, strict=True)]
         tokens, mask = left_padded(pending, self.pad, self._mask.device)
@@ -59,14 +58,14 @@ class GenerationContext:
 
     @torch.no_grad()
     def write(self, draws: Draws, stop: Collection[int], most: int, temperature: float, active: Tensor) -> Written:
-        """Draw tokens until every active row has drawn one that stops it, or as many as allowed.
+        """Sample tokens until every active row has drawn a stop token or the limit is reached.
 
         Args:
-            draws: numbers that the tokens are drawn by.
-            stop: tokens that end an answer.
-            most: largest number of tokens.
-            temperature: logits are divided by it; 0 takes the likeliest token.
-            active: rows that write. Shape: (B,), bool.
+            draws: uniform random numbers.
+            stop: stop tokens.
+            most: maximum number of tokens.
+            temperature: divides the logits; 0 is greedy decoding.
+            active: rows that generate. Shape: (B,), bool.
         """
         assert self._logits is not None
         stops = torch.tensor(sorted(stop), device=self._mask.device)
@@ -100,12 +99,12 @@ class GenerationContext:
 
 
 def half_precision(model: PreTrainedModel) -> torch.autocast:
-    """Return the context in which a model multiplies in bfloat16 on a GPU, where it draws and where it learns."""
+    """Return the autocast context for bfloat16 on a GPU, in sampling and in training."""
     return torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda")
 
 
 def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return tokens of unequal number, right-aligned, and which are some. Shape of both: (B, longest), int64."""
+    """Return left-padded token sequences and their mask. Shape of both: (B, longest), int64."""
     longest = max(map(len, rows))
     tokens = torch.tensor([[pad] * (longest - len(row)) + list(row) for row in rows], device=device)
     mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
@@ -113,24 +112,24 @@ def left_padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -
 
 
 def positions(mask: Tensor) -> Tensor:
-    """Return each token's number among its row's own. Shape: (B, L) -> (B, L), int64."""
+    """Return each token's position in its row, padding excluded. Shape: (B, L) -> (B, L), int64."""
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
 def last_logits(model: PreTrainedModel, count: int) -> dict[str, int]:
-    """Return the argument by which models compute the logits of the last tokens alone, if they take it."""
-    # Adapters hide what the model takes.
+    """Return the keyword argument that restricts logits to the last tokens, if the model accepts it."""
+    # Adapters hide the model's signature.
     bare: Any = model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
     return {"logits_to_keep": count} if "logits_to_keep" in signature(bare.forward).parameters else {}
 
 
 def drawn(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Draw a token of each row by inversion.
+    """Sample a token per row by inverse-transform sampling.
 
     Args:
         logits: Shape: (B, V).
         uniform: in (0, 1). Shape: (B,).
-        temperature: 0 takes the likeliest.
+        temperature: 0 is greedy decoding.
 
     Returns:
         The tokens, int64, and their log-probabilities, which are 0 at temperature 0. Shape of both: (B,).
@@ -141,6 +140,6 @@ def drawn(logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, 
     log_prob = (logits.float() / temperature).log_softmax(-1)
     total = log_prob.double().exp().cumsum(-1)
     token = torch.searchsorted(total, uniform.unsqueeze(-1) * total[:, -1:]).squeeze(-1)
-    # A row that does not write may hold what is not a number.
+    # Inactive rows may hold NaN.
     token = token.clamp(max=logits.shape[-1] - 1)
     return token, log_prob.gather(-1, token.unsqueeze(-1)).squeeze(-1)

@@ -1,8 +1,8 @@
-"""GRPO of language models: groups of agents that play the same days, one batched generation and one step for each.
+"""GRPO for language models: groups of agents on the same days, one batched generation and environment step per day.
 
-Episodes are credited as those of tensor policies (`vecenv.learn.group_credit`), every token of a day's answer with the
-credit of the day, and the losses are the same functions (`vecenv.learn.group_objective`): an episode's answers are one
-sequence, whatever contexts they were drawn in.
+Advantages are computed as for tensor policies (`vecenv.learn.group_credit`); every token of a day's answer gets the
+advantage of the day. The losses are the same functions (`vecenv.learn.group_objective`): an episode's answers are one
+sequence, even if they were sampled in several contexts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
 
 @dataclass(frozen=True, eq=False)
 class LanguageEpisodes(EpisodeAccounts):
-    """Episodes with what was said in them.
+    """Episodes with their conversation segments.
 
     Attributes:
         said: the segments of each episode's conversation. N of them.
@@ -53,19 +53,19 @@ class LanguageGRPO:
     """The learner; `vecenv.learn.runs.run` runs it.
 
     Args:
-        env: the environment to learn in, whose actions are lists of orders; all its rows start anew at every rollout.
-        model: trained in place, as far as its parameters ask for gradients.
+        env: training environment, whose actions are order lists; all rows restart at every rollout.
+        model: trained in place, parameters with ``requires_grad`` only.
         chat: form of its conversations.
         config: settings.
-        group_size: rows of a group, which divide the environment's.
-        others: acts for the rows of the groups that the model does not play.
+        group_size: rows per group; divides the number of rows.
+        others: agent of the groups that the model does not play.
 
     Attributes:
-        rows: number of those that the model plays, the first ones.
+        rows: number of rows that the model plays, the first ones.
 
     Raises:
-        ValueError: the rows are not whole groups, episodes differ in their rules, the task has no text or no longest
-            episode, the context is longer than the model's, or nobody plays the other groups.
+        ValueError: rows are not whole groups, rules differ by episode, the task has no text or no maximum episode
+            length, the context is longer than the model's, or groups have no agent.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LanguageGRPO:
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts.
+        """Return copies of the full training state, of types that a safe load accepts.
 
         They are on the CPU, since a GPU need not hold model and optimiser twice.
         """
@@ -125,7 +125,7 @@ class LanguageGRPO:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit.
+        """Restore a `state_dict`; training resumes bit for bit.
 
         Raises:
             ValueError: it is of another model, another size of groups, another task or market, or other settings.
@@ -155,7 +155,7 @@ class LanguageGRPO:
         self.optimiser.load_state_dict(state["optimiser"])
 
     def update(self) -> Metrics:
-        """Play one rollout, learn from it and return metrics."""
+        """Collect one rollout, train on it and return metrics."""
         started = time.perf_counter()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
         episodes = self.collect()
@@ -175,7 +175,7 @@ class LanguageGRPO:
         return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
 
     def collect(self) -> LanguageEpisodes:
-        """Start new episodes in all groups, play them to the end and return the model's."""
+        """Play new episodes in all groups to the end and return those of the model."""
         env = self.env
         env.reset_groups(env.num_envs // self.group_size, self.group_size, rollout_seed(self.first_seed, self.rollouts))
         self.rollouts += 1
@@ -183,11 +183,11 @@ class LanguageGRPO:
         return LanguageEpisodes(**vars(accounts), said=[one.segments for one in self.agent.conversations])
 
     def _own_rows(self) -> Rows:
-        """Return copies of the rows that the model plays."""
+        """Return copies of the model's rows."""
         return self.env.rows_of(range(self.rows))[0]
 
     def _actions(self) -> Tensor:
-        """Return what all rows order. Shape: (N, M, 3)."""
+        """Return the order lists of all rows. Shape: (N, M, 3)."""
         own = self.agent.act(self.env)
         if self.others is None:
             return own
@@ -246,7 +246,7 @@ class LanguageGRPO:
                 self.days * self.agent.turns * config.answer_tokens,
                 None if reference is None else table.spread(torch.cat([reference[row] for row in rows])),
             )
-            # What the part's mean weighs in that of the minibatch.
+            # Weight of the part's mean in that of the minibatch.
             tokens = int(mask.sum()) / max(whole, 1)
             weight = tokens if rules.aggregation == "token_mean" else len(rows) / len(minibatch)
             ((losses.policy + config.kl_coef * losses.reference_kl) * weight).backward()
@@ -256,7 +256,7 @@ class LanguageGRPO:
 
     @torch.no_grad()
     def _reference_log_probs(self, said: list[list[Segment]]) -> list[Tensor]:
-        """Return the log-probabilities of each episode's drawn tokens under the model as it was at first."""
+        """Return the log-probabilities of each episode's sampled tokens under the reference (initial) model."""
         config, found = self.config, [torch.empty(0)] * len(said)
         for part in packed([padded_tokens(segments) for segments in said], config.tokens_at_once):
             segments = flattened([said[row] for row in part])
@@ -271,10 +271,10 @@ class LanguageGRPO:
         return found
 
     def _answers(self, episodes: LanguageEpisodes) -> Metrics:
-        """Return what one watches of answers.
+        """Return metrics of answers.
 
-        Mean ``answer_tokens``; ``cut_off``, the share of answers that did not end; with tools, the ``tool_calls`` of a
-        day and the share of those at fault, ``tool_faults``.
+        Mean ``answer_tokens``; ``cut_off``, the share of truncated answers; with tools, the ``tool_calls`` per day and
+        the share of invalid ones, ``tool_faults``.
         """
         lengths, cut_off = [], 0
         for segment in flattened(episodes.said):
@@ -291,7 +291,7 @@ class LanguageGRPO:
 
 
 def copied(value: Any) -> Any:  # noqa: ANN401
-    """Return copies, on the CPU, of tensors within dicts and lists."""
+    """Return CPU copies of tensors nested in dicts and lists."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Where a model is read from, this machine or the Hugging Face hub, known before libraries try it again and again."""
+"""Resolution of a model's name to a local folder, the cache or the Hugging Face hub, with one timed connection test."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from huggingface_hub import constants, get_session, try_to_load_from_cache
 
 WAIT = 1.5
-"""Seconds that the hub may take for its first answer."""
+"""Timeout of the hub's first answer, in seconds."""
 
 
 def found_model(place: str) -> str:
-    """Return the folder of a model, the cache's own while there is no hub, or the name that the hub is asked for.
+    """Return a model's folder, its cached folder if the hub cannot be reached, or its name on the hub.
 
-    The hub is the one that ``huggingface_hub`` is set to, by ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` and proxies.
+    ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` and proxies set the hub, as for ``huggingface_hub``.
 
     Args:
         place: folder, or name on the hub.
 
     Raises:
-        ValueError: the model is not here, and the hub cannot be reached.
+        ValueError: the model is not on this machine, and the hub cannot be reached.
     """
     if Path(place).exists():
         return place
@@ -37,7 +37,7 @@ def found_model(place: str) -> str:
 
 
 def hub_fault(name: str) -> str | None:
-    """Return why the hub cannot be asked for a model, None where it answers within `WAIT` seconds."""
+    """Return why the hub cannot be reached, None where it answers within `WAIT` seconds."""
     faults: list[str | None] = [f"no answer within {WAIT:g} seconds"]
 
     def ask() -> None:
@@ -45,10 +45,10 @@ def hub_fault(name: str) -> str | None:
             answer = get_session().head(f"{constants.ENDPOINT}/api/models/{name}", timeout=WAIT)
             faults.append(f"it answers {answer.status_code}" if answer.status_code >= 500 else None)
         except Exception as error:
-            # Which error tells of a missing network depends on the libraries below.
+            # The exception type of a missing network depends on the libraries below.
             faults.append(str(error).strip().partition("\n")[0] or type(error).__name__)
 
-    # Looking up a name takes no timeout of its own, so the answer is not waited for longer than this.
+    # DNS lookup has no timeout, so the thread is joined with one.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(WAIT)

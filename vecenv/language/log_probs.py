@@ -1,4 +1,4 @@
-"""Log-probabilities of what a model has said, evaluated anew, with gradients."""
+"""Log-probabilities of sampled tokens, recomputed with gradients."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from vecenv.language.generation import half_precision, last_logits, left_padded,
 
 
 def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: int, temperature: float) -> Tensor:
-    """Return the log-probability of every token that was drawn, one segment after the other.
+    """Return the log-probability of every sampled token, segments concatenated.
 
     Args:
         model: a causal language model.
         segments: of any lengths.
-        pad: token in the place of none.
-        temperature: logits are divided by it; above 0.
+        pad: padding token.
+        temperature: divides the logits; above 0.
 
     Returns:
         Shape: (drawn tokens of all segments,), float32.
     """
     tokens, mask = left_padded([segment.tokens for segment in segments], pad, model.device)
     longest = tokens.shape[1]
-    # What predicts the first drawn token is the first that needs logits.
+    # Logits are needed from the token before the first sampled one.
     kept = max(len(segment.tokens) - segment.drawn[0] for segment in segments if segment.drawn) + 1
     with half_precision(model):
         output = model(
@@ -48,14 +48,14 @@ def segment_log_probs(model: PreTrainedModel, segments: Sequence[Segment], pad: 
 
 
 def packed(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Split things of given sizes into neighbours of like size whose padded sizes add up to at most a number.
+    """Split items into batches of similar size with a bounded padded size.
 
     Args:
-        sizes: of each thing.
-        most: largest sum; a thing alone may be larger.
+        sizes: of each item.
+        most: largest padded size of a batch; a single item may exceed it.
 
     Yields:
-        Numbers of the things of each part, at least one.
+        Item numbers of each batch, at least one.
     """
     part: list[int] = []
     for place in sorted(range(len(sizes)), key=lambda place: sizes[place]):
@@ -68,7 +68,7 @@ def packed(sizes: Sequence[int], most: int) -> Iterator[list[int]]:
 
 
 def padded_tokens(segments: Sequence[Segment]) -> int:
-    """Return how many tokens a forward pass of the segments has."""
+    """Return the padded number of tokens of a forward pass."""
     return len(segments) * max((len(segment.tokens) for segment in segments), default=0)
 
 

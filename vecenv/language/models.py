@@ -1,4 +1,4 @@
-"""Causal language models from a folder or the Hugging Face hub, with adapters if asked for, and back to a folder."""
+"""Loading and saving of causal language models (folder or Hugging Face hub), with optional LoRA adapters."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from vecenv.language.hub import found_model
 def load_model(
     place: str, device: torch.device | str = "cpu", lora_rank: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return a causal language model, ready to answer, and its tokenizer.
+    """Return a causal language model in evaluation mode, and its tokenizer.
 
-    Weights are float32 so that small steps of training are not lost in rounding; on a GPU with adapters, where they
-    are not trained, bfloat16.
+    Weights are float32 so that small updates are not lost in rounding; bfloat16 on a GPU with adapters, where they are
+    frozen.
 
     Args:
         place: folder, or name on the hub.
-        device: where the model lives.
-        lora_rank: rank of adapters that are trained in its place; 0 for none.
+        device: device of the model.
+        lora_rank: rank of the trained adapters; 0 for none.
 
     Raises:
         ValueError: there is no such model, it is no causal language model, or it is on a hub that cannot be reached.
@@ -51,7 +51,7 @@ def load_model(
 
 
 def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
-    """Return the model with low-rank adapters on all its linear layers, which alone are trained.
+    """Return the model with low-rank adapters on all its linear layers; only the adapters are trained.
 
     Hu et al., "LoRA", arXiv 2106.09685, 2021, with alpha twice the rank and without dropout.
 
@@ -68,37 +68,37 @@ def with_adapters(model: PreTrainedModel, rank: int) -> PreTrainedModel:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         adapted = get_peft_model(model, settings)
-    return adapted.eval()  # type: ignore[return-value]  # it behaves as the model that it holds
+    return adapted.eval()  # type: ignore[return-value]  # it wraps the model
 
 
 def chat_format(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, thinking: bool = False) -> ChatFormat:
-    """Return the form of a model's conversations, with all tokens that end its answers."""
+    """Return the chat format of a model, with all its stop tokens."""
     ends = None if model.generation_config is None else model.generation_config.eos_token_id
     stop = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
     return ChatFormat(tokenizer, thinking, stop)
 
 
 def longest_context(model: PreTrainedModel) -> int | None:
-    """Return how many tokens the model was made for, None if it does not say."""
+    """Return the model's maximum context length, None if it is not configured."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
 def frozen_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a copy that is never trained."""
+    """Return a frozen copy."""
     return copy.deepcopy(model).requires_grad_(False)
 
 
 @contextmanager
 def without_adapters(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """Give the model as it was before it had adapters."""
+    """Disable the adapters within the context."""
     with model.disable_adapter():  # type: ignore[operator]
         yield model
 
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a model with its tokenizer, adapters merged into it, as `load_model` and any other library read it.
+    """Write a model, adapters merged, with its tokenizer in the Hugging Face format.
 
-    A model that was there stays until the new one is whole.
+    An existing model is replaced only when the new one is complete.
 
     Raises:
         OSError: it cannot be written.
@@ -106,7 +106,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     if hasattr(model, "merge_and_unload"):
         model = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
     partial = folder / ".partial"
-    # Of a process that was killed.
+    # Left by a killed process.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         with _no_bars():
@@ -115,7 +115,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         for path in partial.iterdir():
             path.replace(folder / path.name)
     except SafetensorError as error:
-        # It tells the system's error in words alone.
+        # safetensors reports the system's error as text only.
         raise OSError(errno.ENOSPC if "No space" in str(error) else errno.EIO, str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -123,7 +123,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Keep progress bars of a moment from a command's own output."""
+    """Disable the library's progress bars within the context."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -1,4 +1,4 @@
-"""Settings of supervised training, and the form of its conversations."""
+"""Settings of supervised fine-tuning, and validation of its conversations."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ Messages = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class SupervisedConfig:
-    """Settings of the supervised training."""
+    """Settings of supervised fine-tuning."""
 
     epochs: int = 1
-    """Passes over the conversations."""
+    """Epochs over the conversations."""
     batch_size: int = 16
-    """Contexts of an optimiser step; a context holds one answer or more."""
+    """Contexts per optimiser step; a context holds one or more answers."""
     learning_rate: float | None = None
-    """Step size of AdamW, lowered linearly to zero; by default 1e-5, and 3e-3 for a tiny model."""
+    """Learning rate of AdamW, decayed linearly to zero; by default 1e-5, and 3e-3 for a tiny model."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
+    """Gradient clipping norm."""
     held_out: float = 0.05
-    """Share of the conversations, the last ones, that are not learned from but measured."""
+    """Share of held-out conversations, the last ones, used for evaluation only."""
     tokens_at_once: int = 16_384
-    """Tokens of a forward pass; gradients of a step are added up."""
+    """Tokens per forward pass; gradients accumulate over a step."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "tokens_at_once"):
@@ -38,14 +38,14 @@ class SupervisedConfig:
 
 
 def checked_messages(messages: object, name: str) -> Messages:
-    """Return a conversation as it is: a system's message or none, then users and assistants in turn.
+    """Validate and return a conversation: an optional system message, then alternating users and assistants.
 
     Args:
         messages: of the conversation.
-        name: of it, for the message.
+        name: of the conversation, for error messages.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not such a conversation.
     """
     if not isinstance(messages, list) or not all(
         isinstance(said, dict) and isinstance(said.get("role"), str) and isinstance(said.get("content"), str)

@@ -1,4 +1,4 @@
-"""Supervised training on conversations: a model learns to answer as they do, in the contexts that it will see."""
+"""Supervised fine-tuning on conversations, in the contexts that the agent sees."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vecenv.language.log_probs import flattened, packed, segment_log_probs
 from vecenv.language.supervised import Messages, SupervisedConfig
 
 RATE = 1e-5
-"""Step size that suits a pre-trained model."""
+"""Default learning rate of pre-trained models."""
 
 
 def segments_of(conversations: Sequence[Messages], chat: ChatFormat, config: AnswerConfig) -> list[list[Segment]]:
-    """Return conversations as the contexts in which a model would have said them, answers marked as drawn.
+    """Return conversations as the contexts of an agent, with answers marked as sampled.
 
     Args:
         conversations: of `checked_messages`.
-        chat: form of the tokens.
+        chat: token form.
         config: budget of a context.
 
     Raises:
-        ValueError: a question does not fit into the budget, or an answer is longer than answers may be.
+        ValueError: a question does not fit into the budget, or an answer is longer than ``answer_tokens``.
     """
     systems = [said[0]["content"] if said[0]["role"] == "system" else "" for said in conversations]
     turns = [said[1:] if said[0]["role"] == "system" else said for said in conversations]
@@ -56,19 +56,19 @@ def fine_tune(
     """Train a model on the answers of conversations.
 
     Args:
-        model: trained in place, as far as its parameters ask for gradients.
+        model: trained in place, parameters with ``requires_grad`` only.
         segments: of each conversation.
-        pad: token in the place of none.
+        pad: padding token.
         config: settings.
-        seed: of the order.
-        on_step: called after every optimiser step with its number, that of all, and the mean loss of its answers.
+        seed: of the shuffling.
+        on_step: called after every optimiser step with its number, the total number, and its mean loss.
 
     Returns:
         ``loss``, the mean over the last epoch, and ``held_out_loss``, NaN where nothing is held out: mean negative
-        log-likelihood of the answers, in nats a token.
+        log-likelihood of the answers, in nats per token.
 
     Raises:
-        ValueError: nothing is left to learn from.
+        ValueError: there are no training conversations.
         FloatingPointError: a loss is not finite.
     """
     held_out = round(config.held_out * len(segments))
@@ -102,7 +102,7 @@ def fine_tune(
 
 
 def _loss(model: PreTrainedModel, segments: Sequence[Segment], pad: int, most: int, learn: bool) -> float:
-    """Return the mean over all drawn tokens, after adding its gradient to the parameters' if asked for."""
+    """Return the mean loss over all answer tokens, and optionally accumulate its gradient."""
     count, total = sum(len(segment.drawn) for segment in segments), 0.0
     for part in packed([len(segment.tokens) for segment in segments], most):
         loss: Tensor = -segment_log_probs(model, [segments[place] for place in part], pad, 1.0).sum() / count

@@ -1,11 +1,11 @@
-"""Sizes of a model that is built from nothing."""
+"""Sizes of the tiny language model that is built without downloads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 TINY_RATE = 3e-3
-"""Step size of supervised training from random weights."""
+"""Default learning rate of supervised training from random weights."""
 
 
 @dataclass(frozen=True)
@@ -13,15 +13,15 @@ class TinyConfig:
     """Sizes of the tiny model."""
 
     hidden: int = 64
-    """Width."""
+    """Hidden size."""
     layers: int = 2
-    """Layers."""
+    """Number of layers."""
     heads: int = 4
-    """Heads of attention."""
+    """Number of attention heads."""
     vocabulary: int = 1024
-    """Tokens at most: 256 bytes, 5 of the chat, and pieces that are frequent in the texts."""
+    """Largest vocabulary: 256 bytes, 5 chat tokens, and frequent pieces of the texts."""
     longest: int = 8192
-    """Tokens of the longest context."""
+    """Maximum context length in tokens."""
 
     def __post_init__(self) -> None:
         for name, least in (("hidden", 1), ("layers", 1), ("heads", 1), ("vocabulary", 261), ("longest", 2)):

@@ -1,6 +1,6 @@
-"""A causal language model with nothing to download: built from a configuration, with a tokenizer made from texts.
+"""A tiny causal language model without downloads: random weights, and a tokenizer trained on given texts.
 
-It knows no language but that of the texts. It is there to prove that learning works, in minutes on a laptop.
+It tests that learning works, in minutes on a laptop.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ TEMPLATE = (
 
 
 def tiny_tokenizer(texts: Iterable[str], config: TinyConfig) -> PreTrainedTokenizerFast:
-    """Return a byte-level tokenizer of the pieces that are frequent in texts; it can write any other text too.
+    """Return a byte-level tokenizer trained on texts; it can encode any other text too.
 
-    Digits are tokens of their own, so that numbers are read place by place; pieces may span words.
+    Each digit is a token; other pieces may span words.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            # Signs stay with what is before the number, lines and fields apart.
+            # Signs join the text before the number; lines and fields are split.
             pre_tokenizers.Split(Regex(r"[0-9]|\n| \| "), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -61,10 +61,10 @@ def tiny_model(
     """Return a model of the Llama kind (Touvron et al., arXiv 2302.13971, 2023) with random weights, and its tokenizer.
 
     Args:
-        texts: that the tokenizer is made for.
+        texts: training texts of the tokenizer.
         config: sizes.
         seed: of the weights.
-        device: where the model lives.
+        device: device of the model.
     """
     tokenizer = tiny_tokenizer(texts, config)
     settings = LlamaConfig(

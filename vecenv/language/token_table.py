@@ -1,4 +1,4 @@
-"""Drawn tokens of episodes in the shape of the losses: a row for each episode, whatever segments they are from."""
+"""Sampled tokens of episodes as a padded table, one row per episode, the shape of the losses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from vecenv.language.log_probs import flattened
 
 
 class TokenTable:
-    """Drawn tokens of episodes, from one after the other to one row an episode.
+    """Layout of sampled tokens: concatenated, or one padded row per episode.
 
     Args:
         said: the segments of each episode. B of them.
-        device: where tensors live.
+        device: of the tensors.
 
     Attributes:
-        days: of each drawn token, by episode. B of them.
-        log_prob: of all drawn tokens when they were drawn, one after the other.
+        days: day of each sampled token, by episode. B of them.
+        log_prob: sampling log-probabilities of all tokens, concatenated.
     """
 
     def __init__(self, said: list[list[Segment]], device: torch.device) -> None:
@@ -29,11 +29,11 @@ class TokenTable:
         self._filled = torch.arange(max(map(len, days)), device=device) < counts.unsqueeze(-1)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Return values with a row for each episode, 0 where it has no more tokens. Shape: (tokens,) -> (B, L)."""
+        """Return values as one row per episode, padded with 0. Shape: (tokens,) -> (B, L)."""
         return values.new_zeros(self._filled.shape).masked_scatter(self._filled, values)
 
 
 def counted_tokens(said: list[Segment], mask: Tensor) -> int:
-    """Return how many drawn tokens of an episode count. Shape of the mask: (T,)."""
+    """Return the number of unmasked sampled tokens of an episode. Shape of the mask: (T,)."""
     counts = mask.tolist()
     return sum(counts[day] for segment in said for day in segment.day)

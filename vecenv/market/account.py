@@ -1,4 +1,4 @@
-"""Accounts of tasks that trade: what an evaluation draws, and what a learner watches of every step."""
+"""Account data of trading tasks, for evaluation plots and per-step training metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecenv.market.tape import MarketTape
 
 
 def tape_of(env: VecEnv) -> MarketTape:
-    """Return the market of an environment whose task trades."""
+    """Return the market tape of a trading environment."""
     return env.scenario.tape  # type: ignore[attr-defined]
 
 
@@ -36,16 +36,16 @@ class AccountView(NamedTuple):
 class MarketAccount:
     """Reads the accounts of scenarios on a tape.
 
-    Their state has ``cash``, ``portfolio_value``, ``traded`` in ticks and ``holdings`` in shares, and says where the
-    account is: ``path``, ``day`` and ``start_day``.
+    Their state has ``cash``, ``portfolio_value``, ``traded`` in ticks, ``holdings`` in shares, and the position on the
+    tape: ``path``, ``day`` and ``start_day``.
     """
 
     def tape(self, env: VecEnv) -> MarketTape:
-        """Return the market that is traded."""
+        """Return the traded market."""
         return tape_of(env)
 
     def view(self, env: VecEnv) -> AccountView:
-        """Return the accounts as they are now."""
+        """Return the current accounts."""
         state: Any = env.state
         tape = self.tape(env)
         prices = tape.ohlcv[state.path[0], state.day[0], :, CLOSE]
@@ -61,7 +61,7 @@ class MarketAccount:
         return 1.0 - state.cash.double() / state.portfolio_value.double().clamp(min=1e-12)
 
     def flow(self, before: Any, after: Any) -> Tensor:  # noqa: ANN401
-        """Return 1 where a step spent cash in all, -1 where it raised some, 0 where nothing was traded.
+        """Return the sign of the net purchase of a step: 1 bought, -1 sold, 0 where nothing was traded.
 
         Shape: that of the batch, int8.
         """

@@ -1,4 +1,4 @@
-"""Aligned raw bars: what every market source produces and every tape is built from."""
+"""Daily bars aligned by date: the common output of market sources and input of tapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPEN, HIGH, LOW, CLOSE, VOLUME = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Daily bars of several symbols, aligned by date, before indicators and carrying.
+    """Daily bars of several symbols, aligned by date, before indicators and forward filling.
 
     Attributes:
         symbols: names of the K symbols.
@@ -23,9 +23,9 @@ class Bars:
         columns: further numeric columns per symbol and day (fundamentals, factors, scores,
             precomputed indicators); NaN where missing. Shape of each: (P, T, K).
         context: numeric series of the whole market (``vix``, ``turbulence``). Shape of each: (P, T).
-        source: where the bars came from, for messages.
-        warm_up: first days on which no symbol is tradable yet; they are there for the indicators of later ones.
-        currency: code of that of all prices, such as USD; None where the source does not tell.
+        source: origin of the bars, for messages.
+        warm_up: number of leading days without tradable symbols, used for the indicators of later days.
+        currency: currency code of all prices, such as USD; None if unknown.
     """
 
     symbols: tuple[str, ...]

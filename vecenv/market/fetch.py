@@ -32,9 +32,9 @@ class Universe:
     """The symbols of an index.
 
     Attributes:
-        symbols: the exchange's own symbols, which a fetched file carries.
-        suffix: what Yahoo appends to them for the exchange.
-        currency: code of that of their prices, if known.
+        symbols: the exchange's symbols, as in a fetched file.
+        suffix: Yahoo's ending for the exchange.
+        currency: currency code of their prices, if known.
     """
 
     symbols: tuple[str, ...]
@@ -83,7 +83,7 @@ def fetch_bars(symbols: Sequence[str], start: str, end: str, interval: str = "1d
     frame = yfinance.download(
         [symbol + suffix for symbol in symbols],
         start=str(days[0].date()),
-        # Yahoo leaves the last day out.
+        # Yahoo's end date is exclusive.
         end=str((days[1] + pd.Timedelta(days=1)).date()),
         interval=interval,
         auto_adjust=True,
@@ -107,7 +107,7 @@ def long_from_yahoo(frame: pd.DataFrame | None, symbols: Sequence[str], suffix: 
     Raises:
         MarketDataError: naming the tickers without data, or the first fault of the bars.
     """
-    # yfinance asks in capitals and answers so.
+    # yfinance upper-cases tickers in requests and results.
     given = {f"{symbol}{suffix}".upper(): symbol for symbol in symbols}
     prices = pd.DataFrame({"ticker": []})
     if frame is not None and len(frame):

@@ -1,9 +1,8 @@
-"""What perfect hindsight could have earned from every start day: the upper end of a grade's scale.
+"""Returns of perfect hindsight from every start day, by dynamic programming: the upper end of a grade's scale.
 
 One symbol is solved exactly: between cash and a full position, at closes and with proportional costs, by dynamic
-programming. Days may be closed to purchases alone, or to all trade. An account of several symbols is split into
-sleeves that follow one symbol each. Money does not move between sleeves, so where a limit leaves room for several
-symbols this approximates the best hindsight.
+programming. Days may be closed to purchases, or to all trading. An account of several symbols is split into sleeves of
+one symbol each. Money does not move between sleeves, so with several sleeves this approximates the optimum.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import torch
 from torch import Tensor
 
 MAX_BLOCK_ELEMENTS = 2**16
-"""Start days times symbols that are solved at a time, so that a block stays in the cache: 512 KiB a tensor."""
+"""Start days times symbols per block, so that a block stays in the cache: 512 KiB per tensor."""
 
-# Exposure that is left over by rounding is no sleeve.
+# A remainder of the exposure from rounding gets no sleeve.
 _NO_SHARE = 1e-9
 
 
@@ -55,7 +54,7 @@ def sleeves(max_position: float, max_exposure: float, num_symbols: int) -> tuple
     Args:
         max_position: largest share of the account in one symbol.
         max_exposure: largest share in all symbols.
-        num_symbols: number of symbols, which there are at most as many sleeves as.
+        num_symbols: number of symbols, an upper bound of the number of sleeves.
 
     Returns:
         Shares of the account, largest first.
@@ -81,9 +80,9 @@ def hindsight_tables(
 ) -> Hindsight:
     """Compute what hindsight earns from every start day over 0 to ``days`` days.
 
-    Entry [p, t, n] is of an episode that started at the close of day t and has run n days. Accounts are valued at
-    closes, so nothing has to be sold at the end. Each number of days has a plan and a choice of symbols of its own.
-    Episodes that would run beyond the last day see its prices stand still.
+    Entry [p, t, n] is for an episode that started at the close of day t and has run n days. Accounts are valued at
+    closes, so nothing has to be sold at the end. Plan and symbols are chosen separately for each number of days.
+    Beyond the last day prices stay constant.
 
     Args:
         close: closing prices; 0 before a listing. Shape: (P, T, K).
@@ -91,7 +90,7 @@ def hindsight_tables(
         buyable: where it can be bought, bool. Shape: (P, T, K).
         days: longest episode, at least 1.
         cost: share of the value traded that each purchase and each sale costs, in [0, 1).
-        shares: sleeves of the account, from `sleeves`. The largest takes the symbol with the most to gain.
+        shares: sleeves of the account, from `sleeves`. The largest takes the symbol with the highest gain.
 
     Raises:
         ValueError: the shapes differ, or a number is out of its range.
@@ -121,18 +120,18 @@ def hindsight_tables(
 def hindsight_holdings(
     close: Tensor, tradable: Tensor, buyable: Tensor, cost: float, shares: Sequence[float]
 ) -> Tensor:
-    """Return the plans behind `hindsight_tables`: what to hold from each close to the next.
+    """Return the holdings of the optimal plans of `hindsight_tables`, from each close to the next.
 
     Args:
-        close: closing prices of N windows of L days and the close after them. Shape: (N, L + 1, K).
+        close: closing prices of N windows of L days and of the day after. Shape: (N, L + 1, K).
         tradable: where the symbol can be sold, bool. Shape: (N, L + 1, K).
         buyable: where it can be bought, bool. Shape: (N, L + 1, K).
         cost: share of the value traded that each purchase and each sale costs, in [0, 1).
         shares: sleeves of the account, from `sleeves`.
 
     Returns:
-        The symbol's sleeve on the days on which it is invested, else 0. Each sleeve keeps its own gains: a position
-        is held unchanged from its purchase to its sale. Shape: (N, L, K), float32.
+        The symbol's sleeve on the days on which it is invested, else 0. Sleeves are not rebalanced: a position is held
+        unchanged from its purchase to its sale. Shape: (N, L, K), float32.
 
     Raises:
         ValueError: the shapes differ, there is no day, or a number is out of its range.
@@ -148,7 +147,7 @@ def hindsight_holdings(
         plans, bought, sold = _switched(plans, tradable[:, today], buyable[:, today], cost)
         plans = _grown(plans, growth[:, today])
         switches.append((bought, sold))
-    # Backwards: a plan that is invested after a purchase was in cash before it.
+    # Backtracking: a plan that is invested after a purchase was in cash before it.
     invested, invested_days = plans.long > plans.cash, []
     for bought, sold in reversed(switches):
         invested_days.append(invested)
@@ -184,8 +183,8 @@ def _in_cash(like: Tensor) -> _Plans:
 
 
 def _switched(plans: _Plans, tradable: Tensor, buyable: Tensor, cost: float) -> tuple[_Plans, Tensor, Tensor]:
-    """Change between cash and a full position where that makes a better plan, and say where."""
-    # Where nothing can be traded, switching loses everything, so no plan does it.
+    """Switch between cash and a full position where that improves the plan; return the plans and masks of switches."""
+    # On untradable days switching costs everything, so no plan switches.
     position = plans.cash * (1.0 - cost) * buyable.double()
     proceeds = plans.long * (1.0 - cost) * tradable.double()
     bought, sold = position > plans.long, proceeds > plans.cash
@@ -199,7 +198,7 @@ def _switched(plans: _Plans, tradable: Tensor, buyable: Tensor, cost: float) -> 
 
 
 def _grown(plans: _Plans, growth: Tensor) -> _Plans:
-    """Let a day pass."""
+    """Apply one day's returns to the plans."""
     return plans._replace(long=plans.long * growth, long_days=plans.long_days + 1.0)
 
 

@@ -1,12 +1,12 @@
 """Technical indicators of daily bars, in batch over the days of all symbols and paths at once.
 
-An indicator is a plain function of bars (P, T, K, 5) that gives values (P, T, K) and reads no bar
-after the day of the value. ``compute_indicators`` alone knows that symbols list on different days:
-it moves each symbol's first bar to day 0, calls the functions, and moves the values back.
+An indicator is a plain function of bars (P, T, K, 5) that returns values (P, T, K) and reads no bar
+after the day of the value. ``compute_indicators`` handles different listing days: it shifts each
+symbol's first bar to day 0, calls the functions, and shifts the values back.
 
-Warm-up: a window indicator is used once its window is full. An exponential mean has normalised
-weights and is used once it has seen its span, 2/alpha - 1 bars (N for EMA(N), 2N - 1 for Wilder's
-average over N): the bars that a longer history would add weigh less than e⁻² = 13.5% by then.
+Warm-up: a window indicator is valid once its window is full. An exponential mean has normalised
+weights and is valid after its span, 2/alpha - 1 bars (N for EMA(N), 2N - 1 for Wilder's average
+over N): earlier bars of a longer history would then weigh less than e⁻² = 13.5%.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from vecenv.market.state_indicators import (
 
 @dataclass(frozen=True)
 class Indicator:
-    """A function of bars and the days it needs.
+    """A function of bars and its warm-up.
 
     Attributes:
         function: maps bars (P, T, K, 5), each symbol listed from day 0, to values (P, T, K).
-        warmup: leading bars of a symbol whose values are not to be used.
+        warmup: leading bars of a symbol with invalid values.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -114,16 +114,16 @@ FINRL_INDICATORS = (
 
 
 def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Tensor:
-    """Indicators of all symbols on all days, from bars of the day and before.
+    """Compute indicators of all symbols on all days, from bars up to the day.
 
     Args:
-        ohlcv: bars without NaN from each symbol's first bar on (gaps carried as flat bars); what
-            stands before is not read. Shape: (P, T, K, 5).
+        ohlcv: bars without NaN from each symbol's first bar on (gaps filled with flat bars); earlier
+            entries are not read. Shape: (P, T, K, 5).
         first: day of each symbol's first bar, int64; T if it never lists. Shape: (P, K).
         names: I feature names out of ``INDICATORS``.
 
     Returns:
-        float64, NaN on the days before a symbol's own warm-up is over. Shape: (P, T, K, I).
+        float64, NaN until the end of a symbol's warm-up. Shape: (P, T, K, I).
 
     Raises:
         ValueError: a name is unknown or the shapes do not fit.
@@ -148,7 +148,7 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Te
 
 
 def warmup_of(names: Sequence[str]) -> int:
-    """Leading bars of a symbol on which at least one of the indicators is not to be used.
+    """Return the longest warm-up of some indicators, in bars.
 
     Raises:
         ValueError: a name is unknown.

@@ -1,4 +1,4 @@
-"""A summary of daily bars, for a look at a file before it is used."""
+"""Summary statistics of a file of daily bars."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def inspect(source: MarketSource) -> dict[str, Any]:
 
 
 def _listing(dates: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
-    """First and last date of one symbol, its bars, and the gaps between them."""
+    """First and last date of one symbol, its number of bars, and the number of gaps."""
     days = np.flatnonzero(listed)
     first, last = days[0], days[-1]
     return {

@@ -1,7 +1,7 @@
-"""One door to every market: a file, a table, a tape, or a generator's name.
+"""Loading of markets as tapes, from files, tables, tapes or generators.
 
-Other packages add generators through the entry-point group ``vecenv.markets``: a name, or the suffix of files that they
-read, such as ``.safetensors``, of a function that returns `Bars`.
+Other packages add generators, functions that return `Bars`, through the entry-point group ``vecenv.markets``, by name
+or by the suffix of the files that they read, such as ``.safetensors``.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ GENERATORS: dict[str, Callable[..., Bars]] = {
     "planted": planted_bars,
     "random_walk": random_walk_bars,
 }
-"""Markets of this package that need no data, by name."""
+"""Built-in generators by name."""
 
 GROUP = "vecenv.markets"
 
 
 def generator_of(market: object) -> Callable[..., Bars] | None:
-    """Return what generates a market, or None where it is data."""
+    """Return the generator of a market, or None for data."""
     if not isinstance(market, str | Path):
         return None
     if str(market) in GENERATORS:
@@ -69,30 +69,30 @@ def load_market(
     currency: str | None = None,
     device: torch.device | str = "cpu",
 ) -> MarketTape:
-    """Make a tape of any market.
+    """Load or generate a market as a tape.
 
     Args:
-        market: a file or folder, a long table as FinRL's, a tape, which is only moved, or a generator: a name in
-            `GENERATORS` or in the entry-point group `GROUP`, or a file of a generator.
+        market: a file or folder, a long table such as FinRL's, a tape, which is only moved to the device, or a
+            generator: a name in `GENERATORS` or in the entry-point group `GROUP`, or a file of a generator.
         symbols: symbols to read, all by default; for a generator their names.
         start: first date to read.
         end: last date to read.
         features: columns of the data or indicators shown to the agent.
         context: series of the whole market, such as ``turbulence`` and ``vix``.
-        context_market: file whose only symbol's closes become the series that ``context`` names and the market
-            itself lacks, aligned by date.
+        context_market: file of one symbol whose closes become the series in ``context`` that the market lacks, aligned
+            by date.
         num_paths: paths of a generator.
-        num_days: days of a generator, its own number by default.
+        num_days: days of a generator, by default the generator's default.
         seed: of a generator.
         generator: further arguments of a generator, such as its regime.
         tick_size: currency units per tick, chosen from the prices by default.
-        headroom: factor by which later prices may be higher, for which a tick that is chosen leaves room.
-        currency: code of the currency of the prices, such as USD, by default what the data or the generator tell.
-        device: where the tensors live.
+        headroom: factor by which later prices may be higher; considered in the choice of a tick.
+        currency: currency code of the prices, such as USD, by default that of the data or the generator.
+        device: device of the tensors.
 
     Raises:
-        MarketDataError: the data have a fault, or lack what was asked for.
-        ValueError: a generator was given what it does not take, or the currency is none.
+        MarketDataError: the data are invalid, or lack a requested symbol, feature or series.
+        ValueError: a generator does not take an argument, or the currency code is invalid.
     """
     currency = None if currency is None else checked_currency(currency)
     if isinstance(market, MarketTape):
@@ -114,7 +114,7 @@ def load_market(
     else:
         if generator:
             raise ValueError(f"a market of data takes no {', '.join(generator)}: only generators do")
-        # The readers bring pandas, which a generator and a tape do without.
+        # The readers import pandas, which generators and tapes do not need.
         from vecenv.market.sources import read_bars, with_context
 
         bars = read_bars(market, symbols, start, end)

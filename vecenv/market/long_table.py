@@ -1,4 +1,4 @@
-"""Files and DataFrames of daily bars as one long table, one row per symbol and date."""
+"""Readers of files and DataFrames into one long table of daily bars, one row per symbol and date."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from vecenv.market.validation import (
 MarketSource: TypeAlias = str | Path | pd.DataFrame
 
 SUFFIXES = (".parquet", ".csv", ".npz")
-# Marks a table whose closes alone are adjusted, as FinRL's are; pandas keeps it in Parquet files.
+# Marks a table with adjusted closes but unadjusted other prices, such as FinRL's; pandas keeps it in Parquet files.
 CLOSE_ONLY_ADJUSTED = "close_only_adjusted"
 CURRENCY = "currency"
-"""Column of text, attribute of a DataFrame or key of a Parquet file's metadata that holds the code of the currency."""
+"""Text column, DataFrame attribute or Parquet metadata key of the currency code."""
 
 _TIME_ZONE, _CURRENCIES = "time_zone", "currencies"
 _ALIASES = {
@@ -47,9 +47,9 @@ _ALIASES = {
     "adjusted close": "adj_close",
     "adjcp": "adj_close",
 }
-# What stands for no value in a CSV file, except among its symbols.
+# Missing-value markers in a CSV file, except in its symbol column.
 _MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]
-# ElegantRL's arrays carry no dates: business days are counted from this Monday.
+# ElegantRL's arrays have no dates: business days are counted from this Monday.
 _ORIGIN = "2000-01-03"
 
 
@@ -59,7 +59,7 @@ def source_name(source: MarketSource) -> str:
 
 
 def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name: str | None = None) -> pd.DataFrame:
-    """Load daily bars as a long table, with every value checked and none changed.
+    """Load daily bars as a long table; values are checked and not changed.
 
     The layouts are those of ``vecenv.market.sources.read_bars``. Column names are compared without
     case; ``tic`` is ``symbol``. Unnamed index columns, FinRL's ``day`` (the day of the week) and, with
@@ -68,15 +68,15 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     Args:
         source: path to a Parquet, CSV or npz file or to a folder of CSV files, or a DataFrame.
         symbols: symbols to keep, in that order; None keeps all, sorted by name.
-        name: what to call the source in messages; None for its path.
+        name: of the source in messages; None for its path.
 
     Returns:
         Table sorted by symbol and date with the columns ``date`` (datetime64), ``symbol`` (categories
         in the order asked for), ``open, high, low, close, volume`` and all further numeric columns,
-        as float64. ``attrs[CLOSE_ONLY_ADJUSTED]`` tells FinRL's format, ``attrs[CURRENCY]`` the currency, if known.
+        as float64. ``attrs[CLOSE_ONLY_ADJUSTED]`` marks FinRL's format, ``attrs[CURRENCY]`` is the currency, if known.
 
     Raises:
-        MarketDataError: for anything that cannot be read or fails a check.
+        MarketDataError: the source cannot be read or fails a check.
     """
     name = source_name(source) if name is None else name
     if isinstance(source, pd.DataFrame):
@@ -88,7 +88,7 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     chosen = known_symbols(symbols, table["symbol"].cat.categories.tolist(), name)
     table = table[table["symbol"].isin(chosen)]
     table = table.assign(symbol=table["symbol"].cat.set_categories(chosen))
-    # A stable sort by symbol alone leaves the dates in the order of the file, for the check.
+    # A stable sort by symbol keeps the file's order of dates, for the check.
     order = np.argsort(table["symbol"].cat.codes.to_numpy(), kind="stable")
     table = table.iloc[order].reset_index(drop=True)
     check_order(table, name)
@@ -99,7 +99,7 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
 
 
 def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
-    """Load one file or folder, before its values are checked."""
+    """Load one file or folder, without checks of its values."""
     if not path.exists():
         raise MarketDataError(f"{path}: there is no such file or folder")
     if path.is_dir():
@@ -116,7 +116,7 @@ def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Name the file where a reader fails."""
+    """Add the file's name to a reader's errors."""
     try:
         yield
     except MarketDataError:
@@ -179,7 +179,7 @@ def _load_folder(folder: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
             )
     currencies: dict[str, str] = {}
     for table in tables.values():
-        # pandas keeps attributes of joined tables where all are the same.
+        # pandas keeps attributes of concatenated tables if all are equal.
         currencies |= table.attrs.pop(_CURRENCIES)
     codes = np.repeat(np.arange(len(tables)), [len(table) for table in tables.values()])
     joined = pd.concat([table.drop(columns="symbol") for table in tables.values()], ignore_index=True)
@@ -220,12 +220,12 @@ def _canonical_names(names: Sequence[object]) -> list[str]:
 
 
 def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> pd.DataFrame:
-    """Bring names, dates, symbols and numbers of a raw frame into the form of ``load_table``.
+    """Convert names, dates, symbols and numbers of a raw frame to the form of ``load_table``.
 
     Args:
         frame: raw frame; a named index counts as columns.
         source: file, for messages.
-        symbol: the symbol of all rows, where the file's name tells it.
+        symbol: the symbol of all rows, if given by the file's name.
     """
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
@@ -260,12 +260,12 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
 
 
 def _marked(raw: pd.DataFrame) -> bool:
-    """Whether a table has a column of currencies, and not of numbers that are called so."""
+    """Whether a table has a column of currency codes, not a numeric column of that name."""
     return CURRENCY in raw and not pd.api.types.is_numeric_dtype(raw[CURRENCY])
 
 
 def _currencies(raw: pd.DataFrame, whole: object, source: str) -> dict[str, str]:
-    """Return the code of each symbol's currency, where the table or its rows tell it."""
+    """Return each symbol's currency code, if the table or its rows have it."""
     symbols = raw["symbol"]
     if not _marked(raw):
         named = {} if whole is None else dict.fromkeys(symbols.cat.categories, str(whole))
@@ -286,7 +286,7 @@ def _currencies(raw: pd.DataFrame, whole: object, source: str) -> dict[str, str]
 
 
 def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | None:
-    """Return the currency that the symbols have together, in which an account can be kept."""
+    """Return the common currency of the symbols."""
     examples = {code: symbol for symbol, code in currencies.items() if code is not None}
     if len(examples) > 1:
         told = ", ".join(f"{symbol} in {code}" for code, symbol in examples.items())

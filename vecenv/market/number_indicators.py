@@ -1,7 +1,7 @@
-"""Indicators of momentum, trend, volatility, volume and range, as numbers.
+"""Numeric indicators of momentum, trend, volatility, volume and range.
 
 Each function maps bars of shape (..., T, K, 5) to values of shape (..., T, K). Prices must be
-positive and finite; values of the first bars are not settled (see ``vecenv.market.indicators``).
+positive and finite; values of the first bars are warm-up (see ``vecenv.market.indicators``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Parquet files that tell whether they are as they were written.
+"""Parquet files with integrity checks: page checksums and a digest of all values.
 
-Parquet has checksums of its pages, which few programs write and few compare, and none of its footer, where the names
-and types of columns stand. Files written here have those of the pages and a digest of all values; files of others are
-held to what they have. Of a file without any, damage shows only where it breaks the format or a rule of the data: a
-price that has become another plausible one is not found.
+Parquet has page checksums, which few programs write or verify, and no checksum of its footer, which holds the names and
+types of columns. Files written here have page checksums and a digest of all values; other files are checked by
+whichever of these they have. Without any, only damage that breaks the format or a data check is found, not a price
+changed to another plausible one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIGEST = b"vecenv.sha256"
 
 
 def write_parquet(table: pd.DataFrame, path: Path) -> None:
-    """Write a table without its index, in one stroke.
+    """Write a table atomically, without its index.
 
     Raises:
         OSError: the file cannot be written.
@@ -37,7 +37,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     """Read a table.
 
     Raises:
-        ValueError: the file is damaged, or something else.
+        ValueError: the file is damaged or not Parquet.
     """
     with path.open("rb") as file:
         try:
@@ -46,7 +46,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
             table = pd.read_parquet(file, page_checksum_verification=True)
             whole = digest is None or digest == _digest(table)
         except Exception as error:
-            # Damage makes readers fail in every way they know.
+            # Damaged files make readers raise any kind of exception.
             reason = str(error).strip().partition("\n")[0]
             raise ValueError(f"damaged, or something else ({reason})") from error
     if not whole:
@@ -55,13 +55,13 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _digest(table: pd.DataFrame) -> bytes:
-    """Return a hash of names and values, whatever the types in which a program holds them. SHA-256."""
+    """Return a SHA-256 hash of names and values, independent of their in-memory types."""
     digest = hashlib.sha256()
     for name, column in table.items():
         digest.update(f"{name}\n".encode())
         if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
             values = column.to_numpy(np.float64)
-            # Parquet has one missing value, a processor several.
+            # Parquet has one missing value, floats have several NaN bit patterns.
             digest.update(np.where(np.isnan(values), np.nan, values).tobytes())
         elif isinstance(column.dtype, np.dtype) and column.dtype.kind == "M":
             digest.update(column.to_numpy("datetime64[ns]").tobytes())

@@ -1,22 +1,22 @@
-"""Markets with a known answer: a planted signal to be found, and a random walk that holds nothing.
+"""Test markets with a known optimal policy: a planted predictive signal, and a driftless random walk.
 
 **Planted signal.** Each symbol shows a signal s in {-1, +1}, known at the close of day t and independent of
 every price. Its next simple return is
 
     R(t + 1) = strength s(t) + volatility noise(t + 1),
 
-and the signal changes sign with probability `flip` a day. Whoever trades at the close of day t, long only
-and without costs, and can move the whole account by one order, maximises the expected wealth at any horizon
-by being fully invested in symbols with s = +1, whichever, and in cash where there is none. Proof: future
+and the signal changes sign with probability `flip` a day. For an agent that trades at the close of day t,
+long only and without costs, and can move the whole account by one order, the expected wealth at any horizon
+is maximal if it is fully invested in any symbols with s = +1, and in cash if there is none. Proof: future
 signals do not depend on the noise, so the value of wealth W in signal state s is linear, g(s) W, and every
-day's best choice is the largest mean return. `planted_optimal_actions` gives that rule as orders,
+day's best choice is the largest mean return. `planted_optimal_actions` returns that rule as orders,
 `planted_optimal_growth` its exact expectation.
 
-"By one order" asks of the task that ``hmax`` shares of any symbol are worth the whole account, growth
-included: cash 1,000 at the start price of 50 with ``hmax`` 100 leaves room for five times the account. With
+"By one order" requires that ``hmax`` shares of any symbol are worth the whole account, growth
+included: cash 1,000 at the start price of 50 with ``hmax`` 100 allows five times the account. With
 a cost c on the value of each trade (commission plus slippage) the rule stays optimal, to first order in the
 returns, while c <= strength and flip <= 1/2: switching a day late loses the day's strength and saves at
-most c. The bars open at the close before, so filling at the next open pays the same prices.
+most c. The bars open at the previous close, so filling at the next open pays the same prices.
 
 **Random walk.** The price is a martingale, so no policy earns anything before costs.
 """
@@ -37,7 +37,7 @@ from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, pa
 
 START_PRICE = 50.0
 VOLUME = 1e6
-# Box-Muller numbers from 32-bit words stay below this.
+# Upper bound of Box-Muller numbers from 32-bit words.
 LARGEST_NORMAL = 7.0
 
 
@@ -54,7 +54,7 @@ def planted_bars(
     """Generate bars whose next return follows a visible signal.
 
     Args:
-        num_paths: independent histories P; path p is the same whatever their number.
+        num_paths: independent histories P; path p does not depend on their number.
         num_days: business days T.
         symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); all are independent, also their
             signals.
@@ -65,8 +65,8 @@ def planted_bars(
         flip: probability that the signal changes sign from one day to the next.
 
     Returns:
-        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1, shape (P, T, K). The series of the
-        whole market of that name is its mean over the symbols, shape (P, T).
+        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1, shape (P, T, K). The context series
+        ``signal`` is its mean over the symbols, shape (P, T).
 
     Raises:
         ValueError: if a count is below one, `strength` or `volatility` is negative or so large that a
@@ -102,10 +102,10 @@ def planted_bars(
 
 
 def planted_optimal_actions(signal: Tensor) -> Tensor:
-    """Return the orders of the optimal policy: buy all it can at +1, sell all it has at -1.
+    """Return the orders of the optimal policy: buy the maximum at +1, sell everything at -1.
 
     Args:
-        signal: the column ``signal`` as seen when acting. Shape: (..., K).
+        signal: the column ``signal`` of the day of the action. Shape: (..., K).
 
     Returns:
         Actions in [-1, 1], in units of ``hmax`` shares. Shape: (..., K).
@@ -120,7 +120,7 @@ def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, fl
     multiplies the expected wealth by 1 + strength unless that number is zero.
 
     Args:
-        num_steps: trading steps from a day at random.
+        num_steps: trading steps from a random day.
         num_symbols: symbols K.
         strength: as in `planted_bars`.
         flip: as in `planted_bars`.
@@ -157,7 +157,7 @@ def random_walk_bars(
     """Generate driftless log-normal prices: log-returns N(-volatility^2 / 2, volatility^2).
 
     Args:
-        num_paths: independent histories P; path p is the same whatever their number.
+        num_paths: independent histories P; path p does not depend on their number.
         num_days: business days T.
         symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); they are independent.
         seed: integer in [0, 2^64).
@@ -200,12 +200,12 @@ def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_s
 
 
 def _noise(words: Block) -> Tensor:
-    """Turn the first two words of a bar into a standard normal number."""
+    """Convert the first two words of a bar to a standard normal number (Box-Muller)."""
     return box_muller(open_uniform(words[0]), open_uniform(words[1]))[0]
 
 
 def _ohlcv(log_return: Tensor, volatility: float, words: Block) -> Tensor:
-    """Build bars that open at the close before; the last two words make the range. Shape: (P, T, K, 5)."""
+    """Build bars that open at the previous close; the last two words determine high and low. Shape: (P, T, K, 5)."""
     start = math.log(START_PRICE)
     close = start + log_return.cumsum(dim=1)
     open_ = torch.cat([torch.full_like(close[:, :1], start), close[:, :-1]], dim=1)

@@ -1,4 +1,4 @@
-"""Windows and recursions over time that the indicators are made of.
+"""Rolling windows and exponential means over time, the building blocks of the indicators.
 
 All functions take float tensors of shape (..., T, K), time before symbols, and work on any device.
 """
@@ -25,15 +25,15 @@ def windows(values: Tensor, window: int) -> Tensor:
 
 
 def rolling_mean(values: Tensor, window: int) -> Tensor:
-    """Mean of the last ``window`` values, NaN until there are as many. Shape: as ``values``."""
+    """Mean of the last ``window`` values, NaN until the window is full. Shape: as ``values``."""
     return windows(values, window).mean(-1)
 
 
 def rolling_mean_std(values: Tensor, window: int, correction: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the last ``window`` values, NaN until there are as many.
+    """Mean and standard deviation of the last ``window`` values, NaN until the window is full.
 
-    Both are taken from differences to today's value: a constant window deviates by exactly zero,
-    and since today is in the window, the squares never dwarf the variance.
+    Both are computed from differences to today's value: a constant window has exactly zero deviation,
+    and since today is in the window, the squares are not much larger than the variance.
 
     Args:
         values: Shape: (..., T, K).

@@ -49,9 +49,9 @@ def read_bars(
       and low equal the close, and the volume is 0.
 
     Symbols are aligned by the union of their dates, with NaN where a symbol has no bar. ``vix`` and
-    ``turbulence`` become the context of the market, every other numeric column one of ``Bars.columns``. A column
-    ``currency`` of codes such as USD, or a DataFrame's attribute or a Parquet file's metadata of that name, tells the
-    currency of the prices, which is one for all symbols.
+    ``turbulence`` become the context of the market, every other numeric column one of ``Bars.columns``. The currency of
+    the prices, one for all symbols, is read from a column ``currency`` of codes such as USD, or from a DataFrame's
+    attribute or a Parquet file's metadata of that name.
 
     Prices are adjusted in two cases. With a column ``Adj Close`` all four prices of a row are scaled by
     ``Adj Close / Close``. In FinRL's format (a column ``tic``) the close alone may be adjusted for
@@ -60,8 +60,8 @@ def read_bars(
     Args:
         source: path or DataFrame.
         symbols: symbols to keep, in that order; None keeps all, sorted by name.
-        start: first day to keep, inclusive; None for the first there is.
-        end: last day to keep, inclusive; None for the last there is.
+        start: first day to keep, inclusive; None for no limit.
+        end: last day to keep, inclusive; None for no limit.
 
     Returns:
         Bars of one path: P = 1, T dates on which any of the K symbols has a bar. A symbol without a bar
@@ -91,14 +91,14 @@ def read_bars(
 
 
 def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
-    """Add the closes of another file's only symbol as series of the whole market, aligned by date.
+    """Add the closes of another one-symbol file as context series, aligned by date.
 
-    A date without a bar carries the last close before it; dates before the first are NaN.
+    A date without a bar has the previous close; dates before the first are NaN.
 
     Args:
         bars: T dates of P paths.
         source: path of a file that ``read_bars`` reads.
-        names: names of the series; those that the bars have, and turbulence, are left as they are.
+        names: names of the series; existing ones, and turbulence, are skipped.
 
     Returns:
         The bars with further entries of ``Bars.context``. Shape of each: (P, T).
@@ -112,19 +112,19 @@ def with_context(bars: Bars, source: str | Path, names: Sequence[str]) -> Bars:
             f"{source}: a market series needs a file of one symbol, this has {', '.join(series.symbols)}"
         )
     lacking = [name for name in names if name not in bars.context and name != "turbulence"]
-    # The last known value is carried, never a later one.
+    # Forward fill only: no look-ahead.
     closes = pd.Series(series.ohlcv[0, :, 0, CLOSE].numpy(), index=series.dates).reindex(bars.dates, method="ffill")
     values = torch.from_numpy(closes.to_numpy(copy=True)).expand(bars.ohlcv.shape[0], -1)
     return replace(bars, context=bars.context | dict.fromkeys(lacking, values))
 
 
 def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Bring open, high and low to the scale of an adjusted close.
+    """Scale open, high and low to an adjusted close.
 
-    With ``adj_close`` the factor is known. FinRL's format has lost the unadjusted close. There the
-    factor of a symbol whose close leaves [low, high] is estimated as the running maximum of close / high,
-    at most 1: a factor that only grows with time, as one of dividends does, is never below it, so every
-    bar becomes valid, and it uses no later day. The close itself is never changed.
+    With ``adj_close`` the factor is known. FinRL's format lacks the unadjusted close. There the factor
+    of a symbol whose close leaves [low, high] is estimated as the running maximum of close / high, at
+    most 1. It is a lower bound of any non-decreasing factor, such as one of dividends, makes every bar
+    valid, and uses no later day. The close itself is never changed.
 
     Args:
         table: long table of ``load_table``.
@@ -165,7 +165,7 @@ def _day(day: Day | None, argument: str, source: str) -> np.datetime64 | None:
 
 
 def _align(table: pd.DataFrame, source: str) -> Bars:
-    """Spread a long table over dates and symbols, NaN where there is no row."""
+    """Pivot a long table to dates and symbols, NaN for missing rows."""
     symbols = table["symbol"].cat.categories.tolist()
     days, day = np.unique(table["date"].to_numpy().astype("datetime64[D]"), return_inverse=True)
     symbol = table["symbol"].cat.codes.to_numpy()
@@ -176,7 +176,7 @@ def _align(table: pd.DataFrame, source: str) -> Bars:
         return torch.from_numpy(wide)
 
     ohlcv = table[OHLCV].to_numpy(copy=True)
-    # Rounding passed the checks; without it every bar holds low ≤ open, close ≤ high exactly.
+    # The checks tolerate rounding; clamping makes low ≤ open, close ≤ high exact.
     ohlcv[:, 1], ohlcv[:, 2] = ohlcv[:, :4].max(axis=1), ohlcv[:, :4].min(axis=1)
     context = {name: _context(table, name, day, len(days), source) for name in CONTEXT if name in table}
     others = [name for name in table.columns if name not in ("date", "symbol", *OHLCV, *context)]

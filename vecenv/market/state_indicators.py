@@ -1,7 +1,7 @@
-"""Indicators as states: a few codes per indicator, and the word for each code.
+"""Categorical indicators: a few state codes per indicator, and the label of each code.
 
 Each function of bars maps (..., T, K, 5) to codes (..., T, K), small whole numbers as floats. RSI, volume
-ratio and momentum stay numbers; the functions of ``LEVELS`` say which word goes with a number.
+ratio and momentum stay numbers; the functions of ``LEVELS`` map a number to its label's code.
 Thresholds without a source are chosen for daily bars of large stocks.
 """
 
@@ -32,7 +32,7 @@ VOLUME_LOW, VOLUME_HIGH = 0.8, 1.2
 """Volume over its 20-day mean."""
 
 MOMENTUM_FLAT = 0.01
-"""Largest 10-day return, up or down, that counts as none."""
+"""Largest absolute 10-day return that counts as flat."""
 
 TREND_SIDEWAYS = 0.005
 """Largest distance of EMA(10) / EMA(30) from 1 that counts as no trend."""
@@ -63,7 +63,7 @@ TIER_FEATURES = (
     "gap_state",
     "range_state",
 )
-"""What an agent of the trading tiers sees of a symbol: the day's change and eleven indicators."""
+"""Features per symbol of the trading tiers: the day's change and eleven indicators."""
 
 Numbers = TypeVar("Numbers", float, np.ndarray, Tensor)
 
@@ -106,7 +106,7 @@ def regime_state(ohlcv: Tensor) -> Tensor:
 def candle(ohlcv: Tensor) -> Tensor:
     """0 none, 1 doji, 2 hammer, 3 shooting star, 4 bullish engulfing, 5 bearish engulfing.
 
-    Where several patterns end on the same day the highest code stands: two-day patterns before
+    Where several patterns end on the same day the highest code wins: two-day patterns before
     one-day patterns with a shadow, those before the doji.
     """
     patterns = (doji, hammer, shooting_star, bullish_engulfing, bearish_engulfing)
@@ -166,7 +166,7 @@ LABELS: dict[str, dict[int, str]] = {
     "gap_state": {-1: "down", 0: "none", 1: "up"},
     "range_state": {-1: "narrow", 0: "normal", 1: "wide"},
 }  # fmt: skip
-"""Word of each code, by feature name; codes ascend. For the features of ``LEVELS``, the codes of the level."""
+"""Label of each code, by feature name; codes ascend. For the features of ``LEVELS``, the codes of the level."""
 
 
 @overload
@@ -174,7 +174,7 @@ def labels_of(name: str, values: float) -> str: ...
 @overload
 def labels_of(name: str, values: np.ndarray) -> np.ndarray: ...
 def labels_of(name: str, values: float | np.ndarray) -> str | np.ndarray:
-    """Words for values of a feature.
+    """Return the labels of values of a feature.
 
     Args:
         name: a feature out of ``LABELS``.

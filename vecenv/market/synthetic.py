@@ -1,14 +1,14 @@
-"""Seeded synthetic market: regimes, volatility clusters, fat tails, factors and valid daily bars.
+"""Seeded synthetic market generator: regimes, GARCH volatility, fat tails, factors and valid daily bars.
 
-A Markov chain moves the whole market between the `REGIMES`, which set the drift, scale the volatility
-and share out the correlation. In units of its own volatility, symbol i on day t returns
+A Markov chain moves the whole market between the `REGIMES`, which set drift, volatility and correlation.
+In units of its volatility, the return of symbol i on day t is
 
     u = sqrt(h) (sqrt(c) market + sqrt(s) sector + sqrt(1 - c - s) own),
     h' = (1 - a - b) + a u^2 + b h,
 
 a GARCH(1,1) process (Bollerslev 1986) whose market, sector and own shocks are Student-t with five degrees
-of freedom and unit variance. A path depends on the seed and its number alone: not on the number of paths,
-and a symbol not on the number of symbols, nor a day on the number of days.
+of freedom and unit variance. A path depends only on the seed and its number, not on the numbers of paths,
+symbols or days.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ TRADING_DAYS = 252
 FIRST_DAY = "2010-01-04"
 
 CURRENCY = "INR"
-"""Of the invented markets: they stand in for the NSE, whose symbols the trading tiers name."""
+"""Currency of generated markets: that of the NSE, whose symbols the trading tiers use."""
 
 START_PRICES = (20.0, 200.0)
 ANNUAL_VOLATILITIES = (0.22, 0.42)
 MEAN_VOLUMES = (2e5, 2e7)
-# Closes turn back at these bounds; every price then fits 2^23 ticks of 1e-4.
+# Closes are reflected at these bounds; every price then fits 2^23 ticks of 1e-4.
 CLOSE_BOUNDS = (2.0, 800.0)
 PRICE_BOUNDS = (1.0, 838.0)
-# A daily price band, as exchanges set; it keeps a bar from looking like an unadjusted split.
+# Daily price limit, as on exchanges; it keeps bars below the check for unadjusted splits.
 DAILY_LIMIT = 0.2
 
 NUM_SECTORS = 6
@@ -50,9 +50,9 @@ SHOCK_LIMIT = 8.0
 OVERNIGHT_SHARE = 0.2
 VOLUME_PERSISTENCE, VOLUME_NOISE, VOLUME_ELASTICITY = 0.8, 0.25, 0.8
 
-# Bars drawn at once, which bounds the temporaries to a few hundred MB.
+# Bars per block, which bounds the temporaries to a few hundred MB.
 _BARS_PER_BLOCK = 1 << 21
-# Of what is drawn, put together and made into a tape, where 270 to 420 bytes were measured.
+# Peak memory of generation and conversion to a tape; 270 to 420 bytes were measured.
 _BYTES_PER_BAR = 160
 
 
@@ -63,7 +63,7 @@ class Regime:
     Attributes:
         drift: mean log-return of every symbol per year.
         volatility: factor on every symbol's volatility; the mean square over the chain is about one.
-        correlation: share of a symbol's variance that is the market's.
+        correlation: share of a symbol's variance due to the market factor.
         duration: mean stay in trading days; stays are geometric.
         exits: probability of each next regime on leaving.
     """
@@ -94,12 +94,12 @@ def synthetic_bars(
     """Generate bars of a market with regimes, fat tails, volatility clusters and sectors.
 
     Args:
-        num_paths: independent histories P; path p is the same whatever their number.
+        num_paths: independent histories P; path p does not depend on their number.
         num_days: business days T from `FIRST_DAY`.
         symbols: names of the K symbols, or their number (then SYN00, SYN01, ...).
         seed: integer in [0, 2^64).
         device: where the tensors are made.
-        regime: a name in `REGIMES` that holds on every day; by default the chain decides.
+        regime: a name in `REGIMES` for all days; by default the Markov chain.
 
     Returns:
         Bars with prices in cents within `PRICE_BOUNDS`, volumes in whole shares, and no gap.
@@ -158,7 +158,7 @@ def path_blocks(num_paths: int, bars_per_path: int, device: torch.device | str) 
 
 
 def check_paths(num_paths: int, bars_per_path: int, device: torch.device | str) -> None:
-    """Refuse a number of paths before any is made.
+    """Reject an invalid number of paths before generation.
 
     Raises:
         ValueError: it is below one, or so many do not fit in memory.
@@ -238,7 +238,7 @@ def _simulate(seed: int, paths: Tensor, num_days: int, num_symbols: int, regime:
 
 
 def _regime_states(key: EpisodeKey, day: Tensor, regime: str | None) -> Tensor:
-    """Walk the Markov chain from its stationary law. Shape: (P, T, 1), positions in `REGIMES`."""
+    """Simulate the Markov chain from its stationary distribution. Shape: (P, T, 1), positions in `REGIMES`."""
     names = list(REGIMES)
     num_paths, num_days = len(key.env_id), len(day)
     if regime is not None:
@@ -246,7 +246,7 @@ def _regime_states(key: EpisodeKey, day: Tensor, regime: str | None) -> Tensor:
     transition = np.array([[r.exits.get(name, 0.0) / r.duration for name in names] for r in REGIMES.values()])
     transition += np.diag(1 - transition.sum(axis=1))
     stationary = np.linalg.matrix_power(transition, 1 << 14)[0]
-    # The last sum is one and left out: a regime's position is how many of its row's sums a number exceeds.
+    # Inverse transform: the regime is the number of cumulative probabilities, without the last (1), below the draw.
     rows = np.cumsum(np.vstack([transition, stationary]), axis=1)[:, :-1]
     thresholds = torch.tensor(rows, device=day.device)
     draws = open_uniform(random_bits(key, SyntheticStream.REGIME, day)[0])
@@ -261,7 +261,7 @@ def _regime_states(key: EpisodeKey, day: Tensor, regime: str | None) -> Tensor:
 def _recursion(
     start: Tensor, drift: Tensor, scale: Tensor, shock: Tensor, volume_noise: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run what depends on the day before.
+    """Run the day-by-day recursion of volatility and price.
 
     Only correctly rounded operations, so that a path is bitwise the same in any batch.
 

@@ -1,4 +1,4 @@
-"""The market as the engine sees it: tensors over (path, day, symbol) that a step only indexes."""
+"""Market tape: price and feature tensors over (path, day, symbol), indexed by each step."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class MarketTape:
     Attributes:
         symbols: names of the K symbols.
         dates: numpy ``datetime64[D]``. Shape: (T,).
-        ohlcv: open, high, low, close, volume. A day without a bar carries the last close as a flat bar
+        ohlcv: open, high, low, close, volume. A day without a bar has the last close as a flat bar
             of volume 0; before the listing everything is 0. Shape: (P, T, K, 5), float32.
-        tradable: whether the symbol has a bar on the day and its own warm-up is over. Shape: (P, T, K).
+        tradable: whether the symbol has a bar on the day and its warm-up is over. Shape: (P, T, K).
         features: numbers shown to the agent; 0 until the symbol's warm-up is over. Shape: (P, T, K, I), float32.
         feature_names: names of the I features.
         context: series of the whole market, such as turbulence and VIX. Shape: (P, T, M), float32.
         context_names: names of the M series.
         first_day: days before this one are warm-up and never shown to an agent.
         tick_size: currency units per tick; prices are whole numbers of ticks.
-        source: where the market came from, for messages.
-        path_span: first of the source's paths that are here, and the one after the last; None for all.
-        price_bits: bits of a trade price, slippage and commission included, here and on tapes that may take this one's
-            place; 0 derives them from the prices here.
-        currency: code of that of all prices, such as USD; None where the source does not tell.
+        source: origin of the market, for messages.
+        path_span: first and end (exclusive) of the source's paths on this tape; None for all.
+        price_bits: bits of a trade price, slippage and commission included, on this tape and its replacements; 0
+            derives them from this tape's prices.
+        currency: currency code of all prices, such as USD; None if unknown.
     """
 
     symbols: tuple[str, ...]
@@ -72,14 +72,14 @@ class MarketTape:
         tick_size: float | None = None,
         headroom: float = 1.0,
     ) -> MarketTape:
-        """Carry prices over gaps, round them to ticks, compute features and find each symbol's warm-up.
+        """Forward-fill prices, round them to ticks, compute features and find each symbol's warm-up.
 
         Args:
             bars: aligned bars.
-            features: names of columns of ``bars`` or of indicators; a column wins over an indicator
-                of the same name.
-            context: series of the whole market: names in ``bars.context``, or ``turbulence``, which is
-                computed where the bars do not bring it.
+            features: names of columns of ``bars`` or of indicators; a column takes precedence over an
+                indicator of the same name.
+            context: context series: names in ``bars.context``, or ``turbulence``, which is computed if the
+                bars lack it.
             tick_size: currency units per tick; by default a power of ten chosen from the prices up to the first day
                 that an agent sees, see `choose_tick`.
             headroom: factor by which prices of later tapes with the same ticks may be higher.
@@ -152,7 +152,7 @@ class MarketTape:
         return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
 
     def days(self, start: int, stop: int) -> MarketTape:
-        """Return the tape of days ``start`` to ``stop`` (exclusive), features computed with the days before.
+        """Return the tape of days ``start`` to ``stop`` (exclusive), with features computed on the full history.
 
         Raises:
             MarketDataError: the span is empty or ends before the warm-up does.
@@ -227,7 +227,7 @@ class MarketTape:
         return replace(self, symbols=tuple(symbols), **parts)
 
     def symbols_as_paths(self) -> MarketTape:
-        """Return a tape of one symbol on which every symbol of every path is a path of its own.
+        """Return a tape of one symbol with one path per symbol and path of this tape.
 
         Path p of the result is symbol p % K of path p // K.
         """
@@ -246,7 +246,7 @@ class MarketTape:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return what names the market in results, JSON-able."""
+        """Return a JSON-able description of the market for results."""
         return {
             "source": self.source,
             "fingerprint": self.fingerprint(),
@@ -259,7 +259,7 @@ class MarketTape:
         }
 
     def fingerprint(self) -> str:
-        """Hash of everything an agent can see or trade, to name a market in results. SHA-256, 16 hex digits."""
+        """SHA-256 hash, 16 hex digits, of all that an agent observes or trades, to identify a market in results."""
         digest = hashlib.sha256()
         names = (self.symbols, self.feature_names, self.context_names, self.first_day, self.tick_size)
         digest.update(repr(names).encode())
@@ -270,7 +270,7 @@ class MarketTape:
 
 
 def training_paths(num_paths: int, test_fraction: float) -> int:
-    """Return how many of two or more paths `MarketTape.split_paths` gives to training."""
+    """Return the number of training paths of `MarketTape.split_paths`, for two or more paths."""
     return min(max(1, round(num_paths * (1.0 - test_fraction))), num_paths - 1)
 
 
@@ -295,7 +295,7 @@ def _first_true(flags: Tensor) -> Tensor:
 
 
 def _forward_filled(values: Tensor, present: Tensor) -> Tensor:
-    """Carry the last present value along the days. Shape of both: (P, T, K)."""
+    """Forward-fill along the days. Shape of both: (P, T, K)."""
     day = torch.arange(values.shape[1], device=values.device)[:, None]
     last = torch.where(present, day, -1).cummax(1).values
     return torch.where(last >= 0, values.gather(1, last.clamp(min=0)), float("nan"))
@@ -309,7 +309,7 @@ def _carry(ohlcv: Tensor, listed: Tensor) -> Tensor:
 
 
 def _features(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Return the features with zeros before each symbol is ready, and where it is. Shapes: (P, T, K, I), (P, T, K)."""
+    """Return the features, zero in each symbol's warm-up, and the mask after it. Shapes: (P, T, K, I), (P, T, K)."""
     unknown = [name for name in names if name not in bars.columns and name not in INDICATORS]
     if unknown:
         raise MarketDataError(

@@ -1,4 +1,4 @@
-"""Prices as whole ticks of the account: which tick, and how far rounding may move a price.
+"""Rounding of prices to whole ticks: choice of the tick size, and bounds of the rounding error.
 
 A price is a whole number of ticks held in float32. Below 2²⁴ ticks that is exact; above, float32 keeps the 24 leading
 bits, which moves a price by less than a ten-millionth. One tick therefore serves a stock at 0.50 and one at 500,000.
@@ -15,32 +15,32 @@ from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.validation import MarketDataError
 
 USUAL_TICK = 1e-4
-"""Currency units per tick unless the warm-up's prices ask for a finer or allow a coarser one."""
+"""Default currency units per tick; the warm-up's prices may require a finer or allow a coarser one."""
 
 COARSEST_ROUNDING = 2e-4
-"""Share of the lowest warm-up price that half a tick may be; a finer tick is chosen above it."""
+"""Largest ratio of half a tick to the lowest warm-up price; above it a finer tick is chosen."""
 
 FINEST_ROUNDING = 1e-6
-"""Share of the lowest warm-up price below which half a tick is needlessly fine; it leaves room for larger accounts."""
+"""Ratio of half a tick to the lowest warm-up price below which a coarser tick, for larger accounts, is chosen."""
 
 MAX_ROUNDING = 5e-4
-"""Share of a price by which its tick may move it; no return is then off by more than about 0.1%."""
+"""Largest relative rounding error of a price; returns are then off by at most about 0.1%."""
 
 NARROW_BITS = 24
 """Bits of a trade price where all prices are below 2²³ ticks: slippage and commission at most double a price."""
 
 WIDEST_BITS = 37
-"""Bits of the highest trade price there may be."""
+"""Bits of the highest trade price allowed."""
 
 NAMED = 6
-"""Symbols that a message names."""
+"""Number of symbols listed in a message."""
 
 
 def choose_tick(lowest_price: float) -> float:
-    """Return the power of ten that prices are counted in, from the lowest price of the warm-up.
+    """Return the tick size, a power of ten, from the lowest price of the warm-up.
 
-    It is 1e-4, unless half of it is more than 0.02% of the price (then finer), or ten times as much is still at most
-    0.0001% of it (then coarser).
+    It is 1e-4, unless half of it is more than 0.02% of the price (then finer), or half of a ten times larger tick is at
+    most 0.0001% of it (then coarser).
     """
     tick = USUAL_TICK
     while tick > 2 * COARSEST_ROUNDING * lowest_price:

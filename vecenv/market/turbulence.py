@@ -1,4 +1,4 @@
-"""The turbulence index of a market: how unusual a day's returns are, jointly over the symbols."""
+"""Financial turbulence index: Mahalanobis distance of a day's returns from the trailing year."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 MAX_WINDOW_ELEMENTS = 2**22
-"""Returns that are expanded into windows at a time: 32 MiB."""
+"""Bound of the returns expanded into windows at once: 32 MiB."""
 
 
 def turbulence(close: Tensor, listed: Tensor, lookback: int = 252) -> Tensor:
@@ -16,11 +16,11 @@ def turbulence(close: Tensor, listed: Tensor, lookback: int = 252) -> Tensor:
     covariance of the ``lookback`` returns before it, Σ⁺ the pseudo-inverse, as in FinRL's
     ``FeatureEngineer.calculate_turbulence``. A symbol takes part on a day only if it has a bar on
     that day and on each of the ``lookback + 1`` days before. The mean is about the number of symbols
-    while they behave as in the year before, and grows as that number comes near ``lookback``.
+    under a stationary distribution, and grows as that number approaches ``lookback``.
 
     FinRL sets its first two positive values to zero, and takes the first of them from one return
-    less. Here a value is given as soon as the window is full, so that on complete data day
-    ``lookback + 1`` has a value where FinRL has 0, and all others agree.
+    less. Here values start once the window is full, so that on complete data day ``lookback + 1``
+    has a value where FinRL has 0, and all others agree.
 
     Args:
         close: closing prices; read only where listed. Shape: (P, T, K).

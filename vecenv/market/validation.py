@@ -1,4 +1,4 @@
-"""Checks of market data before anything runs; every error names file, symbol, date and column."""
+"""Validation of market data; every error names file, symbol, date and column."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    # The errors are needed everywhere, pandas only where there is a table to check.
+    # The errors are imported everywhere; pandas is imported only to check a table.
     import pandas as pd
 
 PRICES = ["open", "high", "low", "close"]
 OHLCV = [*PRICES, "volume"]
 CONTEXT = ["vix", "turbulence"]
 
-# Relative size of what single precision and adjustment factors leave behind in a price.
+# Relative rounding error of prices from single precision and adjustment factors.
 ROUNDING = 1e-6
 # A one-day close move of this size looks like a split that was never adjusted for.
 SPLIT_MOVE = 0.4
@@ -28,19 +28,19 @@ _OFFSET = r"[T ]\d.*?(Z|UTC|[+-]\d{2}:?\d{2})$"
 
 
 class MarketDataError(ValueError):
-    """Market data that cannot be used; the message names file, symbol, date and column."""
+    """Invalid market data; the message names file, symbol, date and column."""
 
 
 class MarketDataWarning(UserWarning):
-    """Market data that can be used and looks suspicious."""
+    """Usable but suspicious market data."""
 
 
 def check_columns(names: Sequence[str], required: Sequence[str], source: str) -> None:
-    """Refuse duplicate and missing columns.
+    """Reject duplicate and missing columns.
 
     Args:
         names: canonical (lower-case) column names in the order of the file.
-        required: canonical names that must be there.
+        required: canonical names of required columns.
         source: file, for the message.
 
     Raises:
@@ -92,18 +92,18 @@ def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: s
 
 
 def has_control_characters(name: str) -> bool:
-    """Whether a name has characters that nobody sees: control characters, marks of direction, unknown ones."""
+    """Whether a name has invisible characters: control, bidirectional-format or unassigned ones."""
     return not all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in name)
 
 
 def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
-    """Refuse a table in which any row is marked.
+    """Reject a table in which any row is marked.
 
     Args:
         table: long table with columns ``date`` and ``symbol``.
-        bad: mask of the rows at fault. Shape: (rows,), bool.
-        column: the column at fault.
-        what: what is wrong; ``{value}`` stands for the first wrong value.
+        bad: mask of invalid rows. Shape: (rows,), bool.
+        column: the invalid column.
+        what: error message; ``{value}`` stands for the first invalid value.
         source: file, for the message.
 
     Raises:
@@ -123,7 +123,7 @@ def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, so
 
 
 def local_dates(table: pd.DataFrame, source: str) -> tuple[np.ndarray, str | None]:
-    """Read the ``date`` column as calendar days, in the zone in which they are written.
+    """Read the ``date`` column as calendar days, in the written time zone.
 
     Accepts datetimes, ``datetime.date``, ISO 8601 texts and integers of the form YYYYMMDD. Other
     texts are refused, because day and month cannot be told apart in 01/02/2020.
@@ -191,7 +191,7 @@ def numeric_values(table: pd.DataFrame, column: str, source: str) -> np.ndarray 
 
 
 def check_order(table: pd.DataFrame, source: str) -> None:
-    """Refuse duplicate and unsorted dates of a symbol.
+    """Reject duplicate and unsorted dates of a symbol.
 
     Args:
         table: long table whose rows are grouped by symbol, in the order of the file within each.
@@ -211,7 +211,7 @@ def check_order(table: pd.DataFrame, source: str) -> None:
 
 
 def check_values(table: pd.DataFrame, source: str) -> None:
-    """Refuse NaN, infinite, non-positive and negative values where a bar cannot have them.
+    """Reject NaN, infinite, non-positive and negative values where a bar cannot have them.
 
     Further numeric columns may hold NaN (missing), and never an infinity.
 
@@ -235,7 +235,7 @@ def check_values(table: pd.DataFrame, source: str) -> None:
 
 
 def check_ranges(table: pd.DataFrame, source: str) -> None:
-    """Refuse bars whose high is below the low, or whose open or close lies outside them.
+    """Reject bars whose high is below the low, or whose open or close lies outside them.
 
     Args:
         table: long table of positive prices; differences below ``ROUNDING`` pass.

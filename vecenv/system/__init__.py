@@ -1,1 +1,1 @@
-"""Files, locks, signals and presets: what the operating system offers, made safe."""
+"""Atomic files, file locks, signal handling, and preset files."""

@@ -1,4 +1,4 @@
-"""Files that are whole or as they were: written beside, brought to the disk, then renamed."""
+"""Atomic file replacement: write a temporary file, fsync, then rename."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside a file, and put what was written there in the file's place.
+    """Context manager that yields a temporary path and renames it to the target afterwards.
 
-    Whatever goes wrong before, the file stays as it was and nothing is left beside it. A killed process leaves
-    ``NAME.partial``, which the next one overwrites.
+    On an error the target is unchanged and the temporary file removed. A killed process leaves ``NAME.partial``, which
+    the next write overwrites.
 
     Args:
-        path: of the file, in a folder that exists.
+        path: of the target, in an existing folder.
 
     Raises:
         OSError: it cannot be written.
@@ -25,27 +25,27 @@ def replacing(path: Path) -> Iterator[Path]:
     partial = path.with_name(path.name + ".partial")
     try:
         yield partial
-        # A rename may reach the disk before what was written: after a power cut the file would be empty.
+        # Without fsync the rename may reach the disk before the data: a power cut would leave an empty file.
         _sync(partial)
         os.replace(partial, path)
     except BaseException:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-    # Some file systems refuse this for folders; the file itself is there.
+    # Some file systems do not sync folders; the file itself is complete.
     with contextlib.suppress(OSError):
         _sync(path.parent)
 
 
 def why_unwritten(error: OSError) -> str:
-    """Return in words why something could not be written."""
+    """Return the reason of a failed write, for messages."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full"
     return f"it cannot be written ({error.strerror or error})"
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file or a folder's list of names is on the disk."""
+    """Sync a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Ctrl+C: held while something is finished, or ending a process that serves without a traceback."""
+"""Handling of Ctrl+C (SIGINT): deferral in critical sections, and exit without a traceback."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ INTERRUPTED = 130
 
 @contextlib.contextmanager
 def interrupts_held(what: str) -> Iterator[None]:
-    """Answer every Ctrl+C within the context with a line on the standard error, and heed it afterwards.
+    """Defer Ctrl+C within the context: print a line on the standard error, and raise at the end.
 
-    Where an exception, such as that of a first Ctrl+C, is being handled already, nothing more happens afterwards. Only
-    the main thread is told of signals; in others this does nothing.
+    If an exception, such as that of a first Ctrl+C, is already being handled, nothing is raised. Only the main thread
+    handles signals; in other threads this does nothing.
 
     Args:
-        what: is done meanwhile, a sentence without its end.
+        what: the deferring activity, a sentence without its end.
     """
     handled, held = sys.exception(), False
 
     def hold(number: int, frame: FrameType | None) -> None:
         nonlocal held
         held = True
-        # Not through sys.stderr, which may be in the middle of a line.
+        # Not through sys.stderr: its buffer is not reentrant in a signal handler.
         os.write(2, f"{what} …\n".encode())
 
     if threading.current_thread() is not threading.main_thread():
@@ -48,9 +48,9 @@ def interrupts_held(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a first SIGINT raise `KeyboardInterrupt` and a second end the process, until the context ends without one.
+    """Within the context, a first SIGINT raises `KeyboardInterrupt` and a second ends the process.
 
-    Also where whoever started the process ignores SIGINT, as a shell does for what runs in the background.
+    Also if the process was started with SIGINT ignored, as shells do for background jobs.
     """
     before = signal.signal(signal.SIGINT, _interrupt)
     try:
@@ -66,12 +66,12 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def end_at_interrupt() -> None:
-    """Let SIGINT end the process at once from now on, but not disturb the very end, which comes by itself."""
+    """From now on, SIGINT ends the process at once, except during interpreter shutdown."""
     signal.signal(signal.SIGINT, lambda *_: end_process())
-    # The interpreter forgets such handlers while it ends, and then a signal would kill it.
+    # The interpreter drops Python handlers at shutdown, and a signal would then kill it.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def end_process() -> NoReturn:
-    """End the process as interrupted, whatever runs or waits in it."""
+    """End the process at once with the exit code of an interrupt."""
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Figures for HTML pages: drawn without a window, written as SVG elements."""
+"""Matplotlib figures for HTML pages: no display needed, written as SVG elements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def page_figure(heights: Sequence[float], height: float) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of stacked axes that no window ever shows."""
+    """Return an empty figure of stacked axes without a window."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -37,7 +37,7 @@ def page_figure(heights: Sequence[float], height: float) -> tuple[Figure, list[A
 
 
 def svg(figure: Figure) -> str:
-    """Return a figure as an SVG element without the head of a file of its own."""
+    """Return a figure as an SVG element without the XML header."""
     from matplotlib import rc_context
 
     target = io.StringIO()

@@ -1,4 +1,4 @@
-"""Presets: YAML files with values for the fields of settings, which are dataclasses and declare everything."""
+"""Presets: YAML files with field values of settings dataclasses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_values(path: Path) -> dict[str, Any]:
     """Read a YAML file whose top level is a mapping, or empty.
 
     Raises:
-        ValueError: the file is not YAML, or holds something else.
+        ValueError: the file is not YAML, or not a mapping.
     """
     try:
         values = yaml.safe_load(path.read_text())
@@ -59,13 +59,13 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def with_values(settings: Settings, values: Mapping[str, Any], source: str, without: Collection[str] = ()) -> Settings:
-    """Return settings with some values replaced, read as they would be on the command line.
+    """Return settings with some values replaced, converted as on the command line.
 
     Args:
         settings: a dataclass instance; fields that are dataclasses themselves take mappings.
         values: by field.
-        source: file, for the message.
-        without: fields that a file may not set.
+        source: file, for error messages.
+        without: fields that a file must not set.
 
     Raises:
         ValueError: a key is not a field, or a value is not of the field's type or refused by the settings.
@@ -92,7 +92,7 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
 
 
 def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  # noqa: ANN401
-    """Return the values of settings, of types that YAML and JSON have: the inverse of `with_values`."""
+    """Return the values of settings as YAML and JSON types: the inverse of `with_values`."""
 
     def plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: str(value) if isinstance(value, Path | date) else value for name, value in items}
@@ -101,7 +101,7 @@ def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401
-    """Return a value of YAML as the type of its field."""
+    """Convert a YAML value to the type of its field."""
     mapping = get_origin(kind) is dict
     if isinstance(value, dict) and mapping:
         items = [part for pair in value.items() for part in pair]

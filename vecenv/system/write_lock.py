@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a file that ends with its process, however that ends."""
+"""Inter-process write lock (``flock``), released when its process ends in any way."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ except ImportError:  # Windows
 
 
 class WriteLock:
-    """Keeps a second process from writing where one does already; a context manager.
+    """Context manager that excludes a second writer of a folder or file.
 
-    The lock is the operating system's (``flock``), so a process that is killed leaves no lock behind, at most the
-    file. Where the system or the file system has none, a warning says so and nothing is refused.
+    The lock is the operating system's (``flock``), so a killed process leaves no lock, at most the file. If the system
+    or the file system has no locks, a warning is issued and nothing is refused.
 
     Args:
-        target: what is written, a folder or, with ``file``, a file.
-        file: the file that is locked, ``.lock`` in the folder by default. It is gone after the context, as are
-            folders that were made for it and stayed empty.
+        target: written folder or, with ``file``, file.
+        file: the locked file, ``.lock`` in the folder by default. It is removed after the context, with folders that
+            were made for it and stayed empty.
     """
 
     def __init__(self, target: Path, file: Path | None = None) -> None:
@@ -42,19 +42,19 @@ class WriteLock:
         """Take the lock.
 
         Raises:
-            BlockingIOError: another process has it, or another writer of this one.
-            OSError: there can be no such file.
+            BlockingIOError: another process, or another writer of this process, has it.
+            OSError: the file cannot be created.
         """
         while self._descriptor < 0:
             folder = self.file.parent
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             folder.mkdir(parents=True, exist_ok=True)
             self._made = list(dict.fromkeys([*missing, *self._made]))
-            # The writer before may take its file, and the folder that it made, away just now.
+            # The previous writer may be removing its lock file and folder concurrently.
             with contextlib.suppress(FileNotFoundError):
                 self._descriptor = self._taken()
         holder = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}"
-        # On a full disk the lock holds, without a name.
+        # On a full disk the lock holds, without the holder's name.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, holder.encode(), 0)
@@ -63,7 +63,7 @@ class WriteLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         with contextlib.suppress(OSError):
             self.file.unlink(missing_ok=True)
         os.close(self._descriptor)
@@ -73,11 +73,11 @@ class WriteLock:
                 folder.rmdir()
 
     def _taken(self) -> int:
-        """Return the descriptor of the locked file, -1 where it was removed meanwhile."""
+        """Return the descriptor of the locked file, -1 if it was removed concurrently."""
         descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             self._lock(descriptor)
-            # A lock on a file that has been removed keeps nobody out.
+            # A lock on a removed file excludes nobody.
             if os.path.samestat(os.fstat(descriptor), os.stat(self.file)):
                 return descriptor
         except BaseException:

@@ -1,1 +1,1 @@
-"""What a language agent reads and writes."""
+"""Text interface of language agents: rendering, parsing, tool calls and turns."""

@@ -1,4 +1,4 @@
-"""Arithmetic in one line, for agents that call tools: nothing but numbers goes in, and one finite number comes out."""
+"""Safe evaluation of arithmetic expressions, for the calculator tool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable
 
 LONGEST = 200
-"""Characters of an expression."""
+"""Maximum characters of an expression."""
 
 _LARGEST = 1e100
 _OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
@@ -29,7 +29,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 class _NotUnderstoodError(ValueError):
-    """An expression holds what is no arithmetic."""
+    """An expression holds non-arithmetic syntax."""
 
 
 def calculate(expression: str) -> float:
@@ -38,7 +38,7 @@ def calculate(expression: str) -> float:
     The functions are abs, min, max, round, sqrt, log and exp.
 
     Raises:
-        ValueError: it is something else, too long, or has no finite value.
+        ValueError: the expression is not such, too long, or has no finite value.
     """
     if len(expression) > LONGEST:
         raise ValueError(f"an expression may have {LONGEST} characters")

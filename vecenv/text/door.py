@@ -1,4 +1,4 @@
-"""Some rows of an environment in words: what their agents are shown, and what their answers stand for."""
+"""Text interface of selected rows: rendered observations, instructions, parsed actions and tool results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vecenv.text.tool_calls import ToolCall, Tools
 
 
 class ChosenState:
-    """The state of some rows, of which each tensor is selected when it is asked for: text needs few of them.
+    """Lazy view of the state of some rows: tensors are selected on access, since text needs few of them.
 
     Args:
         state: of all rows. Batch: (N,).
@@ -30,12 +30,12 @@ class ChosenState:
 
 
 class TextDoor:
-    """Reads and writes text in some rows of an environment; nothing else is copied from the device.
+    """Renders and parses text for some rows of an environment; nothing else is copied from the device.
 
-    All methods raise an IndexError where a number is not one of a row.
+    All methods raise an IndexError for a number that is not a row's.
 
     Args:
-        env: of a task that has text.
+        env: of a task with text.
 
     Raises:
         ValueError: the task has no text.
@@ -48,41 +48,41 @@ class TextDoor:
         self.env, self.text = env, text
 
     def state(self, ids: Tensor | Sequence[int]) -> Any:  # noqa: ANN401
-        """Return the state of some rows as the task's text knows it, see `ChosenState`. Batch: (B,)."""
+        """Return the state of some rows for the task's text, see `ChosenState`. Batch: (B,)."""
         return ChosenState(self.env.rows.state, self.env.row_numbers(ids))
 
     def render(self, ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what the agents of some rows read. Shape: (B,)."""
+        """Return the observation texts of some rows. Shape: (B,)."""
         env = self.env
         rows, numbers = env.rows_of(ids)
-        # vmap takes no empty batch.
+        # vmap rejects empty batches.
         width = sum(env.block_widths)
         seen = env.observe_rows(rows, numbers) if len(numbers) else torch.empty(0, width, device=env.device)
         return self.text.render(seen, rows.state)
 
     def instructions(self, ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what a language model is told before the first step of some rows. Shape: (B,)."""
+        """Return the instructions before the first step of some rows. Shape: (B,)."""
         return self.text.instructions(self.state(ids))
 
     def parse(self, texts: Sequence[object], ids: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Return the actions that texts stand for in some rows.
+        """Parse texts into actions of some rows.
 
         Args:
-            texts: anything; a text that is not valid becomes an action that does nothing and is marked.
+            texts: arbitrary objects; an invalid one becomes a no-op action and is flagged.
             ids: numbers of rows. Shape: (B,).
 
         Returns:
             Actions, shape (B, *action), and whether each text was valid, shape (B,), bool.
 
         Raises:
-            ValueError: there are not as many texts as rows.
+            ValueError: the numbers of texts and rows differ.
         """
         if len(texts) != len(ids):
             raise ValueError(f"{len(texts)} texts do not fit {len(ids)} rows")
         return self.text.parse(texts, self.state(ids))
 
     def tool_results(self, tools: Tools, calls: Sequence[ToolCall], ids: Tensor | Sequence[int]) -> list[str]:
-        """Return what the tools say to the calls of some rows; nothing changes in them.
+        """Return the results of tool calls in some rows, whose state is unchanged.
 
         Args:
             tools: of the task's text.
@@ -90,7 +90,7 @@ class TextDoor:
             ids: numbers of rows. Shape: (B,).
 
         Raises:
-            ValueError: there are not as many calls as rows.
+            ValueError: the numbers of calls and rows differ.
         """
         env = self.env
         rows, numbers = env.rows_of(ids)

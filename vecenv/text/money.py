@@ -1,4 +1,4 @@
-"""How money is written: the sign of its currency, and the amount."""
+"""Formatting of money: currency sign and amount."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SIGNS = {
     "CAD": "C$",
     "KRW": "₩",
 }
-"""What is written before an amount, by the currency's code in ISO 4217."""
+"""Currency sign by ISO 4217 code."""
 
 WHOLE_FROM = 999.995
-"""Amounts from here up, those that hundredths would show as 1,000, are shown whole."""
+"""Amounts from here up, which hundredths would round to 1,000, are shown without decimals."""
 
 _WHOLES = NumberTable("{:,.0f}", 0, 9_999)
 _HUNDREDTHS = np.array([*(f".{hundredth:02}" for hundredth in range(100)), ""], object)
 
 
 def sign_of(code: str | None) -> str:
-    """Return what is written before amounts of a currency: its sign, its code, or nothing where it is not known."""
+    """Return the prefix of amounts of a currency: its sign, its code, or nothing for an unknown currency."""
     if code is None:
         return ""
     return SIGNS.get(code, f"{code} ")
@@ -45,13 +45,13 @@ def exact_money(sign: str, amount: float) -> str:
 
 
 def amounts(numbers: np.ndarray) -> tuple[list[str], list[str]]:
-    """Write amounts as `money` does, without a sign.
+    """Format amounts as `money` does, without a sign.
 
     Args:
         numbers: not negative. Shape: (L,), float64.
 
     Returns:
-        What stands before the decimal point, and from it on.
+        The parts before the decimal point, and from it on.
     """
     whole = numbers >= WHOLE_FROM
     hundredths = numbers * 100

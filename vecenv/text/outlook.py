@@ -1,4 +1,4 @@
-"""What is seen and told of all rows of an environment, in one call that is compiled where its steps are."""
+"""Observations, outcomes and grades of all rows in one call, compiled if the environment's steps are."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OBSERVATION, _GRADE = "observation", "grade"
 
 
 class Outlook(NamedTuple):
-    """What is seen and told of N rows.
+    """Observations, outcomes and grades of N rows.
 
     Attributes:
         observation: Shape: (N, D), float32.
         outcomes: of the episodes so far, by name. Shape of each: (N,).
-        grade: of the episode so far in [0, 1]; looks at all its days, also those to come. Shape: (N,).
+        grade: of the episode so far in [0, 1]; depends on all its days, future ones included. Shape: (N,).
     """
 
     observation: Tensor
@@ -31,11 +31,11 @@ class Outlook(NamedTuple):
 
 
 class Lookout:
-    """Looks at all rows of an environment.
+    """Computes the outlook of all rows of an environment.
 
     Args:
-        env: its environment. If its steps are compiled, the first look compiles.
-        outcomes: names of the outcomes that are told, numbers of the task's info.
+        env: the environment. If its steps are compiled, the first call compiles.
+        outcomes: names of the reported outcomes, entries of the task's info.
     """
 
     def __init__(self, env: VecEnv, outcomes: Sequence[str]) -> None:
@@ -49,6 +49,6 @@ class Lookout:
 
     @torch.no_grad()
     def look(self) -> Outlook:
-        """Return what is seen and told of the rows now."""
+        """Return the current outlook of the rows."""
         seen = self._look(self._env.rows)
         return Outlook(seen[_OBSERVATION], {name: seen[f"info/{name}"] for name in self._outcomes}, seen[_GRADE])

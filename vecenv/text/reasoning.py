@@ -1,22 +1,21 @@
-"""What an agent's text says outside of its reasoning: the part that orders and calls of tools are read from.
+"""Removal of reasoning blocks from an agent's text, before orders and tool calls are parsed.
 
-Rule 2 of ``tasks/tiers/text/parse.py`` says what is reasoning. Nothing raises, and the time is linear in the text's
-length.
+Rule 2 of ``tasks/tiers/text/parse.py`` defines reasoning. Never raises; time is linear in the text's length.
 """
 
 from __future__ import annotations
 
 import re
 
-# Without ASCII, letters of other alphabets would match in either case: the Kelvin sign is a K.
+# Without re.ASCII, case-insensitive matching accepts other alphabets: the Kelvin sign is a K.
 _THINK = re.compile(r"<(/?)think>", re.ASCII | re.IGNORECASE)
 _ANSWER = re.compile(r"<(/?)answer>", re.ASCII | re.IGNORECASE)
 
 
 def without_reasoning(text: str) -> str:
-    """Return a text with a blank in the place of each of its parts that are reasoning.
+    """Return a text with each reasoning block replaced by a blank.
 
-    Reasoning that is never closed ends where a block ``<answer>…</answer>`` ends the text: then this block is returned.
+    If unclosed reasoning is followed by a block ``<answer>…</answer>`` that ends the text, this block is returned.
     """
     said: list[str] = []
     start, opened = 0, -1
@@ -27,7 +26,7 @@ def without_reasoning(text: str) -> str:
             opened = tag.end()
             continue
         if opened < 0:
-            # What is closed here was opened by a template, before all that the agent wrote.
+            # A closing tag without an opening one: the chat template opened the block.
             said.clear()
         start, opened = tag.end(), -1
     if opened < 0:
@@ -36,7 +35,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _closing_block(text: str, start: int) -> str:
-    """Return the last block of an answer after a place if it ends the text, else nothing."""
+    """Return the last answer block after a position if it ends the text, else nothing."""
     opened, block = -1, (0, 0)
     for tag in _ANSWER.finditer(text, start):
         if not tag[1]:

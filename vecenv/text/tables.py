@@ -1,4 +1,4 @@
-"""Texts of a whole batch looked up in tables, which is much faster than to format each number."""
+"""Batched number and label formatting by table lookup, much faster than formatting each number."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from vecenv.market.state_indicators import LABELS, LEVELS, labels_of
 class NumberTable:
     """Texts of rounded numbers, the same as those of `str.format`.
 
-    `str.format` rounds a number as it is; here it is rounded after a multiplication, which has an error of its own.
-    That can change the result only where the product is a tie, and ties are formatted one by one.
+    `str.format` rounds the exact number; here it is rounded after a multiplication, which adds a rounding error. That
+    can change the result only where the product is a tie, and ties are formatted one by one.
 
     Args:
         form: a format of `str.format` with as many decimals as ``parts`` has zeros.
         low: smallest number in the table, after scaling.
         high: largest one; numbers beyond these are formatted one by one, too.
-        scale: what a number is multiplied with to be shown.
-        parts: steps of rounding in 1.
+        scale: factor of the number before formatting.
+        parts: rounding steps per unit.
     """
 
     def __init__(self, form: str, low: int, high: int, scale: int = 1, parts: int = 1) -> None:
@@ -44,7 +44,7 @@ class LabelTable:
     """Texts of all combinations of the labels of some features.
 
     Args:
-        features: whose labels the text depends on.
+        features: features whose labels the text depends on.
         write: maps a code per feature to the text.
     """
 
@@ -55,28 +55,28 @@ class LabelTable:
         self._texts = np.array([write(dict(zip(features, codes, strict=True))) for codes in combinations], object)
 
     def __call__(self, places: Mapping[str, np.ndarray]) -> list[str]:
-        """Return texts for the places that `label_places` gives."""
+        """Return texts for the positions that `label_places` returns."""
         columns = tuple(places[feature] for feature in self.features)
         return self._texts[np.ravel_multi_index(columns, self._shape)].tolist()
 
 
 def label_places(numbers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return which of a feature's labels goes with each number, 0 for the lowest code.
+    """Return the label position of each number, by feature, 0 for the lowest code.
 
     Args:
         numbers: values by feature. Shape of each: (L,), float64.
 
     Raises:
-        ValueError: a number is none that has a label.
+        ValueError: a number has no label.
     """
     places = {}
     for feature, known in _CODES.items():
         given = numbers[feature]
         codes = LEVELS[feature](given) if feature in LEVELS else given
-        # Without the highest code, so that what is above it has a place, too.
+        # Without the highest code, so that values above it get its position.
         places[feature] = place = known[:-1].searchsorted(codes)
         if (known[place] != codes).any() or np.isnan(given).any():
-            # Says what is wrong.
+            # Raises the error for the first invalid number.
             labels_of(feature, given)
     return places
 

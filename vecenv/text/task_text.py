@@ -1,4 +1,4 @@
-"""What a task provides so that agents can read and write text in it."""
+"""Base class of a task's text interface: rendering, instructions, parsing and tools."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vecenv.text.tool_calls import Tools
 
 
 class TaskText(ABC):
-    """Writes observations and reads actions, for B rows at a time.
+    """Renders observations and parses actions, for B rows at a time.
 
-    States are those of the task's scenario, with batch (B,). Only what a tensor agent sees may be written.
+    States are those of the task's scenario, with batch (B,). Texts may hold only what a tensor agent observes.
     """
 
     @abstractmethod
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what the agent of each row reads. Shape of the observations: (B, D)."""
+        """Return the observation text of each row. Shape of the observations: (B, D)."""
 
     @abstractmethod
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what a language model is told before the first step of each row."""
+        """Return the instructions before the first step of each row."""
 
     @abstractmethod
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Return the actions that texts stand for, shape (B, *action), and whether each was valid, shape (B,), bool.
+        """Parse texts into actions, shape (B, *action), and validity flags, shape (B,), bool.
 
-        Whatever a text holds, nothing raises: what is not valid becomes an action that does nothing.
+        Never raises: an invalid text becomes a no-op action.
         """
 
     def acted(self, state: Any) -> Tensor | None:  # noqa: ANN401
@@ -38,10 +38,10 @@ class TaskText(ABC):
         return None
 
     def tools(self, names: Sequence[str]) -> Tools:
-        """Return tools that a language model may call before it answers.
+        """Return tools that an agent may call before it answers.
 
         Args:
-            names: of tools or of families of tools.
+            names: of tools or tool families.
 
         Raises:
             ValueError: there is no such tool, or the task has none.
@@ -49,5 +49,5 @@ class TaskText(ABC):
         raise ValueError(f"there are no tools; {', '.join(names)} cannot be called")
 
     def random_answer(self, draw: Random) -> str:
-        """Return a text that can be read in any state, to try things out with; an empty one by default."""
+        """Return a random answer that is valid in any state, for tests; empty by default."""
         return ""

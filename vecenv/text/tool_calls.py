@@ -1,6 +1,6 @@
-"""From an agent's text to the tool that it calls, if it calls one; whatever the text holds, nothing raises.
+"""Parsing of tool calls in an agent's text; never raises.
 
-Two forms are understood, whichever a run has chosen:
+Two formats are supported, set per run:
 
 ``json``   ``{"name": "price_history", "arguments": {"days": 5}}``, alone or within ``<tool_call>`` and
            ``</tool_call>``; ``tool`` may stand for ``name``, ``args`` or ``parameters`` for ``arguments``, which may be
@@ -8,8 +8,8 @@ Two forms are understood, whichever a run has chosen:
 ``react``  a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
            (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
 
-Any other text is an answer. What is reasoning by rule 2 of ``tasks/tiers/text/parse.py`` is passed over: a call that
-stands in it is none. A call that cannot be read is a call too, of no tool, with the fault in the place of it.
+Any other text is an answer. Reasoning, by rule 2 of ``tasks/tiers/text/parse.py``, is ignored with the calls in it. A
+malformed call is a call with an empty name and the fault.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from vecenv.text.reasoning import without_reasoning
 Form = Literal["json", "react"]
 
 Step = Callable[[Sequence[int], Tensor], Any]
-"""Returns the states that some rows would have after actions. Places of M rows, (M, *action) -> batch (M,)."""
+"""Returns the states of some rows after hypothetical actions. Positions of M rows, (M, *action) -> batch (M,)."""
 
 FAULT = "Error: "
-"""What a tool's text begins with where the call was at fault."""
+"""Prefix of the result of an invalid call."""
 
 LONGEST_CALL = 4_096
-"""Characters of a call that are read; a longer one is at fault."""
+"""Maximum characters of a call; a longer one is invalid."""
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _NAMES, _ARGUMENTS = ("name", "tool"), ("arguments", "args", "parameters")
@@ -46,9 +46,9 @@ class ToolCall:
     """A call of a tool.
 
     Attributes:
-        name: of the tool, empty where the call could not be read.
+        name: of the tool, empty for a malformed call.
         arguments: by name.
-        fault: why the call could not be read, empty where it could.
+        fault: reason of a malformed call, else empty.
     """
 
     name: str
@@ -57,25 +57,25 @@ class ToolCall:
 
 
 class Tools(Protocol):
-    """What a task offers to agents that write text."""
+    """Tools of a task for text agents."""
 
     def instructions(self, form: Form, most: int) -> str:
-        """Return what an agent is told of the tools: how they are called in a form, and how often at most a day."""
+        """Return the instructions on the tools: the call format, and the maximum number of calls per day."""
         ...
 
     def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
-        """Return what each call says to the agent of its row; nothing raises.
+        """Return the result text of each call; never raises.
 
         Args:
             state: of the rows. Batch: (B,).
-            calls: one a row. B of them.
-            step: what actions would do in some of the rows.
+            calls: one per row. B of them.
+            step: hypothetical step of some of the rows.
         """
         ...
 
 
 def read_call(text: str, form: Form) -> ToolCall | None:
-    """Return the call that a text makes, or None where it is an answer."""
+    """Return the tool call in a text, or None for an answer."""
     text = without_reasoning(text)
     if form == "react":
         step = _STEP.search(text)
@@ -99,7 +99,7 @@ def read_call(text: str, form: Form) -> ToolCall | None:
 
 
 def read_answer(text: str, form: Form) -> str:
-    """Return the part of a text without a call that is the answer; reasoning may stand in it."""
+    """Return the answer part of a text without a call; it may hold reasoning."""
     if form == "react":
         said = without_reasoning(text)
         step = _STEP.search(said)
@@ -109,7 +109,7 @@ def read_answer(text: str, form: Form) -> str:
 
 
 def _block(text: str) -> str | None:
-    """Return what is to be read as a call, None where there is none."""
+    """Return the part of a text to parse as a call, None if there is none."""
     start = text.find(_OPEN)
     if start >= 0:
         end = text.find(_CLOSE, start)
@@ -119,7 +119,7 @@ def _block(text: str) -> str | None:
 
 
 def _object(text: str) -> dict[str, Any] | str:
-    """Return a JSON object, or what is wrong with it."""
+    """Return a JSON object, or an error message."""
     if len(text) > LONGEST_CALL:
         return f"a call may have {LONGEST_CALL} characters"
     try:
@@ -130,7 +130,7 @@ def _object(text: str) -> dict[str, Any] | str:
 
 
 def _first_object(text: str) -> dict[str, Any] | str:
-    """Return the JSON object that a text begins with, an empty one for no text, or what is wrong with it."""
+    """Return the leading JSON object of a text, an empty one for no text, or an error message."""
     text = text.strip()
     if not text:
         return {}

@@ -1,4 +1,4 @@
-"""Rows of an environment for agents that read and write text, any of them at a time: what each is shown and paid."""
+"""Turn-based stepping of any subset of rows for text agents: observations, tool calls and rewards."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vecenv.text.tool_calls import Form, ToolCall, read_answer, read_call
 
 @dataclass(frozen=True)
 class TextRules:
-    """How agents that write text are asked, and what they are paid."""
+    """Reward and tool settings of text agents."""
 
     grade: float = 1.0
-    """Weight of the outcome in [0, 1], paid on the last day."""
+    """Weight of the grade in [0, 1], paid on the last day."""
     steps: float = 0.0
-    """Weight of the task's own reward of each day."""
+    """Weight of the task's daily reward."""
     format_penalty: float = 0.0
-    """Added on a turn whose answer cannot be read; not positive."""
+    """Reward of an invalid answer, at most 0."""
     tools: tuple[str, ...] = ()
-    """Tools that may be called before a day's answer, families of them, or all; by default none."""
+    """Tools that may be called before a day's answer: names, families, or all; by default none."""
     tool_form: Form = "json"
-    """How tools are called: json or react."""
+    """Tool-call format: json or react."""
     turns: int = 4
-    """With tools: turns of a day, the answer among them."""
+    """With tools: maximum turns per day, the answer included."""
 
     def __post_init__(self) -> None:
         if self.format_penalty > 0:
@@ -43,17 +43,17 @@ class TextRules:
 
 
 class TextTurn(NamedTuple):
-    """What a turn of one agent came to.
+    """Result of one agent's turn.
 
     Attributes:
-        shown: what the agent reads next: its next day, or what a tool said.
+        shown: next text for the agent: its next day, or a tool's result.
         reward: of the turn.
         terminated: whether the rules have ended the episode.
-        truncated: whether the episode has been cut off.
-        valid: whether the text could be read.
+        truncated: whether the episode has reached its time limit.
+        valid: whether the text was valid.
         acted: whether the answer did more than wait.
-        outcomes: of the episode so far, by name; None where a tool was asked.
-        grade: outcome in [0, 1] once the episode has ended, else None: before, it would tell of days to come.
+        outcomes: of the episode so far, by name; None after a tool call.
+        grade: in [0, 1] once the episode has ended, else None: before, it would reveal future days.
     """
 
     shown: str
@@ -72,14 +72,14 @@ class TextTurn(NamedTuple):
 
 
 class TextRows:
-    """An environment whose rows are agents that read and write text.
+    """An environment whose rows are text agents.
 
     Args:
-        env: of a task that has text, whose actions are what its texts stand for.
-        rules: how agents are asked and paid.
+        env: of a task with text, in the action space that texts are parsed into.
+        rules: reward and tool settings.
 
     Raises:
-        ValueError: the task has no text, or there is no such tool.
+        ValueError: the task has no text, or a tool is unknown.
     """
 
     def __init__(self, env: VecEnv, rules: TextRules) -> None:
@@ -89,7 +89,7 @@ class TextRows:
         self._lookout = Lookout(env, tuple(env.scenario.outcomes))
 
     def instructions(self, ids: Sequence[int]) -> list[str]:
-        """Return what the agents of some rows are told before their first day, of the tools too."""
+        """Return the instructions of some rows, the tools' included."""
         told = self._door.instructions(ids)
         if self.tools is None:
             return told
@@ -97,13 +97,13 @@ class TextRows:
         return [f"{text}\n{added}" for text in told]
 
     def begin(self, ids: Sequence[int]) -> list[tuple[str, dict[str, float]]]:
-        """Return what the agents of some rows, whose episodes have just begun, are shown first, and the outcomes."""
+        """Return the first texts and the outcomes of some rows whose episodes have just begun."""
         for row in ids:
             self.turns[row] = 0
         return self._told(ids, self._lookout.look())
 
     def _told(self, ids: Sequence[int], outlook: Outlook) -> list[tuple[str, dict[str, float]]]:
-        """Return the day of some rows in words, and the outcomes of their episodes so far."""
+        """Return the observation texts of some rows, and the outcomes of their episodes so far."""
         rows = torch.tensor(ids, device=self.env.device)
         shown = self._door.text.render(outlook.observation[rows], self._door.state(ids))
         columns = {name: told[rows].tolist() for name, told in outlook.outcomes.items()}
@@ -111,13 +111,13 @@ class TextRows:
 
     @torch.no_grad()
     def answer(self, ids: Sequence[int], texts: Sequence[object]) -> list[TextTurn]:
-        """Take a turn in some rows, whose episodes go on: a tool is asked, or the day is answered and over.
+        """Take a turn in some rows with running episodes: a tool call, or the day's answer and a step.
 
-        Whatever the texts hold, nothing raises: what cannot be read is an invalid HOLD.
+        No text raises: an unreadable answer is an invalid HOLD.
 
         Args:
             ids: numbers of rows, each once. B of them.
-            texts: what their agents say. B of them.
+            texts: of their agents. B of them.
         """
         turns: list[TextTurn | None] = [None] * len(ids)
         calls = self._calls(ids, texts)
@@ -133,7 +133,7 @@ class TextRows:
         return [turn for turn in turns if turn is not None]
 
     def _calls(self, ids: Sequence[int], texts: Sequence[object]) -> dict[int, ToolCall]:
-        """Count the turns of some rows and return the calls of tools among them, by place."""
+        """Count the turns of some rows and return their tool calls, by position."""
         calls: dict[int, ToolCall] = {}
         for place, (row, text) in enumerate(zip(ids, texts, strict=True)):
             self.turns[row] += 1

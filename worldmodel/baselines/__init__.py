@@ -1,1 +1,1 @@
-"""Statistical models of a market: what a learned one has to beat."""
+"""Statistical baseline models of a market."""

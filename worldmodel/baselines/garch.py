@@ -1,4 +1,4 @@
-"""GARCH(1,1) with Student-t innovations, for many symbols at once: fit, filter, density, and the models made of it.
+"""GARCH(1,1) with Student-t innovations, batched over symbols: fit, filter, density, and market models.
 
 A daily log-return r of a symbol is, with standardised Student-t numbers z (Bollerslev 1987),
 
@@ -27,17 +27,17 @@ from vecenv.worldmodel.data.bar_moves import MOVE_LIMIT, EncodedBars, daily_retu
 from vecenv.worldmodel.data.training_days import DayShapes, TrainingDays
 
 FREEDOM_LIMITS = (2.05, 200.0)
-"""Degrees of freedom that a fit may reach: the variance is finite, and the normal law is all but reached."""
+"""Bounds of the degrees of freedom: from a finite variance to nearly a normal distribution."""
 
 START_PERSISTENCE, START_ALPHA_SHARE, START_FREEDOM = 0.95, 0.08, 5.0
-"""What a fit starts from: alpha + beta, alpha / (alpha + beta), degrees of freedom."""
+"""Initial values of a fit: alpha + beta, alpha / (alpha + beta), degrees of freedom."""
 
 DIFFERENCE = 1e-5
-"""Of central differences of the log-density by parameters of order one: exact to about 1e-10."""
+"""Step of central differences of the log-density by parameters of order one: exact to about 1e-10."""
 
 FIT_STEPS = 40
 FIT_TOLERANCE = 0.01
-"""A fit ends when no symbol's next step promises to raise its log-likelihood by as many nats."""
+"""Convergence tolerance: predicted gain in log-likelihood of a step, in nats, for every symbol."""
 
 
 class GarchParameters(NamedTuple):
@@ -112,7 +112,7 @@ def garch_log_density(parameters: GarchParameters, returns: Tensor, valid: Tenso
         valid: whether there is a return. Shape: (T, K), bool.
 
     Returns:
-        Of no meaning where `valid` is not set. Shape: (T, K).
+        Undefined where `valid` is not set. Shape: (T, K).
     """
     variance = filter_variance(parameters, returns, valid)[:-1]
     standard = (returns - parameters.mean) / variance.sqrt()
@@ -123,11 +123,11 @@ def fit_garch(returns: Tensor, valid: Tensor) -> GarchParameters:
     """Estimate the parameters of all symbols at once by maximum likelihood with variance targeting.
 
     The long-run variance is the sample's (Engle and Mezrich 1996) and the other four parameters maximise the
-    likelihood. On real stocks this costs below 0.0005 nats a day in the sample, gains as much outside, and keeps a
-    symbol with alpha + beta near 1 from a long-run variance of several times what it ever had.
+    likelihood. On real stocks this costs below 0.0005 nats a day in the sample, gains as much outside, and prevents
+    a long-run variance of several times the sample's for a symbol with alpha + beta near 1.
 
     The steps are those of Berndt, Hall, Hall and Hausman (1974), damped per symbol (Marquardt 1963), over the mean,
-    the logits of alpha + beta and of alpha / (alpha + beta), and the logit of where 1 / freedom lies in its limits.
+    the logits of alpha + beta and of alpha / (alpha + beta), and the logit of 1 / freedom's position within its bounds.
 
     Args:
         returns: finite; each symbol's differ. Shape: (T, K), float64.
@@ -162,11 +162,11 @@ def fit_garch(returns: Tensor, valid: Tensor) -> GarchParameters:
 
 
 class GarchT(Baseline):
-    """GARCH(1,1) with Student-t innovations, each symbol on its own.
+    """GARCH(1,1) with Student-t innovations, independent by symbol.
 
     Gap, wicks and volume are those of a random training day of the same symbol, in units of its volatility. The
-    variance at a history's first day is the long-run one: a history shorter than the memory of the variance,
-    1 / (1 - alpha - beta) days, still shows it.
+    variance at a history's first day is the long-run one, which still has influence in a history shorter than the
+    memory of the variance, 1 / (1 - alpha - beta) days.
 
     Args:
         symbols: names of the K symbols.
@@ -213,7 +213,7 @@ class GarchT(Baseline):
             variance = parameters.next_variance(variance, daily_return)
 
     def innovations(self, key: EpisodeKey, day: int, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Return innovations of unit variance (P, K) and the training days whose shape they get, (P, K) or (P, 1)."""
+        """Return innovations of unit variance (P, K) and the training days of their bar shapes, (P, K) or (P, 1)."""
         radial, angular, row = symbol_draws(key, day, len(columns), len(self.shapes.table))
         return student_t(radial, angular, self.parameters.freedom[columns]), row
 
@@ -221,11 +221,11 @@ class GarchT(Baseline):
 class FilteredHistoricalSimulation(GarchT):
     """GARCH-t filters driven by residuals of whole training days (Barone-Adesi, Giannopoulos and Vosper 1999).
 
-    All symbols get the residuals, bar shapes and volumes of one training day together, which keeps the correlation
-    between them and the tails. Residuals are divided by their root mean square, so that the variance stays what the
-    filter says; their mean is kept, and with it the drift.
+    All symbols get the residuals, bar shapes and volumes of one training day together, which preserves their
+    correlation and the tails. Residuals are divided by their root mean square, so that the variance is the filter's;
+    their mean is kept, and with it the drift.
 
-    `log_density` is that of the GARCH-t filter. Drawn days make a law of points, so all symbols together have no
+    `log_density` is that of the GARCH-t filter. The distribution of drawn days is discrete, so there is no joint
     density, and the product of the symbols' densities would be that of another model.
     """
 
@@ -233,7 +233,7 @@ class FilteredHistoricalSimulation(GarchT):
     has_joint_density = False
 
     def joint_log_density(self, bars: Bars) -> Tensor:
-        """Refuse: there is no density of all symbols together."""
+        """Raise: there is no joint density."""
         raise NotImplementedError("filtered historical simulation has no joint density; ask `has_joint_density` before")
 
     def innovations(self, key: EpisodeKey, day: int, columns: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,7 +249,7 @@ def _scores(density: Callable[[Tensor], Tensor], free: Tensor) -> Tensor:
 
 
 def _start(num_symbols: int) -> Tensor:
-    """Return the unbounded parameters a fit starts from. Shape: (4, K)."""
+    """Return the unbounded initial parameters of a fit. Shape: (4, K)."""
     low, high = (1 / limit for limit in reversed(FREEDOM_LIMITS))
     tail = (1 / START_FREEDOM - low) / (high - low)
     logits = torch.tensor([START_PERSISTENCE, START_ALPHA_SHARE, tail], dtype=torch.float64).logit()

@@ -1,9 +1,9 @@
-"""Statistical models of a market: what a learned one has to beat.
+"""Baseline models: geometric Brownian motion and stationary bootstrap.
 
-Each is fitted to training bars by its `fit` and generates whole bars. Numbers are drawn from counters (see
-`vecenv.core.random`), so a path is the same whatever the batch. Generated volumes are the training days' deviations
-from the level, centred, less a small share of how far the level has moved since the history's end: without it a sum of
-drawn deviations would wander off without bound.
+Each is fitted to training bars by its `fit` and generates whole bars. Random numbers are counter-based (see
+`vecenv.core.random`), so a path does not depend on the batch. Generated volumes are the training days' deviations from
+the level, centred, less a small share of the level's distance from the history's end: without this mean reversion the
+sum of deviations would be unbounded.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from vecenv.worldmodel.data.training_days import (
 )
 
 VOLUME_PULL = 0.1
-"""Share of the distance of log-volume's level from its start that a day's volume moves back. Regressed on the distance
-from the mean of a year it is 0.04 for NSE stocks and 0.09 for the Dow's."""
+"""Mean reversion per day of the log-volume's level towards its start. Regressed on the distance from the mean of a year
+it is 0.04 for NSE stocks and 0.09 for the Dow's."""
 
 EIGENVALUE_FLOOR = 0.01
-"""Of a correlation matrix, so that it has an inverse however few days it is estimated from."""
+"""Lowest eigenvalue of a correlation matrix, so that it is invertible for any number of days."""
 
 MEAN_BLOCK = 20
-"""Mean length of the bootstrap's blocks in days: a month, so that most of a cluster of volatility stays together."""
+"""Mean length of the bootstrap's blocks in days: a month, to preserve most volatility clusters."""
 
 
 class Baseline(MarketModel):
     """Generates day by day from drawn moves.
 
     Attributes:
-        symbols: names of the symbols it was fitted to.
+        symbols: names of the fitted symbols.
     """
 
     symbols: tuple[str, ...]
 
     def columns(self, bars: Bars) -> Tensor:
-        """Return the positions of the bars' symbols among those of the model. Shape: (K,).
+        """Return the positions of the bars' symbols in the model. Shape: (K,).
 
         Raises:
             ValueError: the model does not know a symbol.
@@ -68,10 +68,10 @@ class Baseline(MarketModel):
 
     @abstractmethod
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
-        """Yield the moves of one day after the other, without end.
+        """Yield the moves of successive days, endlessly.
 
         Args:
-            history: of K symbols that the model knows.
+            history: of K known symbols.
             encoded: the same as moves.
             key: of the paths. Shape of each word: (P, 1).
 
@@ -89,7 +89,7 @@ class Baseline(MarketModel):
         """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
         if num_paths < 1 or num_days < 1:
             raise ValueError(f"num_paths and num_days must be at least 1, got {num_paths} and {num_days}")
-        # Refuses unknown symbols before anything is read.
+        # Rejects unknown symbols early.
         self.columns(bars)
         encoded = encode_history(bars)
         for day in days:
@@ -156,7 +156,7 @@ class GeometricBrownianMotion(Baseline):
         return torch.where(valid, density, float("nan"))
 
     def joint_log_density(self, bars: Bars) -> Tensor:
-        """Return the Gaussian log-density, with the correlation, of the returns there are on each day."""
+        """Return the joint Gaussian log-density of the available returns of each day."""
         standard, valid, columns = self._standardised(bars)
         density = torch.full((len(valid),), float("nan"), dtype=torch.float64)
         patterns, pattern = valid.unique(dim=0, return_inverse=True)
@@ -181,23 +181,23 @@ class GeometricBrownianMotion(Baseline):
             yield self.shapes.moves(mean + volatility * shock, volatility, row, columns)
 
     def _standardised(self, bars: Bars) -> tuple[Tensor, Tensor, Tensor]:
-        """Return standardised returns, whether there is one, and the symbols' positions."""
+        """Return standardised returns, their mask, and the symbols' positions."""
         columns = self.columns(bars)
         returns, valid = daily_returns(encode_history(bars))
         return (returns - self.mean[columns]) / self.volatility[columns], valid, columns
 
 
 class StationaryBootstrap(Baseline):
-    """Blocks of whole training days, of geometric length, one after the other (Politis and Romano 1994).
+    """Stationary bootstrap of training days in blocks of geometric length (Politis and Romano 1994).
 
-    All symbols of a day are drawn together, each with its bar as it was; after the last day comes the first. Drawn
-    days make a law of points, so there is no density.
+    All symbols of a day are drawn together, with unchanged bars; days wrap around at the end. The distribution is
+    discrete, so there is no density.
 
     Args:
-        days: to draw from; None for the last days of the history that it goes on from.
-        symbols: names of the symbols it knows.
+        days: days to draw from; None for the last days of the continued history.
+        symbols: names of the known symbols.
         mean_block: mean length of a block in days.
-        last_days: how many days of the history, where `days` is None.
+        last_days: number of days of the history, if `days` is None.
     """
 
     has_density = has_joint_density = False
@@ -210,12 +210,12 @@ class StationaryBootstrap(Baseline):
 
     @classmethod
     def fit(cls, bars: Bars, mean_block: float = MEAN_BLOCK, last_days: int | None = None) -> Self:
-        """Take the days of training bars.
+        """Fit to training bars.
 
         Args:
             bars: one path.
             mean_block: mean length of a block in days, at least 1.
-            last_days: draw instead from as many last days of the history that it goes on from.
+            last_days: draw instead from this many last days of the continued history.
 
         Raises:
             ValueError: a setting is below 1, or as `TrainingDays.from_bars`.
@@ -228,7 +228,7 @@ class StationaryBootstrap(Baseline):
         return cls(days if last_days is None else None, bars.symbols, mean_block, last_days)
 
     def log_density(self, bars: Bars) -> Tensor:
-        """Refuse: there is no density."""
+        """Raise: there is no density."""
         raise NotImplementedError("a bootstrap has no density; ask `has_density` before")
 
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
@@ -247,7 +247,7 @@ class StationaryBootstrap(Baseline):
 
 
 def pairwise_correlation(standard: Tensor, valid: Tensor) -> Tensor:
-    """Return the correlation of each pair of symbols over the days that both have, made positive definite.
+    """Return pairwise correlations over common days, made positive definite.
 
     Args:
         standard: centred returns, 0 where there is none. Shape: (T, K).

@@ -1,4 +1,4 @@
-"""Paths drawn from a neural market, as files that every other command reads."""
+"""Generate paths from a neural market as Parquet files for the other commands."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class GenerateSettings:
     """Draw days from a neural market, after a history or from nothing."""
 
     out: Path
-    """Folder for the paths, one Parquet file each: days before, and the drawn ones."""
+    """Folder for the paths, one Parquet file each, with preceding and drawn days."""
     model: Path = WEIGHTS
     """Checkpoint of ``vecenv worldmodel train``, by default the one that is shipped."""
     history: Path | None = None
-    """File of bars that the paths go on from; without it they start from nothing."""
+    """File of bars that the paths continue; without it they start without history."""
     market: str | None = None
-    """Name of the market among those of the model, by default its only one, or from nothing its first."""
+    """Name of one of the model's markets, by default the only one, or without history the first."""
     symbols: tuple[str, ...] = ()
-    """Symbols to draw jointly, by default all of the history, or all that the model knows."""
+    """Symbols to draw jointly, by default all of the history, or all known to the model."""
     start: str | None = None
-    """Last date of the history that is used, by default its last."""
+    """Last used date of the history, by default its last."""
     paths: int = 4
     """Number of paths."""
     days: int = 250
-    """Days drawn on each."""
+    """Days drawn per path."""
     keep: int = 250
-    """Days written before the drawn ones, which serve as warm-up of indicators; from nothing at most 252."""
+    """Days written before the drawn ones, as warm-up of indicators; without history at most 252."""
     temperature: float = 1.0
-    """Factor on the size of every move; 1 draws from the model."""
+    """Temperature: factor on the size of every move; 1 draws from the model."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
     device: str = "auto"
-    """Where the days are drawn: cpu, cuda, or auto for cuda where there is one."""
+    """Device: cpu, cuda, or auto for cuda if available."""
 
 
 def generate(settings: GenerateSettings) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
 
 
 def _run(settings: GenerateSettings) -> dict[str, Any]:
-    """Draw into a folder that is empty and nobody else's."""
+    """Draw into an empty, locked folder."""
     before, drawn = _from_nothing(settings) if settings.history is None else _after_history(settings, settings.history)
     later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
     dates = np.concatenate([before.dates, later])
@@ -102,7 +102,7 @@ def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.
 
 
 def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
-    """Return a past of each path that was made before, and the days drawn after it. Shape: (P, days, K, 5)."""
+    """Return a stored warm-up per path, and the days drawn after it. Shape: (P, days, K, 5)."""
     if settings.start is not None:
         raise ValueError("start is the last date of a history, and none is given")
     bars = model_bars(
@@ -119,7 +119,7 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
 
 
 def _long_table(before: Bars, dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:
-    """Return a path as a long table, of the symbols and in the currency of the days before. Shape: (T, K, 5)."""
+    """Return a path as a long table, with symbols and currency of the preceding days. Shape: (T, K, 5)."""
     columns = ("open", "high", "low", "close", "volume")
     table = pd.DataFrame(ohlcv.reshape(-1, 5).numpy(), columns=list(columns))
     table.insert(0, "symbol", np.tile(before.symbols, len(dates)))

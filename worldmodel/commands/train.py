@@ -1,4 +1,4 @@
-"""Training runs of a neural market: read the data, train behind a progress bar, keep the best network on disk."""
+"""Train a neural market: read the data, train with a progress bar, save the best network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 TRAINING, VALIDATION = 0.7, 0.1
-"""Shares of the days where no dates are given; the last fifth is kept for tests."""
+"""Default ends of training and validation as shares of the days; the last fifth is held out for tests."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class TrainSettings:
     """Train a neural market on daily bars."""
 
     market: tuple[Path, ...]
-    """Files of bars; one network learns them all, each under a name of its own."""
+    """Files of bars, one named market each, all trained in one network."""
     out: Path
-    """File to write, ending in .safetensors; beside it the run keeps what it needs to go on."""
+    """File to write, ending in .safetensors; the state for resuming is kept beside it."""
     names: tuple[str, ...] = ()
     """Names of the markets, by default those of the files."""
     train_end: tuple[str, ...] = ()
@@ -53,20 +53,20 @@ class TrainSettings:
     validation_end: tuple[str, ...] = ()
     """Last date of validation of each market, by default after 80% of its days; later days are not read."""
     embargo: int = 20
-    """Last days of the training dates that are left out, so that training and validation share none."""
+    """Embargo: last training days that are left out, so that training and validation share no days."""
     resume: bool = False
-    """Go on with an interrupted run of the same settings."""
+    """Resume an interrupted run with the same settings."""
     architecture: Architecture = "joint"
-    """What is trained: this project's network, the chain that hears of the day's running mean alone, or the published
-    networks of independent symbols, which serve as baselines."""
+    """Architecture: this project's network, the chain conditioned on the day's running mean only, or the published
+    networks of independent symbols, as baselines."""
     network: TransformerSettings = field(default_factory=TransformerSettings)
-    """Sizes of the transformer, where the architecture has one."""
+    """Sizes of the transformer, if the architecture has one."""
     cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
     """Sizes of the convolutions and the recurrent unit of cnn-gru."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
     """Optimisation."""
     device: str = "auto"
-    """Where the network is trained: cpu, cuda, or auto for cuda where there is one."""
+    """Device: cpu, cuda, or auto for cuda if available."""
 
 
 def train(settings: TrainSettings) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def train(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
-    """Train into a file that nobody else writes."""
+    """Train into a locked file."""
     console = Console()
     device = device_named(settings.device)
     training = settings.training.on(device)
@@ -130,7 +130,7 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
 def calibrate_and_save(
     out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
 ) -> None:
-    """Write a trained network with the coupling, drift and start of each market."""
+    """Calibrate coupling, drift and stationary start of each market, and write the trained network."""
     network.eval()
     symbols: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, torch.Tensor] = {}
@@ -145,12 +145,12 @@ def calibrate_and_save(
 
 
 def running_path(out: Path) -> Path:
-    """Return the file in which an unfinished run keeps its state."""
+    """Return the file of an unfinished run's state."""
     return out.with_suffix(".running.safetensors")
 
 
 def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
-    """Refuse settings that do not fit each other, before any file is read."""
+    """Reject inconsistent settings before any file is read."""
     if not settings.market:
         raise ValueError("no market to train on")
     given = {"names": names, "train_end": settings.train_end, "validation_end": settings.validation_end}
@@ -168,7 +168,7 @@ def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
 def _read_markets(
     settings: TrainSettings, names: tuple[str, ...], device: torch.device
 ) -> tuple[list[TrainingMarket], dict[str, dict[str, Any]]]:
-    """Read the files and say what was read, for the checkpoint."""
+    """Read the files, and return the markets with their metadata for the checkpoint."""
     markets, sources = [], {}
     for index, (file, name) in enumerate(zip(settings.market, names, strict=True)):
         bars = read_bars(file)
@@ -192,7 +192,7 @@ def _read_markets(
 
 
 def bars_digest(bars: Bars) -> str:
-    """Hash of the bars that were read. SHA-256, 16 hex digits."""
+    """SHA-256 hash of the bars, 16 hex digits."""
     digest = hashlib.sha256(repr((bars.symbols, [str(day) for day in bars.dates])).encode())
     digest.update(np.ascontiguousarray(bars.ohlcv.numpy()).tobytes())
     return digest.hexdigest()[:16]
@@ -213,7 +213,7 @@ def _progress(state: TrainingState) -> dict[str, Any]:
 
 
 def _extra(state: TrainingState) -> dict[str, torch.Tensor]:
-    """Return the tensors of a run beside the network's own."""
+    """Return the tensors of a run besides the network's."""
     tensors = _averages(state)
     for index, moments in state.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
@@ -234,7 +234,7 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
     """
     saved = load_network(running)
     for name, value in record.items():
-        # What JSON makes of a value is what was saved.
+        # Compare after a JSON round trip, as the values were saved.
         if saved.record.get(name) != _as_json(value):
             raise ValueError(f"{running}: its {name} are not those of this command")
     if saved.network.settings != state.network.settings:
@@ -246,7 +246,7 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
         moments.setdefault(int(index) if index.isdecimal() else index, {})[moment] = saved.extra[name]
     optimizer = {**state.optimizer.state_dict(), "state": moments}
     try:
-        # The history is as long as the run was.
+        # The number of validations depends on the run's length.
         own = _progress(state) | {"history": saved.record.get("history") or []}
         check_same_form({name: saved.record.get(name) for name in own}, own, "record")
         check_same_form(weights, _averages(state), "state")

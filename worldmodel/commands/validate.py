@@ -1,4 +1,4 @@
-"""Validation of a neural market: one run that prints, draws and writes how real its days are beside all baselines."""
+"""Validate the realism of a neural market against all baselines: tables, a picture and result files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
     GarchT.fit,
     FilteredHistoricalSimulation.fit,
 )
-"""What fits each baseline to the training days."""
+"""Fit functions of the baselines."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ class ValidateSettings:
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen."""
 
     history: Path
-    """File of bars: training days, which the baselines are fitted to, validation days and test days."""
+    """File of bars: training days, to which the baselines are fitted, validation days and test days."""
     out: Path
     """Folder for validation.json, validation.md and validation.png."""
     model: Path | None = None
-    """Checkpoint of ``vecenv worldmodel train``; without it the baselines alone."""
+    """Checkpoint of ``vecenv worldmodel train``; without it only the baselines."""
     beside: tuple[Path, ...] = ()
-    """Checkpoints of other architectures, judged in the same run as further baselines, at temperature 1."""
+    """Checkpoints of other architectures, evaluated as further baselines at temperature 1."""
     market: str | None = None
-    """Name of the market among those of each checkpoint, by default its only one."""
+    """Name of one of each checkpoint's markets, by default the only one."""
     train_end: str | None = None
     """Last date of training, by default the model's."""
     validation_end: str | None = None
@@ -75,39 +75,39 @@ class ValidateSettings:
     symbols: tuple[str, ...] = ()
     """Symbols, by default all with a bar on every test day."""
     max_symbols: int | None = None
-    """Keep the first ones only, for a quick run."""
+    """Maximum number of symbols, the first ones, for a quick run."""
     every: int = 20
-    """Test days from one origin of paths to the next."""
+    """Test days between origins of paths."""
     paths: int = 64
-    """Paths after each origin; 200 for figures to be reported."""
+    """Paths per origin; 200 for reported figures."""
     forecast_every: int = 10
-    """Test days from one origin of one-day forecasts to the next; 1 scores every day."""
+    """Test days between origins of one-day forecasts; 1 scores every day."""
     draws: int = 200
-    """Draws of a one-day forecast."""
+    """Draws per one-day forecast."""
     long_days: int = 0
     """Days of longer paths for the figures from day 41 on, such as 250; 0 for none."""
     long_paths: int = 16
-    """Longer paths after each origin."""
+    """Longer paths per origin."""
     memory: int = 1000
-    """Days before the test that models see, beside the test days up to an origin; older ones have faded from all."""
+    """Days before the test that models read, besides the test days up to an origin; older ones have no influence."""
     temperature: float = 1.0
-    """Factor on the size of every move of the model; 1 draws from the model."""
+    """Temperature: factor on the size of the model's moves; 1 draws from the model."""
     temperatures: tuple[float, ...] = ()
-    """Further temperatures of the model to measure, such as 0.1 0.4 0.7 0.9 1 1.1 1.3 1.5."""
+    """Further temperatures to measure, such as 0.1 0.4 0.7 0.9 1 1.1 1.3 1.5."""
     discriminator_seeds: int = 5
-    """Classifiers of each kind that learn to tell generated days from real ones; 0 for none. Needs scikit-learn."""
+    """Discriminators of each kind, which classify generated and real days; 0 for none. Needs scikit-learn."""
     seeds: int = 1
-    """Runs with different draws, whose figures are averaged."""
+    """Number of runs with different draws, whose figures are averaged."""
     seed: int = 0
-    """Of the first run."""
+    """Seed of the first run."""
     device: str = "auto"
-    """Where networks draw and are read: cpu, cuda, or auto for cuda where there is one. Baselines run on the CPU."""
+    """Device of networks: cpu, cuda, or auto for cuda if available. Baselines run on the CPU."""
 
 
 def validate(settings: ValidateSettings) -> dict[str, Any]:
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen.
 
-    Of 25 symbols over two test years, 16 paths after every tenth day take a minute of a core for the baselines and
+    For 25 symbols over two test years, 16 paths after every tenth day take a minute of a core for the baselines and
     three for a network of 1.1 million parameters. The discriminators add two minutes for each model and for the
     real days. Time grows with symbols, paths and seeds: 100 symbols with 200 paths and three seeds take hours on
     two cores.
@@ -115,7 +115,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     Raises:
         ValueError: the settings do not fit the model or the file, or each other.
         FileNotFoundError: there is no such checkpoint or file.
-        ImportError: discriminators are asked for and scikit-learn is not installed.
+        ImportError: discriminators are requested and scikit-learn is not installed.
     """
     _check(settings)
     with WriteLock(settings.out):
@@ -123,7 +123,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
 
 
 def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
-    """Measure, and write into a folder that nobody else writes."""
+    """Measure, and write into a locked folder."""
     console = Console()
     learned, train_end, validation_end = _learned(settings)
     bars = read_bars(settings.history, settings.symbols or None, end=settings.test_end)
@@ -190,8 +190,8 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
 
 
 def _check(settings: ValidateSettings) -> None:
-    """Refuse settings that do not fit each other, before any file is read."""
-    # An energy score compares paths, the ends of the widest interval are quantiles of the draws, and a bootstrap of the
+    """Reject inconsistent settings before any file is read."""
+    # The energy score needs several paths, the widest interval's ends are quantiles of draws, and a bootstrap of the
     # last year needs its returns.
     least = {
         "paths": 2,
@@ -221,7 +221,7 @@ def _check(settings: ValidateSettings) -> None:
 
 
 def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
-    """Return the networks, the one that is judged first, and the last dates of training and validation.
+    """Return the networks, the judged one first, and the last dates of training and validation.
 
     Raises:
         ValueError: as `judged_model`, or two networks have the same name.
@@ -230,7 +230,7 @@ def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
     train_end, validation_end = settings.train_end, settings.validation_end
     for path in [settings.model, *settings.beside]:
         temperature = settings.temperature if path == settings.model else 1.0
-        # Without dates those of the first model hold for all.
+        # Without dates the first model's apply to all.
         model, train_end, validation_end = judged_model(
             path, settings.market, temperature, train_end, validation_end, device_named(settings.device)
         )
@@ -243,15 +243,15 @@ def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
 
 
 def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
-    """Take the place of a fit to the training days."""
+    """Placeholder for the fit function of an already trained model."""
     return model
 
 
 def _run(
     trial: Trial, model: MarketModel, settings: ValidateSettings, seed: int, advance: Callable[[], object]
 ) -> tuple[Figures, Sketch]:
-    """Draw from a model and measure what it drew; only one model's paths are in memory at a time."""
-    # As many test days as a block of origins of paths.
+    """Draw from a model and measure its draws; only one model's paths are in memory at a time."""
+    # Bootstrap blocks of as many test days as a block of path origins.
     block = math.ceil(BLOCK * settings.every / settings.forecast_every)
     figures = forecast_figures(sample_forecasts(trial, model, settings.draws, seed, advance), block)
     real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))

@@ -1,1 +1,1 @@
-"""Bars as moves and features."""
+"""Encoding of bars as moves, features and correlations."""

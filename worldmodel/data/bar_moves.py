@@ -1,12 +1,12 @@
-"""Daily bars as moves from the close before, and back: every five moves make a valid bar.
+"""Encoding of daily bars as moves relative to the previous close, and decoding; all moves decode to valid bars.
 
 A symbol's day is five numbers in units of log-price and log-volume:
 
     gap    log(open / close before)          upper  log(high / max(open, close)), not negative
     body   log(close / open)                 lower  log(min(open, close) / low), not negative
-    volume log(volume) less its level, the exponential mean of the days before
+    volume log(volume) less its level, the exponential mean of the previous days
 
-gap + body is the log-return from close to close. What a generator carries from day to day is a `MoveState`.
+gap + body is the log-return from close to close. A generator's state between days is a `MoveState`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from torch import Tensor
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 
 VARIANCE_DECAY = 0.94
-"""Of the exponential mean of squared daily returns (RiskMetrics 1996)."""
+"""Decay of the exponential mean of squared daily returns (RiskMetrics 1996)."""
 
 VOLUME_DECAY = 1.0 - 2.0 / 21.0
-"""Of the level of log-volume: the weights of a 20-day exponential mean."""
+"""Decay of the level of log-volume, that of a 20-day exponential mean."""
 
 MOVE_LIMIT = 0.7
-"""Bound of return, gap and wicks: in each a price at most doubles or halves. Two moves of 109 NSE symbols since 2015,
+"""Bound of return, gap and wicks: at most a doubling or halving of the price. Two moves of 109 NSE symbols since 2015,
 and none of the Dow's since 2008, are larger."""
 
 LOG_CLOSE_LIMITS = (math.log(1e-2), math.log(1e6))
-"""A generated close stays between these bounds whatever the path, so that it never reaches zero or infinity."""
+"""Bounds of a generated close, so that it never reaches zero or infinity."""
 
 LOG_VOLUME_LIMITS = (0.0, math.log(1e13))
 
 INITIAL_VOLATILITY = 0.02
-"""Daily volatility that a symbol is taken to have before its first return."""
+"""Daily volatility of a symbol before its first return."""
 
 
 class Move(IntEnum):
@@ -50,7 +50,7 @@ class Move(IntEnum):
 
 
 class MoveState(NamedTuple):
-    """What the next day's bar of each symbol starts from.
+    """State of each symbol before the next day's bar.
 
     Attributes:
         log_close: logarithm of the last close. Shape: (..., K).
@@ -68,7 +68,7 @@ class EncodedBars(NamedTuple):
 
     Attributes:
         moves: 0 where `valid` is not set. Shape: (P, T, K, 5), in the order of `Move`.
-        valid: whether the day and the last day before it with a bar make a move. Shape: (P, T, K), bool.
+        valid: whether there is a move from the previous bar to the day's. Shape: (P, T, K), bool.
         before: state before each day. Shape of each: (P, T, K).
         last: state after the last day. Shape of each: (P, K).
     """
@@ -79,7 +79,7 @@ class EncodedBars(NamedTuple):
     last: MoveState
 
     def until(self, day: int) -> EncodedBars:
-        """Return the days up to one on which every symbol has a bar, given by position; that day is the last."""
+        """Return the days up to and including the given position, on which every symbol has a bar."""
         if day + 1 == self.moves.shape[1]:
             return self
         cut = slice(day + 1)
@@ -90,7 +90,7 @@ class EncodedBars(NamedTuple):
 
 
 def encode_bars(ohlcv: Tensor) -> EncodedBars:
-    """Turn bars into moves, symbol by symbol; a day without a bar is skipped and leaves the state as it is.
+    """Encode bars as moves per symbol; days without a bar are skipped and leave the state unchanged.
 
     Args:
         ohlcv: float64, NaN on days without a bar. Shape: (P, T, K, 5).
@@ -146,12 +146,12 @@ def encode_history(bars: Bars) -> EncodedBars:
 
 
 def daily_returns(encoded: EncodedBars) -> tuple[Tensor, Tensor]:
-    """Return log-returns from close to close, 0 where there is none, and whether there is. Shape of each: (T, K)."""
+    """Return log-returns from close to close, 0 where missing, and their mask. Shape of each: (T, K)."""
     return log_return(encoded.moves[0]), encoded.valid[0]
 
 
 def log_return(moves: Tensor) -> Tensor:
-    """Return the return from close to close that moves make, in their own units. Shape: (..., 5) -> (...)."""
+    """Return the close-to-close return of moves, in their units. Shape: (..., 5) -> (...)."""
     return moves[..., Move.GAP] + moves[..., Move.BODY]
 
 
@@ -166,9 +166,9 @@ def next_state(state: MoveState, move: Tensor) -> MoveState:
 
 
 def bounded_moves(state: MoveState, move: Tensor) -> Tensor:
-    """Return moves within their limits that keep close and volume within theirs. Shapes: (..., K), (..., K, 5).
+    """Clamp moves to their bounds and to those of close and volume. Shapes: (..., K), (..., K, 5).
 
-    The return is bounded before the gap, and the body is what the gap leaves of it: a wild gap does not change the
+    The return is clamped before the gap, and the body is return less gap: clamping a large gap does not change the
     return.
     """
     gap, body, upper, lower, volume = move.unbind(-1)
@@ -185,21 +185,21 @@ def decode_bar(state: MoveState, move: Tensor) -> Tensor:
     gap, body, upper, lower, volume = move.unbind(-1)
     opened = (state.log_close + gap).exp()
     closed = (state.log_close + gap + body).exp()
-    # Products with factors of at least one and at most one enclose open and close bit for bit.
+    # Factors ≥ 1 and ≤ 1 make high and low enclose open and close exactly.
     high = opened.maximum(closed) * upper.exp()
     low = opened.minimum(closed) * (-lower).exp()
     return torch.stack([opened, high, low, closed, (state.volume_level + volume).exp()], dim=-1)
 
 
 def decode_bars(state: MoveState, moves: Tensor) -> Tensor:
-    """Return the bars that days of moves make, bounded as `bounded_moves` says.
+    """Decode days of moves to bars, clamped by `bounded_moves`.
 
     Args:
         state: before the first day. Shape of each: (P, K).
         moves: Shape: (P, T, K, 5).
 
     Returns:
-        Open, high, low, close, volume; high and low enclose open and close bit for bit. Shape: (P, T, K, 5).
+        Open, high, low, close, volume; high and low enclose open and close exactly. Shape: (P, T, K, 5).
     """
     bars = []
     for move in moves.unbind(1):

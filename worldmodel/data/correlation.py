@@ -1,7 +1,8 @@
-"""Correlations of the symbols' scaled returns, estimated from the days before alone.
+"""Causal shrinkage estimates of the correlations of the symbols' scaled returns.
 
-The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more where two
-symbols share few days, and its eigenvalues are kept from zero, so that any number of symbols and days gives a matrix.
+The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more for symbols
+with few common days, and its eigenvalues are bounded from below, so that it is positive definite for any numbers of
+symbols and days.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import torch
 from torch import Tensor
 
 DECAY = 0.995
-"""Of the exponential means, two hundred days."""
+"""Decay of the exponential means, two hundred days."""
 
 SHRINKAGE = 0.3
 """Weight of constant correlation once the means are full; more before."""
 
 PRIOR_DAYS = 60.0
-"""Days that the prior is worth: all symbols correlated by `PRIOR_CORRELATION`."""
+"""Weight of the prior in days: all correlations equal to `PRIOR_CORRELATION`."""
 
 PRIOR_CORRELATION = 0.3
 
 LOWEST_EIGENVALUE = 0.02
 
 RETURN_LIMIT = 4.0
-"""Scaled returns beyond count as this large, so that one day does not make a matrix."""
+"""Clipping bound of scaled returns, so that one day does not dominate the matrix."""
 
 
 class CorrelationState(NamedTuple):
@@ -71,7 +72,7 @@ class CorrelationState(NamedTuple):
 
 
 def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
-    """Raise the eigenvalues of a correlation matrix to a lowest one and scale its diagonal back to ones.
+    """Clamp the eigenvalues of a correlation matrix from below and rescale its diagonal to ones.
 
     The spectral decomposition of Rebonato and Jäckel, "The most general methodology to create a valid correlation
     matrix", 2000.

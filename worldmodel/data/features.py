@@ -1,7 +1,7 @@
-"""What the network sees of each symbol's day: moves in units of its own volatility, and the market's mean of them.
+"""Input features of the network per symbol and day: moves in units of volatility, and market means.
 
-Scaling is causal: a day is divided by the volatility known before it, and that volatility is itself a feature, so that
-nothing is normalised over a window. The same `observe_day` serves history and generation.
+Scaling is causal: a day is divided by the volatility estimated before it, which is also a feature, so that nothing is
+normalised over a window. `observe_day` is used for history and generation.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor
 from vecenv.worldmodel.data.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, log_return, next_state
 
 SLOW_DECAY = 0.99
-"""Of the slow exponential mean of squared returns, about a hundred days."""
+"""Decay of the slow exponential mean of squared returns, about a hundred days."""
 
 MARKET_DECAY = 0.94
-"""Of the exponential mean of the squared return of the equal-weight market."""
+"""Decay of the exponential mean of the equal-weight market's squared return."""
 
 LOWEST_VOLATILITY = 1e-3
-"""Per day; a symbol that hardly moves is scaled by no less."""
+"""Lower bound of the scaling volatility, per day."""
 
 VOLUME_LIMIT = 6.0
-"""Log-volume further from its level counts as this far."""
+"""Clipping bound of log-volume's distance from its level."""
 
 FEATURES = (
     "return",
@@ -45,7 +45,7 @@ FEATURES = (
     "relative_return",
     "valid",
 )
-"""Of a symbol's day, in this order."""
+"""Features of a symbol's day, in order."""
 
 MARKET_FEATURES = frozenset(
     {
@@ -58,11 +58,11 @@ MARKET_FEATURES = frozenset(
         "relative_return",
     }
 )
-"""Those that tell of the other symbols."""
+"""Features that depend on the other symbols."""
 
 
 class FeatureState(NamedTuple):
-    """What scales the next day.
+    """State for scaling the next day.
 
     Attributes:
         moves: state of the bars.
@@ -76,27 +76,27 @@ class FeatureState(NamedTuple):
 
     @property
     def volatility(self) -> Tensor:
-        """Daily volatility by which the next day's moves are divided. Shape: (..., K)."""
+        """Daily volatility that scales the next day's moves. Shape: (..., K)."""
         return self.moves.variance.sqrt().clamp(min=LOWEST_VOLATILITY)
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
-        """Return the state of what is taken of every tensor."""
+        """Index every tensor of the state."""
         moves = MoveState(*(take(part) for part in self.moves))
         return FeatureState(moves, take(self.slow_variance), take(self.market_variance))
 
     def write(self, other: FeatureState) -> None:
-        """Write another state's numbers into this one's tensors."""
+        """Copy another state into this one's tensors in place."""
         for old, new in zip((*self.moves, *self[1:]), (*other.moves, *other[1:]), strict=True):
             old.copy_(new)
 
 
 class ObservedHistory(NamedTuple):
-    """A history as the network sees it.
+    """A history as network inputs.
 
     Attributes:
         features: at the end of each day. Shape: (P, T, K, F), float32.
-        scaled: moves of each day over the volatility before it; volume as it is. Shape: (P, T, K, 5), float64.
-        volatility: by which each day's moves were divided. Shape: (P, T, K), float64.
+        scaled: moves of each day over the volatility before it; volume unscaled. Shape: (P, T, K, 5), float64.
+        volatility: divisor of each day's moves. Shape: (P, T, K), float64.
         valid: whether there is a move. Shape: (P, T, K), bool.
         after: state after each day. Batch: (P, T, K).
     """
@@ -113,7 +113,7 @@ class ObservedHistory(NamedTuple):
         return self.after.taken(lambda part: part[:, -1])
 
     def until(self, day: int) -> ObservedHistory:
-        """Return the days up to one given by position, which is the last."""
+        """Return the days up to and including the given position."""
         return self._taken(lambda part: part[:, : day + 1])
 
     def to(self, device: torch.device | str) -> ObservedHistory:
@@ -137,12 +137,12 @@ def scaled_moves(move: Tensor, volatility: Tensor) -> Tensor:
 
 
 def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tensor, FeatureState]:
-    """Return the features of a day that has ended, and the state after it.
+    """Return the features of a completed day, and the state after it.
 
     Args:
         state: before the day. Batch: (..., K).
         move: of the day. Shape: (..., K, 5).
-        valid: whether a symbol has a move; the state of one without stays. Shape: (..., K), bool.
+        valid: whether a symbol has a move; without one its state is unchanged. Shape: (..., K), bool.
 
     Returns:
         Features and state. Shape of the features: (..., K, F).
@@ -171,7 +171,7 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
 
     log_volatility = after.volatility.log()
     market_scaled = mean(scaled_return)
-    # On a day without any move, as the first one, all symbols count.
+    # On a day without any move, such as the first, the market mean is over all symbols.
     counted = torch.where(some, weight, 1.0)
     mean_log_volatility = (log_volatility * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True)
     features = torch.stack(

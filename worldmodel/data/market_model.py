@@ -1,4 +1,4 @@
-"""What every model of a market can do: give a density to the next day, and draw days to come."""
+"""Interface of market models: log-densities of history, and generation of future days."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vecenv.market.bars import Bars
 
 
 class MarketModel(ABC):
-    """A distribution of the next day's bars of all symbols, given the days before.
+    """Conditional distribution of the next day's bars of all symbols, given the previous days.
 
     Attributes:
         name: in tables and pictures.
         has_density: whether `log_density` is defined.
-        has_joint_density: whether `joint_log_density` is.
+        has_joint_density: whether `joint_log_density` is defined.
     """
 
     name: str
@@ -26,7 +26,7 @@ class MarketModel(ABC):
 
     @abstractmethod
     def log_density(self, bars: Bars) -> Tensor:
-        """Return log p of each log-return from close to close given all days before it, in nats.
+        """Return log p of each close-to-close log-return given all previous days, in nats.
 
         Args:
             bars: one path of history.
@@ -40,7 +40,7 @@ class MarketModel(ABC):
         """
 
     def joint_log_density(self, bars: Bars) -> Tensor:
-        """Return log p of all symbols' returns of a day together, in nats; by default of independent symbols.
+        """Return the joint log p of all symbols' returns of a day, in nats; by default of independent symbols.
 
         Returns:
             NaN on days without any return. Shape: (T,), float64.
@@ -57,7 +57,7 @@ class MarketModel(ABC):
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after the last one of a history.
 
-        Path p depends on the seed and p alone, not on the number of paths; its first days not on the number of days.
+        Path p depends only on the seed and p, not on the number of paths; its first days not on the number of days.
 
         Args:
             history: one path, whose symbols all have a bar on the last day.
@@ -75,7 +75,7 @@ class MarketModel(ABC):
     def generate_after(
         self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
     ) -> Iterator[Tensor]:
-        """Draw the days after each of several days, as `generate` does after the bars up to that day.
+        """Draw the days after each of several days, as `generate` after the bars up to that day.
 
         Args:
             bars: one path, whose symbols all have a bar on these days.
@@ -85,7 +85,7 @@ class MarketModel(ABC):
             seeds: one per day.
 
         Yields:
-            What `generate` returns, of one day after the other.
+            The result of `generate` for each day.
 
         Raises:
             ValueError: as `generate`.

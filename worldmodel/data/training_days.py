@@ -1,4 +1,4 @@
-"""Days of a training history as rows that a generator draws from."""
+"""Training days as rows for resampling generators."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import EncodedBars, Move, encode_history, log_return
 
 MINIMUM_RETURNS = 250
-"""Fewest daily returns of a symbol, about a year, that a model is fitted to."""
+"""Minimum number of daily returns of a fitted symbol, about a year."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingDays:
     """Moves of a history, one row per day with a move of any symbol.
 
-    A symbol's moves are its own only where it has a bar. A run of L days without one repeats the symbol's L days
-    before it, and before its first day come its last days, as if its history went round: a hole of a day takes the
-    day before it, and blocks of rows stay blocks.
+    Gaps are filled by the symbol's other days: a run of L days without a bar repeats the symbol's L days before it,
+    cyclically, so that its last days precede its first. So a gap of one day repeats the previous day, and blocks of
+    rows stay blocks.
 
     Attributes:
         symbols: names of the K symbols.
-        moves: in the order of `Move`; 0 where `valid` is not set. The volume's have a mean of zero over each symbol's
-            days, else drawing them for long would move its level. Shape: (R, K, 5).
-        valid: whether the symbol moved on the day. Shape: (R, K), bool.
-        source: row whose day a symbol takes. Shape: (R, K).
+        moves: in the order of `Move`; 0 where `valid` is not set. Volume moves are centred per symbol, else long draws
+            would shift its level. Shape: (R, K, 5).
+        valid: whether the symbol has a move on the day. Shape: (R, K), bool.
+        source: row that fills each symbol's day. Shape: (R, K).
     """
 
     symbols: tuple[str, ...]
@@ -39,7 +39,7 @@ class TrainingDays:
 
     @classmethod
     def from_bars(cls, bars: Bars) -> TrainingDays:
-        """Take the rows of a history of one path.
+        """Build the rows from a history of one path.
 
         Raises:
             ValueError: as `from_moves`, or there are several paths.
@@ -48,15 +48,15 @@ class TrainingDays:
 
     @classmethod
     def from_moves(cls, bars: Bars, encoded: EncodedBars, last_days: int | None = None) -> TrainingDays:
-        """Take the rows of a history whose moves are known.
+        """Build the rows from a history with encoded moves.
 
         Args:
             bars: one path.
             encoded: the same as moves.
-            last_days: keep as many rows, the last ones; by default all.
+            last_days: number of rows to keep, the last ones; by default all.
 
         Raises:
-            ValueError: there are not as many, a symbol has fewer than `MINIMUM_RETURNS` returns (or a return on less
+            ValueError: there are fewer rows, a symbol has fewer than `MINIMUM_RETURNS` returns (or a return on less
                 than half of ``last_days``), or its close never changes.
         """
         rows = encoded.valid[0].any(-1).nonzero().squeeze(-1)
@@ -83,16 +83,16 @@ class TrainingDays:
         return log_return(self.moves)
 
     def filled(self, values: Tensor) -> Tensor:
-        """Give each row without a bar the value of the row it takes. Shape: (R, K, ...)."""
+        """Fill each symbol's rows from their source rows. Shape: (R, K, ...)."""
         return values[self.source, torch.arange(values.shape[1])]
 
 
 class DayShapes(NamedTuple):
-    """What days looked like apart from their return, in units of volatility.
+    """Bar shapes of days, given their return, in units of volatility.
 
     Attributes:
         gap_share: regression coefficient of the gap on the day's return. Shape: (K,).
-        table: rest of the gap, upper and lower wick over volatility, and the volume's move. Shape: (R, K, 4).
+        table: residual gap, upper and lower wick over volatility, and the volume's move. Shape: (R, K, 4).
     """
 
     gap_share: Tensor
@@ -100,14 +100,14 @@ class DayShapes(NamedTuple):
 
     @classmethod
     def from_days(cls, days: TrainingDays, volatility: Tensor) -> DayShapes:
-        """Take the shapes of training days. Shape of `volatility`: (R, K) or (K,)."""
+        """Compute the shapes of training days. Shape of `volatility`: (R, K) or (K,)."""
         gap, _, upper, lower, volume = days.moves.unbind(-1)
         share = (gap * days.returns).sum(0) / days.returns.square().sum(0)
         scaled = [part / volatility for part in (gap - share * days.returns, upper, lower)]
         return cls(share, days.filled(torch.stack([*scaled, volume], dim=-1)))
 
     def moves(self, daily_return: Tensor, volatility: Tensor, row: Tensor, columns: Tensor) -> Tensor:
-        """Return moves of a given return that look like training days.
+        """Return moves with given returns and the shapes of training days.
 
         Args:
             daily_return: Shape: (P, K).
@@ -124,10 +124,10 @@ class DayShapes(NamedTuple):
 
 
 def symbol_positions(known: Sequence[str], asked: Sequence[str]) -> Tensor:
-    """Return the position of each symbol among the known ones. Shape: (K,).
+    """Return the position of each symbol in the known ones. Shape: (K,).
 
     Raises:
-        ValueError: naming the symbols that are not known.
+        ValueError: naming unknown symbols.
     """
     unknown = [name for name in asked if name not in known]
     if unknown:
@@ -136,10 +136,10 @@ def symbol_positions(known: Sequence[str], asked: Sequence[str]) -> Tensor:
 
 
 def _source(valid: Tensor) -> Tensor:
-    """Return the row whose day each symbol takes. Shapes: (R, K)."""
+    """Return the source row of each symbol's day. Shapes: (R, K)."""
     num_rows = len(valid)
     row = torch.arange(num_rows)[:, None].expand_as(valid)
-    # The row of the next bar, itself where there is one.
+    # The row of the next bar, the row itself if it has one.
     following = torch.where(valid, row, num_rows).flip(0).cummin(0).values.flip(0)
     count, before = valid.sum(0), valid.cumsum(0) - valid.long()
     own = valid.long().argsort(dim=0, descending=True, stable=True)

@@ -1,1 +1,1 @@
-"""How a model of a market is judged: its generated days beside the real days that followed the same origins."""
+"""Realism metrics: generated days compared with the real days after the same origins."""

@@ -1,4 +1,4 @@
-"""What the bars say beyond their closes: volume, gaps and ranges."""
+"""Statistics of volume, gaps and ranges of bars."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vecenv.worldmodel.metrics.distribution import sample_distances
 from vecenv.worldmodel.metrics.windows import Windows
 
 VOLUME_DAYS = 20
-"""Days before a day whose mean log-volume its own is compared with."""
+"""Days of the mean in the log-volume ratio."""
 
 
 class VolumeStatistics(NamedTuple):
-    """How volume behaves.
+    """Dependence of volume.
 
     Attributes:
         correlation: of absolute returns, each in units of its stock's scale, with the log-volume ratio.
@@ -43,7 +43,7 @@ class BarDistances(NamedTuple):
 
 
 def log_volume_ratio(windows: Windows) -> Tensor:
-    """Return log-volume less its mean over the `VOLUME_DAYS` before, NaN where one of these days is missing.
+    """Return log-volume less its mean over the previous `VOLUME_DAYS`, NaN where one of these days is missing.
 
     Volumes below one share count as one.
 
@@ -63,7 +63,7 @@ def log_volume_ratio(windows: Windows) -> Tensor:
 
 
 def volume_statistics(windows: Windows) -> VolumeStatistics:
-    """Return the dependence of volume on returns and on the volume before.
+    """Return the dependence of volume on returns and on the previous volume.
 
     Raises:
         ValueError: the windows have no bars, or too few days of context.
@@ -100,7 +100,7 @@ def invalid_share(windows: Windows) -> float:
 
 
 def _log_ratio(windows: Windows, numerator: int, denominator: int | None) -> Tensor:
-    """Return the logarithm of one price over another, or over the close before. Shape: (O, M, H, N)."""
+    """Return the logarithm of one price over another, or over the previous close. Shape: (O, M, H, N)."""
     bars, context = windows.bars_and_context()
     if denominator is None:
         close = bars[..., CLOSE]

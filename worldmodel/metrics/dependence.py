@@ -53,9 +53,9 @@ class CrossCorrelation(NamedTuple):
 
 
 def autocorrelation(values: Tensor, lags: int = ACF_LAGS) -> Tensor:
-    """Return the autocorrelation of all stocks together, each about its own mean and over its own variance.
+    """Return the pooled autocorrelation of all stocks, each with its mean and variance.
 
-    Mean and variance are of all windows of a stock: those of a short window would bias the result down.
+    Mean and variance are over all windows of a stock: those of a short window would bias the result down.
 
     Args:
         values: NaN where missing, at the same places on all paths. Shape: (O, M, H, N).
@@ -77,12 +77,12 @@ def return_autocorrelation(real: Windows, synthetic: Windows, lags: int = ACF_LA
 
 
 def magnitude_autocorrelation(real: Windows, synthetic: Windows, lags: int = ACF_LAGS) -> LagCurves:
-    """Compare the autocorrelation of absolute daily returns: clusters of volatility."""
+    """Compare the autocorrelation of absolute daily returns: volatility clustering."""
     return LagCurves(*(autocorrelation(windows.returns.abs(), lags) for windows in (real, synthetic)))
 
 
 def leverage(returns: Tensor, lags: int = LEVERAGE_LAGS) -> Tensor:
-    """Return corr(z_t, z_{t+k}^2) of all stocks together: negative where losses raise volatility.
+    """Return the pooled corr(z_t, z_{t+k}^2) of all stocks: negative where losses raise volatility.
 
     Args:
         returns: NaN where missing, at the same places on all paths. Shape: (O, M, H, N).
@@ -97,7 +97,7 @@ def leverage(returns: Tensor, lags: int = LEVERAGE_LAGS) -> Tensor:
     pairs = _lagged_pairs(returns, lags)
     present = _present(returns)
     z = standardise(returns).nan_to_num()
-    # A pair's first and second day are not the same days, so each has moments of its own.
+    # The first and the second days of pairs are different sets, so each has separate moments.
     first, first_square = (_lagged_sums(_over_paths(z.pow(p)), present, lags) / pairs for p in (1, 2))
     second, second_square = (_lagged_sums(present, _over_paths(z.pow(p)), lags) / pairs for p in (2, 4))
     covariance = _lagged_sums(z, z.square(), lags) / pairs - first * second
@@ -110,7 +110,7 @@ def leverage_curves(real: Windows, synthetic: Windows, lags: int = LEVERAGE_LAGS
 
 
 def cross_correlation(windows: Windows) -> CrossCorrelation:
-    """Return how the stocks move together, over all days of all windows and paths.
+    """Return the stocks' cross-correlation over all days of all windows and paths.
 
     Raises:
         ValueError: there are fewer than two stocks.
@@ -133,7 +133,7 @@ def correlation_rmse(real: CrossCorrelation, synthetic: CrossCorrelation) -> flo
 
 
 def correlation_matrix(values: Tensor) -> Tensor:
-    """Return the correlations of columns, each pair over the rows that both have.
+    """Return the pairwise correlations of columns over common rows.
 
     Args:
         values: of order one, NaN where missing. Shape: (D, N).
@@ -171,7 +171,7 @@ def _lagged_pairs(values: Tensor, lags: int) -> Tensor:
 
 
 def _present(values: Tensor) -> Tensor:
-    """Return 1 where there is a value, which all paths share. Shape: (O, M, H, N) -> (O, 1, H, N), float64."""
+    """Return 1 for present values, equal on all paths. Shape: (O, M, H, N) -> (O, 1, H, N), float64."""
     return (~values[:, :1].isnan()).double()
 
 
@@ -191,7 +191,7 @@ def _mean_of_pairs(matrix: Tensor) -> float:
 
 
 def _first_eigenvalue_share(matrix: Tensor) -> float:
-    """Return the largest eigenvalue over the trace, of stocks with returns; NaN if two of them never share a day."""
+    """Return the largest eigenvalue over the trace, of stocks with returns; NaN if two of them have no common day."""
     stocks = matrix.diagonal().isfinite()
     kept = matrix[stocks][:, stocks]
     if not bool(kept.isfinite().all()):

@@ -1,9 +1,9 @@
-"""Whether a classifier can tell generated windows from real ones.
+"""Discriminative scores: accuracy of classifiers of generated and real windows.
 
-Each classifier learns from the windows of the first half of the test origins and is asked about those of the second; no
-day is in both. Both classes have the same origins and stocks: of each origin one generated path, another one for each
-seed. The discriminative score is |accuracy - 0.5|, 0 of windows that cannot be told apart (Yoon, Jarrett and van der
-Schaar, "Time-series generative adversarial networks", 2019).
+Each classifier is trained on the windows of the first half of the test origins and tested on those of the second; no
+day is in both. Both classes have the same origins and stocks: one generated path per origin, a different one per seed.
+The discriminative score is |accuracy - 0.5|, 0 for indistinguishable windows (Yoon, Jarrett and van der Schaar,
+"Time-series generative adversarial networks", 2019).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Classifier]] = {
     "panel_gru": (panel_sequences, gru),
     "lstm": (lambda features, _: stock_sequences(features), lstm),
 }
-"""What each classifier sees of the features and panels of stocks, and the classifier, by name."""
+"""Inputs, from features and panels of stocks, and classifier, by name."""
 
 REAL_LEAST = 2
-"""Origins of each half that are dealt to two real classes."""
+"""Minimum origins per half for two real classes."""
 
 
 def halves(origins: Sequence[int], horizon: int, least: int = 1) -> tuple[Tensor, Tensor]:
-    """Return the origins to learn from and those to be asked about, whose windows have no day in common.
+    """Return the training and the test origins, whose windows have no common day.
 
-    The days are cut in the middle; origins whose windows are on both sides are left out.
+    The days are split in the middle; origins with windows on both sides are dropped.
 
     Args:
         origins: day of each origin, ascending.
         horizon: days of a window, which start the day after.
-        least: origins that are needed on either side.
+        least: minimum number of origins on either side.
 
     Returns:
         Positions in ``origins`` of those before and of those after the middle.
@@ -72,13 +72,13 @@ def halves(origins: Sequence[int], horizon: int, least: int = 1) -> tuple[Tensor
 def discriminate(
     real: Windows, synthetic: Windows, origins: Sequence[int], seeds: int, forms: Sequence[str] = tuple(FORMS)
 ) -> dict[str, Interval]:
-    """Return how often each classifier is right about windows that it has not seen.
+    """Return each classifier's accuracy on test windows.
 
     Args:
         real: with bars and 20 days of context.
         synthetic: the same of a model.
         origins: day of each origin, ascending.
-        seeds: number of paths, panels of stocks and starts of the classifiers that are averaged.
+        seeds: number of averaged runs, each with other paths, panels of stocks and initial classifiers.
         forms: names of classifiers in `FORMS`.
 
     Returns:
@@ -86,8 +86,8 @@ def discriminate(
         has fewer than nine origins.
 
     Raises:
-        ValueError: windows are too short or too few, have no bars, or not the same origins; or there is no seed.
-        ImportError: scikit-learn is needed and not installed.
+        ValueError: windows are too short or too few, have no bars or different origins; or there is no seed.
+        ImportError: scikit-learn is not installed.
     """
     if len(real.returns) != len(synthetic.returns):
         raise ValueError(f"{len(real.returns)} origins of real windows, {len(synthetic.returns)} of generated ones")
@@ -105,10 +105,10 @@ def discriminate(
 def discriminate_real(
     real: Windows, origins: Sequence[int], seeds: int, forms: Sequence[str] = tuple(FORMS)
 ) -> dict[str, Interval]:
-    """Return the accuracies where both classes are real: what `discriminate` shows of a perfect model, 0.5 and noise.
+    """Return the accuracies with two real classes: those of a perfect model in `discriminate`, 0.5 plus noise.
 
-    Each seed gives one half of the origins before and after the middle to either class, at random. The classes are as
-    large as those of a model if the origins are twice as many.
+    Each seed assigns the origins before and after the middle to the classes at random, in equal numbers. With twice as
+    many origins the classes are as large as those of a model.
 
     Args:
         real: with bars and 20 days of context.
@@ -146,7 +146,7 @@ def _one_path(windows: Windows, origins: Tensor, path: Tensor) -> Windows:
 
 
 def _deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Deal origins to two equally large classes, each in the order of days; the odd one is left out."""
+    """Assign origins to two equally large classes at random, each in the order of days; an odd one is dropped."""
     size = len(origins) // 2
     shuffled = origins[torch.randperm(len(origins), generator=generator)]
     return shuffled[:size].sort().values, shuffled[size : 2 * size].sort().values
@@ -155,11 +155,11 @@ def _deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 def _accuracies(
     sides: Callable[[torch.Generator], tuple[Tensor, Tensor]], fit: int, seeds: int, forms: Sequence[str]
 ) -> dict[str, Interval]:
-    """Return the accuracy of each form.
+    """Return the accuracy of each classifier.
 
     Args:
         sides: features (O, H, N, 7) of both classes, for the draws of a seed.
-        fit: number of origins that are learned from, which come first.
+        fit: number of training origins, which come first.
         seeds: at least 1.
         forms: names in `FORMS`.
     """
@@ -178,7 +178,7 @@ def _accuracies(
 
 
 def _right(real: Tensor, synthetic: Tensor, fit: int, classify: Classifier, seed: int) -> Tensor:
-    """Return the share of windows of each origin after the middle that are told right. Shape: (O, windows, ...)."""
+    """Return the share of correctly classified windows of each test origin. Shape: (O, windows, ...)."""
     seen = torch.stack([real, synthetic], dim=1)
     generated = torch.tensor([False, True])[:, None].expand(seen.shape[:3])
     told = classify(seen[:fit].flatten(0, 2), generated[:fit].flatten(), seen[fit:].flatten(0, 2), seed)

@@ -1,4 +1,4 @@
-"""Classifiers that learn to tell generated windows from real ones: boosted trees and recurrent networks."""
+"""Discriminator classifiers: boosted trees and recurrent networks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
 LEAF = 20
-"""Rows of a leaf of the trees, fewer where there are less than its square."""
+"""Minimum rows per leaf of the trees, fewer if there are fewer rows than its square."""
 
 GRU_HIDDEN, GRU_LAYERS = 64, 2
 GRU_STEPS = 200
-"""Gradient steps, whatever the number of windows."""
+"""Gradient steps, independent of the number of windows."""
 
 LSTM_HIDDEN, LSTM_EPOCHS = 32, 20
 BATCH = 64
 LEARNING_RATE = 2e-3
 
 Classifier = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""Learns from inputs (n, ...) and whether each is generated (n,), bool; tells the same of other inputs, for a seed."""
+"""Trains on inputs (n, ...) and labels (n,), bool, True for generated; predicts labels of other inputs, for a seed."""
 
 
 class Recurrent(nn.Module):
@@ -54,7 +54,7 @@ def boosting_class() -> type[HistGradientBoostingClassifier]:
 
 def boosting(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
     """Classify rows by gradient boosting with scikit-learn's settings, NaN as a value of its own; a `Classifier`."""
-    # Early stopping would hold back windows that overlap those learned from; large leaves do not split a few rows.
+    # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
     leaf = min(LEAF, max(1, len(fit) // LEAF))
     classifier = boosting_class()(early_stopping=False, min_samples_leaf=leaf, random_state=seed)
     classifier.fit(fit.numpy(), generated.numpy())

@@ -1,4 +1,4 @@
-"""What a classifier sees of real and generated windows: the same numbers, made and scaled in the same way."""
+"""Features of the discriminators, computed and scaled equally for real and generated windows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vecenv.worldmodel.metrics.bar_statistics import VOLUME_DAYS, log_volume_rat
 from vecenv.worldmodel.metrics.windows import Windows, stock_moments
 
 LAGGED_DAYS = 20
-"""Days of a window of the classifiers that see a row of numbers: a day and its 19 lags."""
+"""Days of a window of the row classifiers: a day and its 19 lags."""
 
 LAGGED_STRIDE = 5
-"""Days from one such window to the next within the days after an origin."""
+"""Stride in days between such windows after an origin."""
 
 PANEL_STOCKS = 25
-"""Stocks that the joint classifiers see together."""
+"""Stocks per panel of the joint classifiers."""
 
 
 class Feature(IntEnum):
@@ -44,19 +44,19 @@ class Feature(IntEnum):
 
 
 BAR = [Feature.GAP, Feature.BODY, Feature.UPPER, Feature.LOWER, Feature.VOLUME]
-"""A day's bar without repetition: return and range follow from the first four."""
+"""Non-redundant features: return and range follow from the first four."""
 
 
 def bar_features(windows: Windows) -> Tensor:
     """Return the features of each day, in the order of `Feature`.
 
-    Real bars are rounded to the float32 of generated ones, so that digits tell nothing.
+    Real bars are rounded to the float32 of generated ones, so that precision does not reveal the class.
 
     Args:
         windows: of one path, M = 1.
 
     Returns:
-        NaN where a bar, or one that it is compared with, is missing. Shape: (O, H, N, 7), float32.
+        NaN where a bar or its reference is missing. Shape: (O, H, N, 7), float32.
 
     Raises:
         ValueError: the windows have no bars, or too few days of context.
@@ -77,14 +77,14 @@ def bar_features(windows: Windows) -> Tensor:
 
 
 def scale_together(real: Tensor, synthetic: Tensor, fit: Tensor) -> tuple[Tensor, Tensor]:
-    """Divide each feature of a stock by its standard deviation over the windows of both sides that are learned from.
+    """Divide each feature of a stock by its pooled standard deviation over the training windows of both classes.
 
-    Both sides are divided by the same number, in which they have the same part.
+    Both classes contribute equally to the divisor.
 
     Args:
         real: shape (O, H, N, F).
         synthetic: the same shape.
-        fit: positions of the origins that are learned from.
+        fit: positions of the training origins.
     """
     learned = torch.cat([real[fit], synthetic[fit]]).transpose(-1, -2)
     spread = stock_moments(learned.flatten(2))[1].unflatten(0, (real.shape[-1], real.shape[-2])).T.float()
@@ -112,7 +112,7 @@ def stock_sequences(features: Tensor) -> Tensor:
 
 
 def draw_panels(num_stocks: int, generator: torch.Generator) -> Tensor:
-    """Draw disjoint sets of stocks, as many as there are: `PANEL_STOCKS` each, or one of all where they are fewer.
+    """Draw as many disjoint panels of `PANEL_STOCKS` stocks as possible, or one of all if there are fewer.
 
     Returns:
         Positions of the stocks. Shape: (sets, stocks of a set).
@@ -125,7 +125,7 @@ def draw_panels(num_stocks: int, generator: torch.Generator) -> Tensor:
 def panel_sequences(features: Tensor, panels: Tensor) -> Tensor:
     """Return mean and standard deviation of a panel's bars over its stocks, day by day.
 
-    Stocks that move together have a mean that moves; of independent ones it stands still.
+    The mean of correlated stocks varies; that of independent ones is nearly constant.
 
     Args:
         features: shape (O, H, N, 7).
@@ -179,7 +179,7 @@ def _lagged(values: Tensor) -> Tensor:
 
 
 def _together(values: Tensor) -> list[Tensor]:
-    """Return how the stocks of a window move together. Shape: (..., S, days) -> (...) each."""
+    """Return statistics of the co-movement of a window's stocks. Shape: (..., S, days) -> (...) each."""
     centred = values - values.mean(-1, keepdim=True)
     unit = centred / centred.norm(dim=-1, keepdim=True).clamp(min=1e-6)
     correlation = unit @ unit.transpose(-1, -2)

@@ -1,4 +1,4 @@
-"""Distributions of returns: their width, shape and tails, and distances from the real ones."""
+"""Distributions of returns: volatility, shape and tails, and distances from the real ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from vecenv.worldmodel.metrics.windows import Windows, deviation, present_values, standardise, stock_moments
 
 TAIL_SHARE, WIDE_TAIL_SHARE = 0.01, 0.025
-"""Shares of all values that a tail index looks at."""
+"""Tail shares of the tail indices."""
 
 
 class VolatilityRatios(NamedTuple):
@@ -20,7 +20,7 @@ class VolatilityRatios(NamedTuple):
     Attributes:
         pooled: of all stocks' returns, each in units of its scale.
         market: of the mean return of all stocks.
-        stock_median: median of each stock's own ratio.
+        stock_median: median of the stocks' ratios.
         stock_low: 5% quantile of it.
         stock_high: 95% quantile of it.
     """
@@ -33,7 +33,7 @@ class VolatilityRatios(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """How far two samples are apart.
+    """Distances of two samples.
 
     Attributes:
         ks: Kolmogorov-Smirnov, the largest difference of the distribution functions.
@@ -81,7 +81,7 @@ def sample_distances(real: Tensor, synthetic: Tensor) -> Distances:
 
     Args:
         real: NaN is left out. Any shape, R values.
-        synthetic: NaN is left out. Any shape, a multiple of R values, as with paths that share the real gaps.
+        synthetic: NaN is left out. Any shape, a multiple of R values, as for paths with the real gaps.
 
     Raises:
         ValueError: there is no value, or the number of synthetic values is not a multiple.
@@ -90,7 +90,7 @@ def sample_distances(real: Tensor, synthetic: Tensor) -> Distances:
     count, total = len(observed), len(generated)
     if count == 0 or total == 0 or total % count:
         raise ValueError(f"distances need a multiple of the {count} real values, got {total} synthetic ones")
-    # Between two real values the real distribution function is flat: the largest difference is at one of its ends.
+    # Between two real values the real distribution function is constant: the largest difference is at an end.
     ks = 0.0
     for right in (False, True):
         ranks = [torch.searchsorted(sample, observed, right=right).double() for sample in (generated, observed)]
@@ -111,14 +111,14 @@ def horizon_distances(real: Windows, synthetic: Windows, days: int) -> Distances
 
 
 def return_shape(windows: Windows) -> ReturnShape:
-    """Return the excess kurtosis and skew of the windows' returns, each stock about its own mean."""
+    """Return the excess kurtosis and skew of the windows' returns, about each stock's mean."""
     z = standardise(windows.returns).flatten(0, -2)
     fourth, third = (z.pow(power).nanmean(0, dtype=torch.float64).nanmedian() for power in (4, 3))
     return ReturnShape(float(fourth) - 3.0, float(third))
 
 
 def tail_indices(windows: Windows) -> TailIndices:
-    """Return how heavy the tails are, of all stocks' returns less their mean, over their standard deviation."""
+    """Return the tail indices of all stocks' standardised returns."""
     z = present_values(standardise(windows.returns))
     few, many = (max(2, int(share * len(z))) for share in (TAIL_SHARE, WIDE_TAIL_SHARE))
     largest = z.abs().topk(many).values
@@ -135,5 +135,5 @@ def hill_index(largest: Tensor) -> float:
 
 
 def _ascending(values: Tensor) -> Tensor:
-    """Sort what is not NaN; NumPy's sort of float32 is twenty times as fast as torch's."""
+    """Sort non-NaN values; NumPy's sort of float32 is twenty times as fast as torch's."""
     return torch.from_numpy(np.sort(present_values(values).numpy()))

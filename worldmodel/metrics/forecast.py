@@ -1,4 +1,4 @@
-"""Scores of forecasts: of each stock's next day, and of all stocks' next weeks together."""
+"""Forecast scores: CRPS and coverage of each stock's next day, energy and variogram scores of the joint next weeks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 from vecenv.worldmodel.metrics.windows import Windows
 
 TAILS = (0.25, 0.05, 0.005)
-"""Probability below, and above, the intervals that cover 50, 90 and 99%."""
+"""Tail probability on each side of the 50, 90 and 99% intervals."""
 
 CRPS_UNIT = 1e-4
-"""A summary's CRPS is in hundredths of a percent of log-return."""
+"""Unit of a summary's CRPS: hundredths of a percent of log-return."""
 
 
 class ForecastScores(NamedTuple):
@@ -23,12 +23,12 @@ class ForecastScores(NamedTuple):
     Attributes:
         crps: continuous ranked probability score. Shape: (D, N).
         median_error: absolute error of the predictive median. Shape: (D, N).
-        sampled_error: mean absolute error of the draws, as a rollout shows; 1.41 times the error of the median for a
-            normal distribution, about 1.44 for daily returns. Shape: (D, N).
-        direction_hit: whether the median has the sign of what happened; NaN where nothing moved. Shape: (D, N).
-        pit: probability integral transform, the middle of the rank of what happened. Shape: (D, N).
-        covered: whether each central interval of `TAILS` held what happened; NaN where there are too few draws for
-            its ends. Shape: (D, N, 3).
+        sampled_error: mean absolute error of the draws; 1.41 times the error of the median for a normal distribution,
+            about 1.44 for daily returns. Shape: (D, N).
+        direction_hit: whether the median has the outcome's sign; NaN for a zero outcome. Shape: (D, N).
+        pit: probability integral transform, the mid-rank of the outcome. Shape: (D, N).
+        covered: whether each central interval of `TAILS` holds the outcome; NaN with too few draws for its ends.
+            Shape: (D, N, 3).
     """
 
     crps: Tensor
@@ -64,7 +64,7 @@ class ForecastSummary(NamedTuple):
 
 
 def forecast_scores(samples: Tensor, outcomes: Tensor) -> ForecastScores:
-    """Score draws of each stock against what happened.
+    """Score draws of each stock against the outcome.
 
     CRPS = E|X - y| - E|X - X'| / 2 over pairs of different draws, which is unbiased for any number of them (Ferro,
     "Fair scores for ensemble forecasts", QJRMS 140, 2014). Ends of intervals are quantiles at p (M + 1), between which
@@ -90,7 +90,7 @@ def forecast_scores(samples: Tensor, outcomes: Tensor) -> ForecastScores:
 
     median = (draws[..., (count - 1) // 2] + draws[..., count // 2]) / 2
     sampled_error = (draws - target).abs().mean(-1)
-    # Of M ordered draws the i-th is above i others and below M - 1 - i.
+    # The i-th of M sorted draws is above i others and below M - 1 - i.
     weights = 2.0 * torch.arange(count, dtype=draws.dtype, device=draws.device) - (count - 1)
     distance = 2.0 * (draws @ weights) / (count * (count - 1))
     rank = (draws < target).sum(-1) + 0.5 * (draws == target).sum(-1)
@@ -138,7 +138,7 @@ def energy_score(real: Windows, synthetic: Windows, days: int = 20) -> Tensor:
     for outcome, draws in zip(_horizon_returns(real, days)[:, 0], _horizon_returns(synthetic, days), strict=True):
         stocks = ~outcome.isnan()
         draws, outcome = draws[:, stocks], outcome[stocks]
-        # Through a product of matrices the distance would lose digits.
+        # Distances by matrix products would lose precision.
         between = torch.cdist(draws, draws, compute_mode="donot_use_mm_for_euclid_dist").sum()
         spread = between / (len(draws) * (len(draws) - 1))
         scores.append(((draws - outcome).norm(dim=-1).mean() - spread / 2) / math.sqrt(len(outcome)))
@@ -146,7 +146,7 @@ def energy_score(real: Windows, synthetic: Windows, days: int = 20) -> Tensor:
 
 
 def variogram_score(real: Windows, synthetic: Windows, days: int = 20, power: float = 0.5) -> Tensor:
-    """Score the differences between stocks, which show wrong correlations that the energy score hardly sees.
+    """Score the differences between stocks, which is more sensitive to wrong correlations than the energy score.
 
     Mean over pairs of stocks of (|y_i - y_j|^p - mean_m |x_mi - x_mj|^p)^2, of the same returns as the `energy_score`
     (Scheuerer and Hamill, Monthly Weather Review 143, 2015; equal weights).

@@ -1,4 +1,4 @@
-"""How sure a figure is that rests on a few dozen origins."""
+"""Confidence intervals by block bootstrap over origins."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from vecenv.learn.metrics import Interval
 from vecenv.learn.significance import DRAWS
 
 BLOCK = 3
-"""Origins drawn together: windows of neighbouring origins overlap, and volatility outlives them."""
+"""Block length in origins: neighbouring windows overlap, and volatility persists beyond them."""
 
 
 def block_bootstrap(
     metric: Callable[[Tensor], float], num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
-    """Return a metric with the 95% percentile interval of a bootstrap that draws runs of neighbouring origins.
+    """Return a metric with the 95% percentile interval of a circular block bootstrap over origins.
 
     The blocks wrap around the end, so that every origin is drawn equally often (Politis and Romano, "A circular
     block-resampling procedure for stationary data", 1992).
@@ -26,8 +26,8 @@ def block_bootstrap(
     Args:
         metric: of the origins with the given positions, which may repeat; (O,), int64, on the CPU.
         num_origins: O.
-        block: origins of a run.
-        draws: how often the metric is computed again.
+        block: origins per block.
+        draws: number of bootstrap draws.
         seed: of the draws.
 
     Returns:

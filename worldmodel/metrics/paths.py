@@ -1,4 +1,4 @@
-"""Whole paths: how deep they fall, whether they were copied, and how they change with the days since the origin."""
+"""Path metrics: maximum drawdown, memorisation of training data, and drift by rollout day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRAWDOWN_DAYS, MEMORY_DAYS = 40, 20
 DAY_BUCKETS = ((1, 10), (11, 20), (21, 30), (31, 40))
 """First and last days since the origin."""
 
-# Distances from one block of paths to all training windows fit in some 200 MB.
+# Bounds the distances from one block of paths to all training windows to about 200 MB.
 _DISTANCES_AT_ONCE = 1 << 25
 
 
@@ -36,7 +36,7 @@ class DrawdownComparison(NamedTuple):
 
 
 class Memorisation(NamedTuple):
-    """How near generated paths are to the training data, beside real test paths.
+    """Distance of generated paths to the training data, relative to real test paths.
 
     Attributes:
         distance_ratio: median distance of a generated path to its nearest training window, over that of a test path.
@@ -48,7 +48,7 @@ class Memorisation(NamedTuple):
 
 
 class DriftBucket(NamedTuple):
-    """Realism of some days since the origin.
+    """Realism of a range of days since the origin.
 
     Attributes:
         first: day, counted from 1.
@@ -68,7 +68,7 @@ class DriftBucket(NamedTuple):
 
 
 def max_drawdowns(windows: Windows, days: int = DRAWDOWN_DAYS) -> Tensor:
-    """Return each stock's deepest fall from its highest close since the origin, the origin's close included.
+    """Return each stock's maximum drawdown from its highest close since the origin, the origin's close included.
 
     Returns:
         Percentage points, not negative; NaN where a day is missing. Shape: (O, M, N).
@@ -102,17 +102,17 @@ def memorisation(
     max_paths: int = 20_000,
     seed: int = 0,
 ) -> Memorisation:
-    """Measure how near single-stock paths come to training windows, which start on every day.
+    """Measure the nearest-neighbour distances of single-stock paths to training windows, which start on every day.
 
-    Every path and window is standardised by its own mean and standard deviation, so that calm paths are not near for
-    being calm, and rescaled copies count. Distances are Euclidean.
+    Paths and windows are standardised individually, so that low volatility does not reduce distances, and rescaled
+    copies are found. Distances are Euclidean.
 
     Args:
         train_returns: log-returns, NaN where missing. Shape: (T, N').
         real: test windows, cut into non-overlapping paths.
         synthetic: generated windows, cut in the same way.
-        days: of a path.
-        max_paths: generated paths beyond these are left out at random.
+        days: length of a path.
+        max_paths: maximum number of generated paths, chosen at random.
         seed: of that choice.
 
     Raises:
@@ -134,7 +134,7 @@ def memorisation(
 def drift(
     real: Windows, synthetic: Windows, buckets: Sequence[tuple[int, int]] = DAY_BUCKETS
 ) -> tuple[DriftBucket, ...]:
-    """Compare generated with real days bucket by bucket, to see whether a long rollout leaves the real distribution.
+    """Compare generated with real days by bucket of rollout days, to detect drift in long rollouts.
 
     Autocorrelations are of days within a bucket, so a bucket of d days has at most d - 1 lags.
 
@@ -174,6 +174,6 @@ def _standard_paths(paths: Tensor) -> Tensor:
 
 def _nearest(paths: Tensor, train: Tensor) -> Tensor:
     """Return each path's distance to the nearest training window, in units of `_standard_paths`. Shape: (paths,)."""
-    # Between vectors of length one the nearest is the one with the largest product.
+    # For unit vectors the nearest has the largest inner product.
     blocks = paths.split(max(1, _DISTANCES_AT_ONCE // len(train)))
     return torch.cat([(2.0 - 2.0 * (block @ train.T).amax(1)).clamp(min=0.0).sqrt() for block in blocks])

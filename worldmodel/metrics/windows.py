@@ -1,4 +1,4 @@
-"""Real and generated days after the same origins, with the same gaps, and moments that ignore gaps."""
+"""Windows of real and generated days after the same origins, with the same gaps, and NaN-aware moments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vecenv.market.bars import CLOSE, VOLUME
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Days after O origins on M paths: sampled ones of a model, or the real ones with M = 1.
+    """Days after O origins on M paths: a model's draws, or the real ones with M = 1.
 
     Attributes:
         returns: log-returns from close to close; NaN where missing, at the same places on all paths of an origin.
@@ -82,7 +82,7 @@ class Windows:
         """Return non-overlapping sums of standardised returns, NaN where one of the days is missing.
 
         Args:
-            days: of each sum; what is left over at the end of a window is dropped.
+            days: of each sum; remaining days at the end of a window are dropped.
 
         Returns:
             Shape: (O, M, H // days, N).
@@ -112,10 +112,10 @@ class Compared(NamedTuple):
 
 
 def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, scale: Tensor) -> tuple[Windows, Windows]:
-    """Make the real and the generated windows, with every gap of the real ones in both.
+    """Make the real and the generated windows, with the real gaps in both.
 
-    A day is missing if the real bar is, and a return is missing if one of its two days is: a real return over a gap is
-    of two days or more and has no counterpart. A stock without a bar on the origin is left out of that origin.
+    A day is missing if the real bar is, and a return is missing if one of its two days is: a real return over a gap
+    spans several days and has no counterpart. A stock without a bar on the origin is left out of that origin.
 
     Args:
         context: real bars up to and with each origin. Shape: (O, C, N, 5).
@@ -127,7 +127,7 @@ def align_windows(context: Tensor, real_bars: Tensor, synthetic_bars: Tensor, sc
         Real windows with M = 1, and generated ones.
 
     Raises:
-        ValueError: shapes disagree, or a generated bar that has a real counterpart is not finite and positive.
+        ValueError: shapes disagree, or a generated bar with a real counterpart is not finite and positive.
     """
     expected = (len(real_bars), synthetic_bars.shape[1], *real_bars.shape[1:])
     if synthetic_bars.shape != expected:
@@ -157,13 +157,13 @@ def return_scale(close: Tensor) -> Tensor:
 
 
 def present_values(values: Tensor) -> Tensor:
-    """Return what is not NaN as one dimension, on the CPU."""
+    """Return the non-NaN values as one dimension, on the CPU."""
     array = values.cpu().numpy()
     return torch.from_numpy(array[~np.isnan(array)])
 
 
 def deviation(values: Tensor) -> float:
-    """Return the standard deviation of all that is not NaN."""
+    """Return the standard deviation of all non-NaN values."""
     mean = values.nanmean(dtype=torch.float64).to(values.dtype)
     return float((values - mean).square().nanmean(dtype=torch.float64).sqrt())
 
@@ -194,11 +194,11 @@ def _complete(bars: Tensor) -> Tensor:
 
 
 def _windows(context: Tensor, bars: Tensor, present: Tensor, scale: Tensor) -> Windows:
-    """Make windows of bars of which some are missing. Shapes: (O, C, N, 5), (O, M, H, N, 5), (O, H, N)."""
+    """Make windows from bars with gaps. Shapes: (O, C, N, 5), (O, M, H, N, 5), (O, H, N)."""
     if not bool(present.all()):
         bars = bars.masked_fill(~present[:, None, :, :, None], float("nan"))
     close = bars[..., CLOSE]
     first = context[:, None, -1:, :, CLOSE].to(bars.dtype).expand(-1, bars.shape[1], -1, -1)
-    # The logarithm of a ratio near one keeps the digits that a difference of logarithms in float32 loses.
+    # The logarithm of a ratio near one is more precise than a difference of logarithms in float32.
     returns = (close / torch.cat([first, close[:, :, :-1]], dim=2)).log()
     return Windows(returns, scale, bars, context)

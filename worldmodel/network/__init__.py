@@ -1,1 +1,1 @@
-"""Trunks, heads and checkpoints."""
+"""Neural market network: trunks, output heads and checkpoints."""

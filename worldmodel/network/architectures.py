@@ -1,4 +1,4 @@
-"""The architectures that are trained beside each other, and what each is called in tables."""
+"""Named network architectures: this project's and the baselines'."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
 Architecture = Literal["joint", "running-mean", "published", "cnn-gru"]
-"""This project's; its symbols chained by their running mean alone; and the published ones, of independent symbols."""
+"""This project's; the chain conditioned on the running mean only; and the published ones with independent symbols."""
 
 RUNNING_MEAN_CHAIN = "running-mean chain"
-"""A model that sees each day's mean so far: the least that a joint distribution has to beat."""
+"""Name of the baseline conditioned on each day's running mean: the simplest joint distribution."""
 
 
 class _Design(NamedTuple):
-    """What makes an architecture.
+    """Definition of an architecture.
 
     Attributes:
         name: in tables.
@@ -46,7 +46,7 @@ _DESIGNS: dict[Architecture, _Design] = {
 def network_settings(
     architecture: Architecture, transformer: TransformerSettings, cnn_gru: CnnGruSettings, markets: tuple[str, ...]
 ) -> NetworkSettings:
-    """Return what a network of an architecture is made of.
+    """Return the network settings of an architecture.
 
     Args:
         architecture: one of `Architecture`.
@@ -55,7 +55,7 @@ def network_settings(
         markets: names of the markets.
 
     Raises:
-        ValueError: sizes other than the default ones are given for a trunk that the architecture does not have.
+        ValueError: non-default sizes are given for a trunk that the architecture does not have.
     """
     design = _DESIGNS[architecture]
     recurrent = design.trunk is CnnGruSettings

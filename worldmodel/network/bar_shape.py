@@ -1,8 +1,8 @@
-"""The shapes of a day's bars, given all returns: gap, wicks and volume.
+"""Output heads for bar shapes given the day's returns: gap, wicks and volume.
 
 A token of three numbers, the market's mean gap, range and volume, is drawn first; the symbols are independent given it.
-In training the token is the mean of the symbols' own numbers with a little noise, without which it would give away the
-shape of a symbol that is alone.
+In training the token is the mean of the symbols' numbers with a little noise, without which it would reveal the shape
+of a single symbol.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ COMPONENTS = 2
 TOKEN_SIZE = 3
 
 TOKEN_NOISE = 0.5
-"""Standard deviation of the token's noise with one symbol; it falls with the root of their number."""
+"""Standard deviation of the token's noise for one symbol; it falls with the root of their number."""
 
 
 class DaySummary(NamedTuple):
-    """What a day's returns say of its shapes. Shape of each: (..., 1).
+    """Summary of a day's returns, input of the shape heads. Shape of each: (..., 1).
 
     Attributes:
         mean_return: mean of the scaled returns.
@@ -41,7 +41,7 @@ class DaySummary(NamedTuple):
 
 
 def day_summary(returns: Tensor, valid: Tensor) -> DaySummary:
-    """Sum up the scaled returns of a day. Shapes: (..., K), (..., K)."""
+    """Summarise the scaled returns of a day. Shapes: (..., K), (..., K)."""
     weight = valid.to(returns.dtype)
     limited = returns.clamp(-RETURN_LIMIT, RETURN_LIMIT) * weight
     total = weight.sum(-1, keepdim=True)
@@ -91,7 +91,7 @@ class TokenHead(nn.Module):
         self.stages = nn.ModuleList(_stage(hidden, number, size) for number in range(TOKEN_SIZE))
 
     def begin(self, known: Tensor, valid: Tensor, summary: DaySummary) -> Tensor:
-        """Join what the stages share. Shapes: (..., K, width), (..., K) -> (..., hidden)."""
+        """Combine the inputs shared by all stages. Shapes: (..., K, width), (..., K) -> (..., hidden)."""
         weight = valid.to(known.dtype).unsqueeze(-1)
         mean = (known * weight).sum(-2) / weight.sum(-2).clamp(min=1.0)
         return functional.silu(self.known(mean) + self.said(torch.cat(list(summary), dim=-1)))
@@ -108,12 +108,12 @@ class TokenHead(nn.Module):
 
 
 class ShapeHead(nn.Module):
-    """Distributions of a symbol's gap, wicks and volume, each given the ones before it.
+    """Distributions of a symbol's gap, wicks and volume, each conditioned on the previous ones.
 
     Args:
         width: of what the trunk knows.
         hidden: width inside.
-        alone: a symbol is told nothing of the day's other ones.
+        alone: no input from the day's other symbols.
         mixture: kind of the distributions of gap and volume.
     """
 
@@ -131,7 +131,7 @@ class ShapeHead(nn.Module):
         )
 
     def begin(self, known: Tensor, daily_return: Tensor, summary: DaySummary, token: Tensor) -> Tensor:
-        """Join what the stages share. Shapes: (..., K, width), (..., K), (..., 3) -> (..., K, hidden)."""
+        """Combine the inputs shared by all stages. Shapes: (..., K, width), (..., K), (..., 3) -> (..., K, hidden)."""
         own = torch.stack([daily_return.asinh(), daily_return.abs().clamp(max=10.0)], dim=-1)
         shared = torch.cat([*summary, token], dim=-1).unsqueeze(-2).expand(*own.shape[:-1], -1)
         if self.alone:
@@ -173,5 +173,5 @@ def _stage(hidden: int, numbers: int, size: int) -> nn.Sequential:
 
 
 def _with(joined: Tensor, numbers: list[Tensor]) -> Tensor:
-    """Append numbers, compressed so that no outlier dominates. Shapes: (..., hidden), (...)."""
+    """Append numbers, compressed against outliers. Shapes: (..., hidden), (...)."""
     return torch.cat([joined, *(number.asinh().unsqueeze(-1) for number in numbers)], dim=-1)

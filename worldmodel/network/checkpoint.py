@@ -1,4 +1,4 @@
-"""Checkpoints of neural markets: safetensors files that carry their settings, and that load without running code."""
+"""Checkpoints of neural markets: safetensors files with settings in their metadata, loaded without running code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vecenv.worldmodel.network.transformer import TransformerSettings
 
 FORMAT = "vecenv-neural-market"
 VERSION = 2
-"""Changes when, and only when, an older network can no longer be read as it was trained."""
+"""Format version; changes only when older checkpoints can no longer be read as trained."""
 
 WEIGHTS = "network."
 
@@ -34,11 +34,11 @@ TRUNKS: dict[str, type[TransformerSettings] | type[CnnGruSettings]] = {
 
 
 class Checkpoint(NamedTuple):
-    """A network and how it came about.
+    """A network and its training record.
 
     Attributes:
         network: in evaluation mode.
-        record: data, split, settings and scores of the training, JSON-able.
+        record: data, split, settings and scores of the training run, JSON-able.
         extra: further tensors, such as the optimiser's, by name.
     """
 
@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
-    """Write a checkpoint in one stroke: an interruption, or a disk that is full, leaves the one before.
+    """Write a checkpoint atomically: an interruption or a full disk leaves the previous one.
 
     Raises:
         OSError: it cannot be written.
@@ -62,7 +62,7 @@ def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], 
         "record": json.dumps(record),
         "sha256": _digest(tensors),
     }
-    # Not by safetensors' own writing, whose errors hide the system's.
+    # Not by safetensors' save_file, whose errors hide the system's.
     whole = save(tensors, metadata)
     with replacing(path) as partial:
         partial.write_bytes(whole)
@@ -106,7 +106,7 @@ def _settings_to_json(settings: NetworkSettings) -> dict[str, Any]:
 
 
 def _json(path: Path, metadata: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Return the object that an entry of the metadata tells of."""
+    """Parse a JSON entry of the metadata."""
     try:
         value = json.loads(metadata.get(name, ""))
     except ValueError as error:
@@ -129,7 +129,7 @@ def _settings(path: Path, values: dict[str, Any]) -> NetworkSettings:
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
-    """Hash of names, types, shapes and bytes. SHA-256."""
+    """SHA-256 hash of names, types, shapes and bytes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].cpu().contiguous()

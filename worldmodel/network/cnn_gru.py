@@ -1,4 +1,4 @@
-"""The small trunk: causal convolutions over the days of one symbol, then a gated recurrent unit.
+"""CNN-GRU trunk: causal convolutions over the days of one symbol, then a gated recurrent unit.
 
 The unit is that of Cho et al., "Learning phrase representations using RNN encoder-decoder", EMNLP 2014.
 """
@@ -21,11 +21,11 @@ class CnnGruSettings:
 
     Attributes:
         layers: number of convolutions.
-        channels: numbers per day and symbol between them.
-        kernel: days that one convolution sees, the present one included.
+        channels: of the convolutions.
+        kernel: days per convolution, the present one included.
         width: of the recurrent unit's state.
-        reach: days of history that are read before the first one that counts; older ones have faded from the state.
-        dropout: share of the output dropped in training, the same numbers on all days of a symbol.
+        reach: context days read before the first output; older days have no influence on the state.
+        dropout: share of the output dropped in training, with one mask for all days of a symbol.
 
     Raises:
         ValueError: a size is below one, or the dropout not in [0, 1).
@@ -47,7 +47,7 @@ class CnnGruSettings:
 
 
 class CnnGruCache(NamedTuple):
-    """What the layers remember.
+    """State of the layers.
 
     Attributes:
         recent: inputs of each convolution on the last days. Shape: (layers, B, kernel - 1, channels).
@@ -58,16 +58,16 @@ class CnnGruCache(NamedTuple):
     state: Tensor
 
     def chosen(self, rows: Tensor) -> CnnGruCache:
-        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return CnnGruCache(self.recent[:, rows], self.state[rows])
 
     def repeatable(self) -> CnnGruCache:
-        """Return the cache, whose steps are the same operations from the first day on."""
+        """Return the cache itself: every step has the same operations."""
         return self
 
 
 class CnnGru(Trunk[CnnGruCache]):
-    """Maps the features of each day to what is known of the next day.
+    """Maps the features of each day to a representation for predicting the next day.
 
     Args:
         num_features: F.
@@ -86,11 +86,11 @@ class CnnGru(Trunk[CnnGruCache]):
     def forward(self, features: Tensor) -> Tensor:
         """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
         hidden, _ = self._read(features)
-        # The same numbers on all days, as the transformer does.
+        # One mask for all days, as in the transformer.
         return hidden * functional.dropout(torch.ones_like(hidden[:, :1]), self.settings.dropout, self.training)
 
     def prefill(self, features: Tensor) -> tuple[Tensor, CnnGruCache]:
-        """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
+        """Read a history; return the output of its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
         hidden, recent = self._read(features)
         return hidden[:, -1], CnnGruCache(recent, hidden[:, -1])
 

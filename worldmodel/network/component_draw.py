@@ -1,6 +1,6 @@
-"""Numbers drawn from mixtures whose raw parameters come first, of tensors or of NumPy arrays alike.
+"""Sampling from mixtures given raw network outputs, for tensors and NumPy arrays.
 
-On a CPU an operation on a few numbers costs NumPy a fraction of what it costs PyTorch.
+On a CPU NumPy has a fraction of PyTorch's overhead per operation on small arrays.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from torch import Tensor
 from torch.nn import functional
 
 Array = Any
-"""A tensor or a NumPy array; what is made of either is of the same kind."""
+"""A tensor or a NumPy array; results have the type of the inputs."""
 
 LOWEST_FREEDOM = 2.1
-"""Degrees of freedom of a Student-t component stay above two, so that its variance is finite."""
+"""Lower bound of a Student-t component's degrees of freedom, above two for a finite variance."""
 
 LOG_SCALE_LIMITS = (-5.0, 4.0)
 
 
 def functions_of(array: Array) -> Any:  # noqa: ANN401, a module
-    """Return the module whose functions take such an array."""
+    """Return the array module, torch or numpy, of an array."""
     return torch if isinstance(array, Tensor) else np
 
 
 def degrees_of_freedom(raw: Array) -> Array:
-    """Return the degrees of freedom that a raw number stands for. Shape: (...)."""
+    """Map a raw output to degrees of freedom. Shape: (...)."""
     raw = raw + 4.0
     if isinstance(raw, Tensor):
         return LOWEST_FREEDOM + functional.softplus(raw)
@@ -36,7 +36,7 @@ def degrees_of_freedom(raw: Array) -> Array:
 
 
 def taken(laws: Array, choice: Array) -> Array:
-    """Return the numbers, but its weight, of the component that a uniform number falls on.
+    """Select a component by a uniform number and return its parameters, without the weight.
 
     Args:
         laws: raw numbers of C components, the weights first. Shape: (n, C, ...).
@@ -47,7 +47,7 @@ def taken(laws: Array, choice: Array) -> Array:
     """
     module = functions_of(laws)
     share = module.exp(laws[0] - module.amax(laws[0], 0))
-    # Against the sum of the shares: this spares a division.
+    # Compare with the sum of unnormalised weights, which saves a division.
     choice = choice * share.sum(0)
     numbers, below = laws[1:, -1], share[:-1].cumsum(0)
     for component in range(len(below) - 1, -1, -1):
@@ -56,7 +56,7 @@ def taken(laws: Array, choice: Array) -> Array:
 
 
 def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
-    """Draw from a mixture of normal laws.
+    """Draw from a mixture of normal distributions.
 
     Args:
         raw: C numbers each for weights, locations and scales. Shape: (3 C, ...).
@@ -68,7 +68,7 @@ def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
 
 
 def student_t_draw(raw: Array, choice: Array, log_radial: Array, cosine: Array) -> Array:
-    """Draw from a mixture of Student-t laws, by the method of `vecenv.core.random.student_t`.
+    """Draw from a mixture of Student-t distributions, by the method of `vecenv.core.random.student_t`.
 
     Args:
         raw: C numbers each for weights, locations, scales and degrees of freedom. Shape: (4 C, ...).

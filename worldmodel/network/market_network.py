@@ -1,4 +1,4 @@
-"""The neural market: a trunk that reads each symbol's days, and heads that join the symbols of the next day."""
+"""Network of the neural market: a trunk per symbol, and heads for the joint distribution of the next day."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from vecenv.worldmodel.network.transformer import Transformer, TransformerSettin
 from vecenv.worldmodel.network.trunk import Trunk
 
 DRIFT_SIZES = (1, 5, 25, 100)
-"""Numbers of symbols that a market's drift is known for."""
+"""Numbers of symbols at which a market's drift is calibrated."""
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What a neural market is made of.
+    """Settings of the network.
 
     Attributes:
-        trunk: kind and sizes of what reads the days.
-        head: width inside the output heads.
-        markets: names of the markets it knows, each with a flag among the features.
-        joint: what a symbol hears of the day's other symbols; with "none" symbols are independent, on the day and in
-            what the trunk reads of the days before.
-        density: law of the components of returns, gaps and volumes.
+        trunk: kind and sizes of the trunk.
+        head: hidden width of the output heads.
+        markets: names of the known markets, each with a flag feature.
+        joint: conditioning on the day's other symbols; with "none" symbols are independent, on the day and in the
+            trunk's inputs.
+        density: distribution family of the components of returns, gaps and volumes.
 
     Raises:
         ValueError: there is no such joint distribution or density.
@@ -56,10 +56,10 @@ class DayLogProb(NamedTuple):
     """Log-densities of scaled moves, one per symbol and day; 0 where there is none. Shape of each: (..., K).
 
     Attributes:
-        alone: of the return, given the days before.
-        chained: of the return, given also the returns of the symbols before it on the day.
-        shape: of gap, wicks and volume, given all returns of the day and the market's token, whose own density is
-            shared out equally; of independent symbols, given their own return.
+        alone: of the return, given the previous days.
+        chained: of the return, given also the day's returns of the previous symbols in the chain.
+        shape: of gap, wicks and volume, given all returns of the day and the market's token, whose density is divided
+            equally among the symbols; of independent symbols, given their return.
     """
 
     alone: Tensor
@@ -74,9 +74,9 @@ class MarketNetwork(nn.Module):
         settings: kind, sizes and markets.
 
     Attributes:
-        drifts: what `vecenv.worldmodel.training.drift` adds to the scaled returns of each market, by the number of
-            symbols drawn together. Shape: (number of markets, len(DRIFT_SIZES)).
-        couplings: factors of `vecenv.worldmodel.training.coupling` on the mean that the symbols before imply.
+        drifts: added to the scaled returns of each market, by the number of symbols drawn together; see
+            `vecenv.worldmodel.training.drift`. Shape: (number of markets, len(DRIFT_SIZES)).
+        couplings: factors on the mean implied by the previous symbols; see `vecenv.worldmodel.training.coupling`.
             Shape: (number of markets,).
     """
 
@@ -96,13 +96,13 @@ class MarketNetwork(nn.Module):
         self.shapes = ShapeHead(width, head, alone, mixture)
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
-        # Made beforehand: to write a number into a tensor of a GPU waits for it, which no capture permits.
+        # Created beforehand: writing a Python number into a GPU tensor synchronises, which graph capture forbids.
         self.register_buffer("flags", torch.eye(len(settings.markets)), persistent=False)
         self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
-        """Append the market's flag to the features that the network may see; the others are 0.
+        """Append the market's flags to the features, with features not used by the network set to 0.
 
         Shape: (..., F) -> (..., F + number of markets).
 
@@ -123,9 +123,9 @@ class MarketNetwork(nn.Module):
         return self.drifts[self._index(market)]
 
     def drift_of(self, market: str, symbols: int) -> Tensor:
-        """Return what is added to the scaled returns of so many symbols of a market. Shape: ().
+        """Return the drift of a market for a number of symbols. Shape: ().
 
-        On a line in the logarithm of the number between two of `DRIFT_SIZES`, beyond the last one as there.
+        Interpolated linearly in the logarithm of the number between `DRIFT_SIZES`, constant beyond the last one.
 
         Raises:
             ValueError: the network does not know the market.
@@ -147,7 +147,7 @@ class MarketNetwork(nn.Module):
         return self.couplings[self._index(market)]
 
     def draws(self, factor: Tensor, market: str) -> ReturnDraws:
-        """Return what draws a market's returns. Shape of the correlation's factor: (P, K, K).
+        """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K).
 
         Raises:
             ValueError: the network does not know the market.
@@ -168,15 +168,15 @@ class MarketNetwork(nn.Module):
         noise: Tensor,
         market: str,
     ) -> DayLogProb:
-        """Return the log-densities of days in the order of the symbols given.
+        """Return the log-densities of days, with the chain in the given order of symbols.
 
         Args:
-            known: the trunk's output on the day before. Shape: (..., K, width).
-            scaled: moves over the volatility known the day before. Shape: (..., K, 5).
+            known: the trunk's output of the previous day. Shape: (..., K, width).
+            scaled: moves over the previous day's volatility estimate. Shape: (..., K, 5).
             valid: Shape: (..., K).
             correlation: of the scaled returns. Shape: (..., K, K).
             noise: of the market's token, standard normal. Shape: (..., 3).
-            market: whose drift moves all returns of a day together.
+            market: its drift is added to all returns of a day.
 
         Raises:
             ValueError: the network does not know the market.

@@ -1,6 +1,6 @@
-"""Output distributions: mixtures of Student-t or normal laws for signed numbers, of log-normals with an atom for wicks.
+"""Output distributions: mixtures of Student-t or normals for signed numbers, zero-inflated log-normals for wicks.
 
-Draws are functions of uniform numbers that the caller brings, so that a path is the same whatever the batch.
+Draws are functions of given uniform numbers, so that a path does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vecenv.worldmodel.network.component_draw import (
 )
 
 Density = Literal["student-t", "gaussian"]
-"""Laws that a mixture for signed numbers may have."""
+"""Component families of mixtures for signed numbers."""
 
 WICK_LOCATION = -1.0
-"""Added to the raw mean of a wick's logarithm: wicks are small."""
+"""Offset of the raw mean of a wick's logarithm, since wicks are small."""
 
 WICK_LOG_SCALE_LIMITS = (-3.0, 1.5)
 
@@ -119,11 +119,11 @@ class GaussianMixture(NamedTuple):
 SignedMixture = StudentTMixture | GaussianMixture
 
 MIXTURES: dict[Density, type[SignedMixture]] = {"student-t": StudentTMixture, "gaussian": GaussianMixture}
-"""Of signed numbers, by law."""
+"""Mixtures of signed numbers by component family."""
 
 
 class Stretched(NamedTuple):
-    """The law of shift + exp(log_stretch) times the variable of a mixture.
+    """Affine transform of a mixture: shift + exp(log_stretch) × its variable.
 
     Attributes:
         mixture: of the variable.
@@ -149,7 +149,7 @@ class Stretched(NamedTuple):
 
 
 class WickMixture(NamedTuple):
-    """A wick: zero with some probability, else a mixture of C log-normal distributions; of raw outputs of a network.
+    """Zero-inflated mixture of C log-normal distributions, for wicks, of raw outputs of a network.
 
     Attributes:
         parameters: the logit of zero, then C numbers each for weights, locations and scales. Shape: (..., 1 + 3 C).
@@ -172,7 +172,7 @@ class WickMixture(NamedTuple):
 
         Args:
             value: Shape: (...).
-            smallest: numbers below count as zero, which rounding of prices makes them.
+            smallest: threshold below which numbers count as zero, for rounded prices.
         """
         weight, location, log_scale = self.parameters[..., 1:].unflatten(-1, (3, -1)).unbind(-2)
         log_weight, location = functional.log_softmax(weight, -1), location + WICK_LOCATION

@@ -1,8 +1,8 @@
-"""The joint distribution of a day's returns: symbols one after the other, given what the trunk knows of each.
+"""Joint distribution of a day's returns by the chain rule over symbols, given the trunk's outputs.
 
-Each return is drawn given the returns of the symbols before it; the product of these densities is the exact joint one.
-What the earlier symbols say is summed up in `ChainStatistics`: the mean that their correlations with the symbol imply,
-the running mean of the market, and how large the day's surprises are. A head may be told less of it, see `Joint`.
+Each return is conditioned on the returns of the previous symbols; the product of these densities is the exact joint
+one. `ChainStatistics` summarises the previous symbols: the mean implied by their correlations with the symbol, the
+running mean of the market, and the size of the day's surprises. A head may use only some of these, see `Joint`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from vecenv.worldmodel.data.correlation import RETURN_LIMIT
 from vecenv.worldmodel.network.mixture import SignedMixture, Stretched, StudentTMixture
 
 Joint = Literal["correlations", "running mean", "none"]
-"""What a symbol hears of the returns before it: all statistics, their running mean and number alone, or nothing."""
+"""Conditioning on previous returns: all statistics, only their running mean and number, or none."""
 
 COMPONENTS = 3
 
 SHRINK_COUNT = 2.0
-"""Symbols that the prior of a running mean is worth."""
+"""Prior weight of a running mean, in symbols."""
 
 
 class ChainStatistics(NamedTuple):
-    """What the symbols before say of the next one, in units of its volatility. Shape of each: (..., K).
+    """Statistics of the previous symbols for the next one, in units of its volatility. Shape of each: (..., K).
 
     Attributes:
-        implied_mean: mean of the return that the correlations imply.
-        implied_log_scale: logarithm of the standard deviation left, at most 0.
-        running_mean: mean of the returns before, shrunk to 0 where they are few.
-        surprise: logarithm of the mean square of the whitened returns before, shrunk to 0 likewise.
-        position: log(1 + number of symbols before).
+        implied_mean: conditional mean of the return by the correlations.
+        implied_log_scale: logarithm of the conditional standard deviation, at most 0.
+        running_mean: mean of the previous returns, shrunk to 0 if they are few.
+        surprise: logarithm of the mean square of the whitened previous returns, shrunk to 0 likewise.
+        position: log(1 + number of previous symbols).
     """
 
     implied_mean: Tensor
@@ -48,10 +48,10 @@ class ChainStatistics(NamedTuple):
         return cls(*(torch.zeros_like(like) for _ in cls._fields))
 
     def heard(self, joint: Joint) -> ChainStatistics:
-        """Return what a head of this kind is told of them; the rest is 0, as for the first symbol.
+        """Return the statistics used by a head of this kind; the others are 0, as for the first symbol.
 
-        The running mean is also the implied mean where nothing else is known: with `SHRINK_COUNT` it is what one
-        correlation of a third between all symbols implies.
+        Without correlations the running mean is also the implied mean: with `SHRINK_COUNT` it is the one implied by a
+        correlation of a third between all symbols.
         """
         if joint == "correlations":
             return self
@@ -62,7 +62,7 @@ class ChainStatistics(NamedTuple):
 
 
 def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
-    """Return the Cholesky factor in which symbols without a return stand alone. Shapes: (..., K, K), (..., K)."""
+    """Return the Cholesky factor with symbols without a return decorrelated. Shapes: (..., K, K), (..., K)."""
     weight = valid.to(correlation.dtype)
     both = weight.unsqueeze(-1) * weight.unsqueeze(-2)
     identity = torch.eye(correlation.shape[-1], dtype=correlation.dtype, device=correlation.device)
@@ -70,7 +70,7 @@ def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
 
 
 def chain_statistics(returns: Tensor, valid: Tensor, factor: Tensor) -> ChainStatistics:
-    """Sum up the symbols before each one, for all symbols of a day at once.
+    """Compute the chain statistics of all symbols of a day at once.
 
     Args:
         returns: scaled, in the order of the chain. Shape: (..., K).
@@ -99,9 +99,9 @@ class ReturnHead(nn.Module):
     """Distribution of a symbol's scaled return.
 
     Args:
-        width: of what the trunk knows.
-        hidden: width inside.
-        joint: what it hears of the symbols before.
+        width: of the trunk's output.
+        hidden: hidden width.
+        joint: conditioning on the previous symbols.
         mixture: kind of the distribution.
     """
 
@@ -124,8 +124,8 @@ class ReturnHead(nn.Module):
 
         Args:
             known: `known` of the trunk's output. Shape: (..., hidden).
-            statistics: of the symbols before.
-            coupling: of the market, a factor on the mean that they imply.
+            statistics: of the previous symbols.
+            coupling: of the market, a factor on the implied mean.
         """
         statistics = statistics.heard(self.joint)
         said = self.said(torch.stack(list(statistics), dim=-1))

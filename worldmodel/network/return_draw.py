@@ -1,8 +1,8 @@
-"""Draws of a day's returns, symbol after symbol, in few and light operations.
+"""Fast sequential sampling of a day's returns over symbols.
 
-A step of the chain is bound by the number of its operations, not by their size. What does not depend on the returns
-before is therefore made for all symbols at once, what can be is folded into weights, and on a CPU the few numbers of a
-step are NumPy's. The law is that of `ReturnHead.forward`, which serves densities.
+A step of the chain is bound by the number of operations, not by their size. Terms independent of previous returns are
+therefore computed for all symbols at once, constants are folded into weights, and on a CPU a step runs in NumPy. The
+distribution is that of `ReturnHead.forward`, which computes densities.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from vecenv.worldmodel.network.return_chain import SHRINK_COUNT, ReturnHead
 
 
 class ReturnDraws:
-    """Draws the scaled returns of one day after the other.
+    """Draws the scaled returns of successive days.
 
     Args:
         head: in evaluation mode.
         factor: lower Cholesky factors of the paths' correlation. Shape: (P, K, K).
-        drift: of the market; added to all returns of a day, so that no symbol follows the drift of those before it.
+        drift: of the market; added after the chain, so that no symbol is conditioned on the previous symbols' drift.
             Shape: ().
         coupling: of the market, as in `ReturnHead.forward`. Shape: ().
     """
@@ -30,23 +30,23 @@ class ReturnDraws:
     def __init__(self, head: ReturnHead, factor: Tensor, drift: Tensor, coupling: Tensor) -> None:
         symbols = factor.shape[1]
         self.head, self.drift = head, drift
-        # Symbols first, so that a step reads what lies together.
+        # Symbols first, so that a step reads contiguous memory.
         self.deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
         log_scale = self.deviation.log()
         before = torch.arange(symbols, device=factor.device, dtype=factor.dtype).unsqueeze(-1)
         share = 1.0 / (before + SHRINK_COUNT)
         implied, implied_scale, running, surprise, position = head.said.weight.T
         if head.joint != "correlations":
-            # As `ChainStatistics.heard` says.
+            # As in `ChainStatistics.heard`.
             log_scale = torch.zeros_like(log_scale)
             running, implied, surprise = running + implied, torch.zeros_like(implied), torch.zeros_like(surprise)
         if head.joint == "none":
             running = position = torch.zeros_like(running)
         self.steps = torch.stack([implied.expand(symbols, -1), share * running, surprise.expand(symbols, -1)], 1)
-        """What the implied mean, the sum of the returns before and the logarithm of their squares add. (K, 3, h)."""
+        """Contributions of the implied mean, the sum of previous returns and the log of their squares. (K, 3, h)."""
         same = before.log1p() * position + share.log() * surprise
         self.constant = torch.addcmul(same.unsqueeze(1), log_scale.unsqueeze(-1), implied_scale)
-        """What the other statistics add. Shape: (K, P, h)."""
+        """Contribution of the other statistics. Shape: (K, P, h)."""
         self.begin = torch.empty_like(self.constant)
         parts = (factor.permute(2, 1, 0).contiguous(), self.deviation, log_scale, share, coupling)
         self.light_parts = tuple(map(_light, parts))
@@ -73,7 +73,7 @@ class ReturnDraws:
             said[0], said[2] = implied[k], module.log(squares)
             hidden = functional.silu(torch.addmm(begin, told.T, step), inplace=True)
             hidden = functional.silu(torch.addmm(head.inner.bias, hidden, inner), inplace=True)
-            # The numbers first, so that each of them lies together for all paths.
+            # Parameters first, so that each is contiguous over the paths.
             raw = _light(torch.addmm(bias, head.output.weight, hidden.T))
             mean_gain, scale_gain = module.tanh(raw[:2])
             drawn = mixture.draw_raw(raw[2:], choice[k], *for_law[k])
@@ -95,5 +95,5 @@ class ReturnDraws:
 
 
 def _light(tensor: Tensor) -> Array:
-    """Return the same memory as a NumPy array, of a tensor on a CPU."""
+    """Return a CPU tensor as a NumPy view."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor

@@ -1,8 +1,9 @@
-"""Causal transformer over the days of one symbol: rotary positions, a sliding window, and a ring-buffer cache.
+"""Causal transformer trunk over the days of one symbol: rotary positions, sliding window, ring-buffer cache.
 
-Every layer sees the last `window` days. Keys are stored rotated (Su et al. 2021, RoFormer), so only the distance
-between days counts, and a ring buffer of `window` places serves any number of days. All heads share one key and one
-value (Shazeer 2019, multi-query attention): a rollout is bound by reading the cache, which is as many times smaller.
+Every layer attends to the last `window` days. Keys are stored rotated (Su et al. 2021, RoFormer), so only the distance
+between days matters, and a ring buffer of `window` slots holds any number of days. All heads share one key and one
+value (Shazeer 2019, multi-query attention), which makes the cache smaller by the number of heads: rollouts are bound by
+reading it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class TransformerSettings:
 
     Attributes:
         layers: number of layers.
-        width: numbers per day and symbol between layers.
+        width: of the residual stream.
         heads: attention heads; their width must be even.
         hidden: width of the feed-forward layer.
-        window: days that one layer sees, the present one included.
-        dropout: share of a layer's output dropped in training, the same numbers on all days of a symbol.
+        window: attention window in days, the present one included.
+        dropout: share of a layer's output dropped in training, with one mask for all days of a symbol.
     """
 
     layers: int = 4
@@ -41,7 +42,7 @@ class TransformerSettings:
 
     @property
     def reach(self) -> int:
-        """Days of history that reach the output."""
+        """Receptive field in days."""
         return self.layers * self.window
 
 
@@ -49,9 +50,9 @@ class Cache(NamedTuple):
     """Keys and values of the last days of every layer.
 
     Attributes:
-        keys: rotated, and stored as the product with queries reads them. Shape: (layers, B, width of head, window).
+        keys: rotated, in the layout of the product with queries. Shape: (layers, B, width of head, window).
         values: Shape: (layers, B, window, width of head).
-        length: days seen so far; a tensor of shape () once the buffer is full and steps are to be repeated.
+        length: days read so far; a tensor of shape () if the buffer is full and steps are captured.
     """
 
     keys: Tensor
@@ -59,7 +60,7 @@ class Cache(NamedTuple):
     length: int | Tensor
 
     def chosen(self, rows: Tensor) -> Cache:
-        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.length)
 
     def repeatable(self) -> Cache | None:
@@ -70,7 +71,7 @@ class Cache(NamedTuple):
 
 
 class Transformer(Trunk[Cache]):
-    """Maps the features of each day to what is known of the next day.
+    """Maps the features of each day to a representation for predicting the next day.
 
     Args:
         num_features: F.
@@ -89,9 +90,9 @@ class Transformer(Trunk[Cache]):
         return self._read(features, features.shape[-2])[0]
 
     def _read(self, features: Tensor, asked: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Return the output of the last days asked for, and keys and values of the days that each layer has read.
+        """Return the output of the requested last days, and each layer's keys and values.
 
-        A layer reads only the days that reach them through the layers after it.
+        A layer reads only the days within the receptive field of the layers after it.
         """
         days, window = features.shape[-2], self.settings.window
         position = torch.arange(days, device=features.device)
@@ -106,7 +107,7 @@ class Transformer(Trunk[Cache]):
         return self.norm(hidden), stored
 
     def prefill(self, features: Tensor) -> tuple[Tensor, Cache]:
-        """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
+        """Read a history; return the output of its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
         hidden, stored = self._read(features, 1)
         days, window = features.shape[-2], self.settings.window
         kept = torch.arange(max(0, days - window), days, device=features.device)
@@ -119,7 +120,7 @@ class Transformer(Trunk[Cache]):
         return hidden[:, -1], Cache(keys, values, days)
 
     def day_weights(self, cache: Cache) -> list[_DayWeights]:
-        """Return each layer's weights on the next day."""
+        """Return each layer's weights for the next day."""
         turn = _turn(self.settings, cache.length, self.embed.weight)
         return [layer.day_weights(*turn) for layer in self.layers if isinstance(layer, _Layer)]
 
@@ -128,7 +129,7 @@ class Transformer(Trunk[Cache]):
     ) -> tuple[Tensor, Cache]:
         """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
-        # Until the buffer is full, places not yet written are left out.
+        # Until the buffer is full, unwritten slots are masked.
         length = cache.length
         place, filled = length % window, window if isinstance(length, Tensor) else min(length + 1, window)
         hidden = self.embed(features)
@@ -139,11 +140,11 @@ class Transformer(Trunk[Cache]):
 
 
 class _DayWeights(NamedTuple):
-    """Weights of a layer's products that hold all that is done to their inputs and outputs row by row.
+    """Weights of a layer with the element-wise operations on inputs and outputs folded in.
 
     Attributes:
-        project: with the scale of the norm, turning queries and key, and scaling queries. Shape: that of the layer's.
-        expand: with the scale of the norm. Shape: that of the layer's.
+        project: with the norm's scale, the rotation of queries and key, and the scaling of queries. Shape: the layer's.
+        expand: with the norm's scale. Shape: the layer's.
     """
 
     project: Tensor
@@ -151,7 +152,7 @@ class _DayWeights(NamedTuple):
 
 
 class _Layer(nn.Module):
-    """Attention and a feed-forward layer, each on the normalised input and added to it."""
+    """Pre-norm residual attention and feed-forward layer."""
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
@@ -165,7 +166,7 @@ class _Layer(nn.Module):
         self.dropout = settings.dropout
 
     def forward(self, hidden: Tensor, position: Tensor, mask: Tensor, needed: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the output of the last days needed, and rotated keys and values of all.
+        """Return the output of the needed last days, and rotated keys and values of all days.
 
         Shapes: (B, needed, width), 2 x (B, T, width of head).
         """
@@ -178,24 +179,24 @@ class _Layer(nn.Module):
         return hidden + self._dropped(self._feed(hidden)), key, value
 
     def day_weights(self, own: Tensor, partner: Tensor) -> _DayWeights:
-        """Return the weights of a day. Shape of its factors, from `_turn`: (heads + 2, 2, half width of head, 1)."""
+        """Return the weights for a day. Shape of its rotation factors, from `_turn`: (heads + 2, 2, half width, 1)."""
         weight = (self.project.weight * self.attention_norm.weight).unflatten(0, own.shape[:-1])
         project = torch.addcmul(weight * own, weight.flip(1), partner).flatten(0, 2)
         return _DayWeights(project, self.expand.weight * self.feed_norm.weight)
 
     def step(self, hidden: Tensor, keys: Tensor, values: Tensor, place: int | Tensor, weights: _DayWeights) -> None:
-        """Read one day: change ``hidden``, of shape (B, width), and write the day's key and value at ``place``."""
+        """Read one day: update ``hidden``, shape (B, width), in place, and write key and value at ``place``."""
         made = functional.linear(_normalised(hidden), weights.project).unflatten(-1, (-1, self.head_width))
         if isinstance(place, Tensor):
-            # Indexing by a tensor of one number would ask the device for it.
+            # Indexing by a one-element tensor would synchronise with the device.
             keys.index_copy_(-1, place.view(1), made[:, -2].unsqueeze(-1))
             values.index_copy_(1, place.view(1), made[:, -1].unsqueeze(1))
         else:
             keys[..., place], values[:, place] = made[:, -2], made[:, -1]
-        # The heads take the place of positions: one product reads the keys once for all of them. PyTorch's own
-        # attention copies the keys to scale them, which would be most of its time here.
+        # Heads as the query dimension: one product reads the keys once for all heads. PyTorch's attention copies
+        # the keys to scale them, which would dominate here.
         share = torch.softmax(torch.bmm(made[:, :-2], keys), dim=-1)
-        # Sums in place and by the products themselves: a pass over the numbers costs about as much as adding them.
+        # In-place additions fused into the products: a separate pass over memory would cost about as much.
         hidden.addmm_(torch.bmm(share, values).flatten(1), self.output.weight.T)
         inner = functional.linear(_normalised(hidden), weights.expand, self.expand.bias)
         hidden.add_(self.contract.bias).addmm_(functional.silu(inner, inplace=True), self.contract.weight.T)
@@ -209,7 +210,7 @@ class _Layer(nn.Module):
         return query.unflatten(-1, (self.heads, -1)), key, value
 
     def _dropped(self, output: Tensor) -> Tensor:
-        """Drop numbers in training, the same on all days: fewer draws, and no noise between days (Gal 2016)."""
+        """Dropout with one mask for all days: fewer draws, and no noise between days (Gal 2016)."""
         kept = torch.ones_like(output[:, :1])
         return output * functional.dropout(kept, self.dropout, self.training)
 
@@ -218,15 +219,15 @@ class _Layer(nn.Module):
 
 
 def _normalised(hidden: Tensor) -> Tensor:
-    """Return what a norm of ones does, in fewer operations. Shape: (B, width)."""
+    """RMS norm with unit scale, in fewer operations. Shape: (B, width)."""
     length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
     return hidden * length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
 
 
 def _turn(settings: TransformerSettings, day: int | Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the factors that rotate a day's queries and key as `_rotated` does, and scale the queries.
+    """Return the factors of `_rotated` for a day's queries and key, with the scaling of queries.
 
-    Of each number and of the one that it is rotated with. Shape of both: (heads + 2, 2, half width of head, 1).
+    Factors of each number and of its rotation partner. Shape of both: (heads + 2, 2, half width of head, 1).
     """
     width = settings.width // settings.heads
     position = day.view(1) if isinstance(day, Tensor) else torch.full((1,), day, device=like.device)
@@ -235,13 +236,13 @@ def _turn(settings: TransformerSettings, day: int | Tensor, like: Tensor) -> tup
     partner = torch.cat([-sine, sine]).repeat(settings.heads + 2, 1, 1)
     for factors in (own, partner):
         factors[:-2] *= width**-0.5
-    # The last one is the value, which stays as it is.
+    # The last one is the value, which is not rotated.
     own[-1], partner[-1] = 1.0, 0.0
     return own.unsqueeze(-1), partner.unsqueeze(-1)
 
 
 def _angles(position: Tensor, half: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of the angles of pairs of numbers, which grow with the day. Shape: (T,) -> (T, half)."""
+    """Return cosine and sine of the rotary angles of each day. Shape: (T,) -> (T, half)."""
     rate = ROTARY_BASE ** (-torch.arange(half, device=position.device) / half)
     angle = position[:, None] * rate
     return angle.cos().to(dtype), angle.sin().to(dtype)

@@ -1,4 +1,4 @@
-"""What every trunk can do: read days of each symbol, all at once or one by one, and tell what is known of the next."""
+"""Interface of trunks: sequence models over a symbol's days, for whole sequences or step by step with a cache."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 
 class TrunkCache(Protocol):
-    """What a trunk keeps of the days that it has read, for each of B sequences."""
+    """State of a trunk after the days read, for each of B sequences."""
 
     def chosen(self, rows: Tensor) -> Self:
-        """Return a copy for some of the sequences, any of them more than once. Shape of the numbers: (N,)."""
+        """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         ...
 
     def repeatable(self) -> Self | None:
-        """Return the cache as one of tensors alone, whose steps are the same operations; None while days differ."""
+        """Return a tensor-only cache whose steps have the same operations every day; None if they still differ."""
         ...
 
 
@@ -24,7 +24,7 @@ CacheT = TypeVar("CacheT", bound=TrunkCache)
 
 
 class Trunk(nn.Module, ABC, Generic[CacheT]):
-    """Maps the features of each day to what is known of the next day; no day sees a later one."""
+    """Causal map from each day's features to a representation for predicting the next day."""
 
     @abstractmethod
     def forward(self, features: Tensor) -> Tensor:
@@ -32,10 +32,10 @@ class Trunk(nn.Module, ABC, Generic[CacheT]):
 
     @abstractmethod
     def prefill(self, features: Tensor) -> tuple[Tensor, CacheT]:
-        """Read a history; return what is known after its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
+        """Read a history; return the output of its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
 
     def day_weights(self, cache: CacheT) -> Any:  # noqa: ANN401, each trunk has its own
-        """Return what `step` makes of the weights on the next day, the same for all sequences of one length."""
+        """Return precomputed weights of the next day's `step`, equal for all sequences of one length."""
         return None
 
     @abstractmethod
@@ -44,6 +44,6 @@ class Trunk(nn.Module, ABC, Generic[CacheT]):
 
         Args:
             features: of the day.
-            cache: of the days before.
-            day_weights: from `day_weights` of any part of the sequences, which makes them once for all parts.
+            cache: of the previous days.
+            day_weights: from `day_weights`, computed once for all chunks of the sequences.
         """

@@ -1,1 +1,1 @@
-"""Paths drawn from a network."""
+"""Sampling of paths from a trained network."""

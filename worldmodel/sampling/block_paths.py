@@ -1,4 +1,4 @@
-"""Paths of a block on their way: what is drawn on a day, and what the trunk is shown of it."""
+"""State of a block of paths during generation: daily draws, and inputs of the trunk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from vecenv.worldmodel.sampling.day_draw import draw_day
 
 
 class Starts(NamedTuple):
-    """What paths go on from: the ends of S histories of the same symbols.
+    """Start states of paths: the ends of S histories of the same symbols.
 
     Attributes:
-        known: the trunk's output on the last day. Shape: (S, K, width).
+        known: the trunk's output of the last day. Shape: (S, K, width).
         cache: of the trunk. Batch: S K.
         state: after the last day. Batch: (S, K).
         factor: lower Cholesky factor of the symbols' correlation. Shape: (S, K, K).
@@ -40,19 +40,19 @@ def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
 
 
 class BlockPaths:
-    """The paths of a block, after the last day drawn. All tensors stay where they are and are written in place.
+    """The paths of a block after the last drawn day. All tensors are updated in place.
 
     Args:
         network: in evaluation mode.
-        starts: what they go on from.
-        market: whose flag the network is shown.
-        block: which paths.
+        starts: start states.
+        market: market for the flag feature.
+        block: path numbers.
         seed: integer in [0, 2^64).
         temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
 
     Attributes:
         rows: start of each symbol-path. Shape: (rows,).
-        known: what the trunk knows of the next day, to be written by who lets it read. Shape: (rows, width).
+        known: the trunk's output for the next day, written by the caller. Shape: (rows, width).
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class BlockPaths:
 
     @property
     def shape(self) -> torch.Size:
-        """Paths and symbols."""
+        """Numbers of paths and symbols."""
         return self._valid.shape
 
     def draw(self, day: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Draw a day's moves, and the bars that they make. Shape of both: (paths, K, 5), float64.
+        """Draw a day's moves and decode them to bars. Shape of both: (paths, K, 5), float64.
 
         Args:
-            day: number, from 0; a graph repeats a draw with one of shape ().
+            day: number, from 0; a tensor of shape () in a captured graph.
         """
         known = self.known.unflatten(0, self.shape)
         scaled = draw_day(self._network, known, self._draws, self._key, day, self._temperature)
@@ -88,7 +88,7 @@ class BlockPaths:
         return move, decode_bar(self._state.moves, move)
 
     def observe(self, move: Tensor) -> Tensor:
-        """Take a day's moves into account; return what the trunk is to read. Shape: (rows, F)."""
+        """Update the state by a day's moves; return the trunk's inputs. Shape: (rows, F)."""
         features, after = observe_day(self._state, move, self._valid)
         self._state.write(after)
         return self._network.inputs(features.to(self.known.dtype), self._market).flatten(0, 1)

@@ -1,8 +1,8 @@
-"""Blocks of paths that are drawn together, always the same ones, whatever the number of paths asked for.
+"""Fixed partition of paths into blocks, so that paths do not depend on the requested number.
 
-A matrix product may round differently for another number of rows, so a path is only the same in a block of the same
-size. A day is drawn for a whole block, which costs little more than for a few paths; the trunk, which costs most, reads
-it in smaller chunks of fixed size, and only those that hold paths asked for.
+A matrix product may round differently for another number of rows, so a path is only reproducible in a block of the same
+size. A day is drawn for a whole block, which costs little more than for a few paths; the trunk, which costs most, runs
+in smaller chunks of fixed size, and only for chunks with requested paths.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 
 
 class BlockLimits(NamedTuple):
-    """How much runs together on a kind of device.
+    """Batch sizes by device type.
 
     Attributes:
-        first_paths: in the first block, which few paths are drawn in.
-        growth: factor by which each of the next blocks makes the paths so far more.
-        fewest_paths: in the blocks after those.
-        most_paths: in a block.
-        rows: symbol-paths of a block, between these numbers of paths; their caches are in memory together.
-        chunk_rows: symbol-paths that the trunk reads together, at least one path.
+        first_paths: paths in the first block, for small requests.
+        growth: growth factor of the total number of paths per further block.
+        fewest_paths: minimum paths in the blocks after those.
+        most_paths: maximum paths in a block.
+        rows: symbol-paths of a block, within the bounds of its paths; their caches are in memory together.
+        chunk_rows: symbol-paths per trunk call, at least one path.
     """
 
     first_paths: int
@@ -39,19 +39,19 @@ LIMITS = {
         first_paths=1 << 8, growth=4, fewest_paths=32, most_paths=1 << 17, rows=1 << 17, chunk_rows=1 << 17
     ),
 }
-"""By device type; of a GPU whose memory has room for the rows."""
+"""Limits by device type; for a GPU with enough memory for the rows."""
 
 MEMORY_PER_ROW = 1 << 19
-"""Bytes of a GPU's memory for each row of a block: five times a row's cache in the network that is shipped."""
+"""Bytes of GPU memory per row of a block: five times a row's cache in the shipped network."""
 
 
 class Block(NamedTuple):
-    """Paths that run together.
+    """Paths that are generated together.
 
     Attributes:
         first: number of the first one.
-        paths: how many, whole chunks.
-        chunk: paths whose rows the trunk reads together.
+        paths: number of paths, a multiple of the chunk.
+        chunk: paths per trunk call.
     """
 
     first: int
@@ -60,7 +60,7 @@ class Block(NamedTuple):
 
 
 def limits_of(device: torch.device) -> BlockLimits:
-    """Return how much runs together on a device."""
+    """Return the limits of a device."""
     limits = LIMITS[device.type]
     if device.type != "cuda" or not torch.cuda.is_available():
         return limits
@@ -69,7 +69,7 @@ def limits_of(device: torch.device) -> BlockLimits:
 
 
 def blocks_of(device: torch.device, symbols: int, num_paths: int) -> list[Block]:
-    """Return the blocks that some paths of a number of symbols run in; more paths are more of the same blocks."""
+    """Return the blocks of a number of paths; for more paths, the same blocks are followed by further ones."""
     limits = limits_of(device)
     wide = max(limits.fewest_paths, min(limits.most_paths, _power_of_two(limits.rows // symbols)))
     edges = [0]
@@ -88,5 +88,5 @@ def blocks_of(device: torch.device, symbols: int, num_paths: int) -> list[Block]
 
 
 def _power_of_two(number: int) -> int:
-    """Return the largest power of two that is not larger, as numbers of paths usually are; at least 1."""
+    """Return the largest power of two up to a number, at least 1."""
     return 1 << max(0, number.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Draws of one day: the returns symbol after symbol, then the shapes of all bars, for many paths at once."""
+"""Sampling of one day for many paths: returns sequentially over symbols, then the shapes of all bars."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def draw_day(
     day: int | Tensor,
     temperature: float,
 ) -> Tensor:
-    """Draw the scaled moves of one day, symbol after symbol.
+    """Draw the scaled moves of one day.
 
     Args:
         network: in evaluation mode.
         known: the trunk's output. Shape: (P, K, width).
-        draws: of the returns.
+        draws: sampler of the returns.
         key: of the paths. Shape of each word: (P, 1).
         day: number of the day, from 0; of shape () if a tensor.
         temperature: as in `roll_out`.
@@ -79,6 +79,6 @@ def _draw_shapes(
 
 
 def _wick_noise(words: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Turn four uniform numbers into a choice, a standard normal number and another uniform one."""
+    """Convert four uniform numbers to a choice, a standard normal and a uniform number."""
     choice, radial, angular, atom = words
     return choice, box_muller(radial, angular)[0], atom

@@ -1,4 +1,4 @@
-"""The neural market as a generator of bars: ``market="neural"``, or a checkpoint's file, wherever a market is named."""
+"""Market generator from a neural market: ``market="neural"``, or a checkpoint's file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
 WEIGHTS = Path(__file__).parents[1] / "weights" / "neural_market.safetensors"
-"""Trained on NSE and Dow Jones stocks; ``model_card.md`` beside it says how, and how good it is."""
+"""Shipped checkpoint, trained on NSE and Dow Jones stocks; see ``model_card.md`` beside it."""
 
 DEFAULT_MARKET = "us"
 
 SHIPPED_CURRENCIES = {"india": "INR", "us": "USD"}
-"""Of the prices that the shipped weights were trained on, which did not tell it themselves."""
+"""Currencies of the shipped weights' markets, whose data did not record them."""
 
 EPISODE = 252
-"""Days after the warm-up by default: a year."""
+"""Default number of days after the warm-up: a year."""
 
 RANDOM_PASTS = 16
-"""Days of a real history that paths choose from where none is given."""
+"""Number of start days drawn from a real history without ``history_end``."""
 
 CANDIDATES = 8
-"""Draws of which a path of a regime is the most typical."""
+"""Candidate draws per path of a regime."""
 
 
 def _moderation(mean: Tensor, deviation: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sideways": _moderation,
     "crisis": lambda mean, deviation: deviation - mean,
 }
-"""How typical a path is, by mean and standard deviation of the equal-weight market's daily returns."""
+"""Score of a path by regime, from mean and standard deviation of the equal-weight market's daily returns."""
 
 
 def model_bars(
@@ -67,18 +67,18 @@ def model_bars(
 
     Args:
         model: file of ``vecenv worldmodel train``.
-        num_paths: P; path p is the same whatever their number.
-        num_days: days of a path, of which the first `WARM_UP` are not tradable: a past made before, or real days.
-        symbols: names, or how many of those known; by default all of the market.
+        num_paths: P; path p does not depend on their number.
+        num_days: days of a path, of which the first `WARM_UP` are not tradable: stored generated days, or real days.
+        symbols: names, or a number of the known ones; by default all of the market.
         seed: integer in [0, 2^64).
         device: where the days are drawn.
-        history: file of real bars that paths go on from; by default they start from nothing.
-        history_end: last real day; by default each path goes on from one of `RANDOM_PASTS` days drawn by the seed.
+        history: file of real bars that paths continue; by default they start without history.
+        history_end: last real day; by default each path continues from one of `RANDOM_PASTS` days drawn by the seed.
         temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
-        regime: a name in `REGIMES`; every path is then the most typical one of `CANDIDATES` draws, which take as many
-            times as long.
-        market: among those of the checkpoint; by default the first that knows all the symbols, of the weights that are
-            shipped `DEFAULT_MARKET` where no symbols are named.
+        regime: a name in `REGIMES`; every path is then the most typical of `CANDIDATES` draws, at as many times the
+            cost.
+        market: one of the checkpoint's markets; by default the first with all the symbols, for the shipped weights
+            without named symbols `DEFAULT_MARKET`.
 
     Returns:
         Bars with invented dates.
@@ -117,11 +117,11 @@ def model_bars(
 
 
 neural_bars = partial(model_bars, WEIGHTS)
-"""`model_bars` of the weights that are shipped."""
+"""`model_bars` with the shipped weights."""
 
 
 def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
-    """Return the currency of the prices that a market was learned from, if it is known."""
+    """Return the currency of a market's training prices, if known."""
     told = saved.record.get("sources", {}).get(market, {}).get("currency")
     return SHIPPED_CURRENCIES.get(market) if told is None and model == WEIGHTS else told
 
@@ -129,7 +129,7 @@ def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
 def _market_and_symbols(
     saved: Checkpoint, model: Path, market: str | None, symbols: int | Sequence[str] | None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the first market that knows all the symbols, and their names."""
+    """Return the first market with all the symbols, and their names."""
     known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
     if not known:
         raise ValueError(f"{model.name} was trained on too few days to know where paths start")
@@ -159,7 +159,7 @@ def _market_and_symbols(
 
 
 def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Starts]:
-    """Return pasts that were made before, and where they end."""
+    """Return stored warm-ups, and the start states after them."""
     known = saved.record["starts"][market.market]
     columns = torch.tensor([known.index(name) for name in symbols], device=market.device)
     start = StationaryStart.from_tensors(saved.extra, market.market).select(columns)
@@ -170,7 +170,7 @@ def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) ->
 def _history(
     market: NeuralMarket, file: str | Path, end: str | None, symbols: Sequence[str], seed: int
 ) -> tuple[Bars, Starts]:
-    """Return the last days of real history, or several stretches of it, and where they end.
+    """Return the last days of real history, or several stretches of it, and the start states after them.
 
     Raises:
         ValueError: there are fewer days than a warm-up on which all symbols have bars.
@@ -178,7 +178,7 @@ def _history(
     bars = read_bars(file, list(symbols), end=end)
     whole = bars.listed[0].all(-1)
     full = whole.long().cumsum(0)
-    # A stretch of as many whole days as the warm-up ends here.
+    # A stretch of complete days of the warm-up's length ends here.
     fits = whole & (full >= WARM_UP)
     if end is not None:
         fits[:-1] = False

@@ -1,4 +1,4 @@
-"""Several computations in turn, parts of which run in other threads."""
+"""Cooperative scheduling of generators, with chosen parts run in worker threads."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 Steps = Generator[Sequence[Callable[[], None]], None, Tensor]
-"""A computation that yields works for other threads, all to be done before it goes on, and returns a result."""
+"""A generator that yields lists of tasks for worker threads, resumes when all are done, and returns a result."""
 
 
 @contextmanager
 def one_thread() -> Iterator[int]:
-    """Compute with one of PyTorch's threads, and give the number that there were before.
+    """Limit PyTorch to one thread within the context, and yield the previous number.
 
-    A processor may sum a matrix product in another order with another number of threads.
+    The summation order of a matrix product may depend on the number of threads.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -29,14 +29,14 @@ def one_thread() -> Iterator[int]:
 
 
 def run_all(computations: Sequence[Steps], threads: int, at_once: int) -> list[Tensor]:
-    """Run computations and return their results.
+    """Run generators to completion and return their results.
 
-    What lies between two works runs in this thread, of one computation after the other.
+    Code between yields runs in this thread, one generator at a time.
 
     Args:
-        computations: begun in their order.
-        threads: used in all; each computes with one thread of PyTorch's. With one, works run in this thread too.
-        at_once: computations on their way at most.
+        computations: started in order.
+        threads: number of worker threads, each with one PyTorch thread. With one, tasks run in this thread.
+        at_once: maximum number of started generators.
     """
     if threads == 1:
         return [_alone(steps) for steps in computations]

@@ -1,4 +1,4 @@
-"""Checkpoints that are put to the test: which of their markets, and from which date on they have seen nothing."""
+"""Loading of checkpoints for evaluation, with their market and the dates of their training data."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def judged_model(
     validation_end: str | None,
     device: torch.device | str = "cpu",
 ) -> tuple[NeuralMarket | None, str, str]:
-    """Return a model to be tested, and the last dates of training and validation.
+    """Return a model to evaluate, and the last dates of training and validation.
 
     Args:
         path: of the checkpoint; None for no model.
-        market: among those of the model, by default its only one.
+        market: one of the model's markets, by default the only one.
         temperature: of generated days.
         train_end: by default the model's.
         validation_end: by default the model's.
-        device: where the model draws.
+        device: device of the model.
 
     Raises:
-        ValueError: the model does not know the market, was trained on later days, or no dates are known.
+        ValueError: the market is unknown, the model was trained on later days, or no dates are known.
         FileNotFoundError: there is no such checkpoint.
     """
     if bool(train_end) != bool(validation_end):

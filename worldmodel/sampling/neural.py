@@ -1,4 +1,4 @@
-"""The neural market as a `MarketModel`: densities of history, and paths that start from it."""
+"""The neural market as a `MarketModel`: densities of history, and generated paths."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from vecenv.worldmodel.sampling.interleave import one_thread
 from vecenv.worldmodel.sampling.rollout import roll_out
 
 CORRELATION_STRIDE = 10
-"""Days after which the correlation matrix of a history is computed again."""
+"""Days between updates of the correlation matrix of a history."""
 
 DAYS_PER_READ = 128
-"""Days whose densities are computed together."""
+"""Days per batch of densities."""
 
 
 class NeuralMarket(MarketModel):
@@ -34,7 +34,7 @@ class NeuralMarket(MarketModel):
 
     Args:
         network: trained.
-        market: one of the markets that the network knows.
+        market: one of the network's markets.
         name: in tables, by default that of the network's architecture.
         temperature: of generated days, as in `vecenv.worldmodel.sampling.rollout.roll_out`.
 
@@ -48,14 +48,14 @@ class NeuralMarket(MarketModel):
         self.temperature = temperature
         self.device = next(network.parameters()).device
         self.reach = network.settings.trunk.reach
-        """Days of history that reach the trunk's output."""
+        """Receptive field of the trunk in days."""
 
     @classmethod
     def of_file(cls, path: Path, network: MarketNetwork, market: str | None, temperature: float) -> NeuralMarket:
-        """Return the model of a network that was read from a file, on its only market if none is named.
+        """Return the model of a network read from a file, by default on its only market.
 
         Raises:
-            ValueError: the network knows several markets and none is named, or it does not know the one named.
+            ValueError: the network has several markets and none is named, or the named one is unknown.
         """
         known = network.settings.markets
         if market is None and len(known) > 1:
@@ -66,11 +66,11 @@ class NeuralMarket(MarketModel):
             raise ValueError(f"{path}: {error}") from error
 
     def at_temperature(self, temperature: float) -> NeuralMarket:
-        """Return the same model with another size of moves."""
+        """Return the model at another temperature."""
         return NeuralMarket(self.network, self.market, self.name, temperature)
 
     def log_density(self, bars: Bars) -> Tensor:
-        """Return log p of each return given the days before, with the symbol first in its day. Shape: (T, K)."""
+        """Return log p of each return given the previous days, with the symbol first in the chain. Shape: (T, K)."""
         return self._densities(bars).alone
 
     def joint_log_density(self, bars: Bars) -> Tensor:
@@ -80,7 +80,7 @@ class NeuralMarket(MarketModel):
 
     @torch.no_grad()
     def _densities(self, bars: Bars) -> DayLogProb:
-        """Return log-densities of returns, NaN where there is none. Shape of each: (T, K), float64."""
+        """Return log-densities of returns, NaN where missing. Shape of each: (T, K), float64."""
         observed = observe_history(encode_history(bars.to(self.device)))
         matrices = correlations(observed)
         days = observed.valid.shape[1]
@@ -103,7 +103,7 @@ class NeuralMarket(MarketModel):
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after the last one of a history. Shape: (P, num_days, K, 5), float64.
 
-        A history of several paths is several starts, of which each path draws its own.
+        With a history of several paths, each generated path draws one of them as its start.
         """
         return self.go_on(self.starts(history), num_paths, num_days, seed)
 
@@ -118,15 +118,15 @@ class NeuralMarket(MarketModel):
             yield self.go_on(self._starts(observed.until(day)), num_paths, num_days, seed)
 
     def go_on(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
-        """Draw the days after histories that were read before. Shape: (P, num_days, K, 5), float64."""
+        """Draw the days after given start states. Shape: (P, num_days, K, 5), float64."""
         return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
 
     def starts(self, history: Bars, correlation: Tensor | None = None) -> Starts:
-        """Read histories; the days that the trunk's layers reach are read once for all paths.
+        """Compute the start states of histories; the trunk reads its receptive field once for all paths.
 
         Args:
             history: of one or more paths.
-            correlation: of the symbols' returns, instead of the history's own. Shape: (K, K).
+            correlation: of the symbols' returns, instead of the history's. Shape: (K, K).
 
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
@@ -136,7 +136,7 @@ class NeuralMarket(MarketModel):
 
     @torch.no_grad()
     def _starts(self, observed: ObservedHistory, correlation: Tensor | None = None) -> Starts:
-        """Let the trunk read the last days of histories. Shape of the correlation: (K, K)."""
+        """Run the trunk over the last days of histories. Shape of the correlation: (K, K)."""
         inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
         with one_thread():
             flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))

@@ -1,6 +1,6 @@
-"""A day of a block as one function that is the same every day, which a CUDA graph captures once and repeats.
+"""CUDA-graph capture and replay of one generated day of a block.
 
-On a GPU a day is hundreds of small operations, and starting each of them from Python takes longer than most of them.
+On a GPU a day has hundreds of small operations, most of which take less time than their launch from Python.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from vecenv.worldmodel.sampling.block_paths import BlockPaths
 
 
 class RepeatedDay:
-    """Draws one more day at every call, by the same operations on the same memory.
+    """Draws one day per call, by the same operations on the same memory.
 
     Args:
-        paths: of a block, whose rows the trunk reads all together.
+        paths: of a block, in one trunk call.
         trunk: of the network.
         cache: of the paths' rows, from `Trunk.repeatable`.
-        num_days: how many calls there will be.
+        num_days: number of calls.
 
     Attributes:
         bars: of the days so far. Shape: (paths, num_days, K, 5), float64.
@@ -35,7 +35,7 @@ class RepeatedDay:
 
     @torch.no_grad()
     def __call__(self) -> None:
-        """Draw a day, and let the trunk read it."""
+        """Draw a day, and run the trunk on it."""
         move, bars = self._paths.draw(self._day)
         self.bars.index_copy_(1, self._day.unsqueeze(0), bars.unsqueeze(1))
         known, after = self._trunk.step(self._paths.observe(move), self._cache)
@@ -47,11 +47,11 @@ class RepeatedDay:
 
 
 def captured(day: RepeatedDay, num_days: int) -> Tensor:
-    """Draw days on a GPU: the first as it is, the others by a graph of it. Shape: (paths, num_days, K, 5), float64."""
+    """Draw days on a GPU: the first eagerly, the others by graph replay. Shape: (paths, num_days, K, 5), float64."""
     with torch.cuda.device(day.bars.device):
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        # The first day also makes what a capture must find made, such as the workspaces of matrix products.
+        # The eager first day also allocates resources required before a capture, such as matrix-product workspaces.
         with torch.cuda.stream(aside):
             day()
         torch.cuda.current_stream().wait_stream(aside)

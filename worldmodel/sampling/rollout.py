@@ -1,12 +1,12 @@
-"""Draws of days to come, batched over paths and symbols, one day after the other.
+"""Autoregressive rollout of days, batched over paths and symbols.
 
-Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`: path p of a seed is the same
-whatever the number of paths.
+Random numbers are counter-based, and paths run in `vecenv.worldmodel.sampling.blocks`, so path p of a seed does not
+depend on the number of paths.
 
-On a GPU a block's day is captured once and repeated, if the trunk's buffers are full at the start. On a CPU the trunk
-reads chunks in several threads, and several blocks are on their way at once: while the trunk reads one block's day,
-this thread draws the day of another. Each operation runs in one thread, so that numbers do not depend on how many there
-are.
+On a GPU a block's day is captured as a CUDA graph and replayed, if the trunk's buffers are full at the start. On a CPU
+the trunk runs chunks in several threads, and several blocks are interleaved: while the trunk runs on one block's day,
+this thread draws the day of another. Each operation runs in one thread, so that results do not depend on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from vecenv.worldmodel.sampling.interleave import Steps, one_thread, run_all
 from vecenv.worldmodel.sampling.repeated_day import RepeatedDay, captured
 
 MOST_AT_ONCE = 4
-"""Blocks on their way at once, whose caches are in memory together."""
+"""Number of interleaved blocks, whose caches are in memory together."""
 
 FEWEST_REPEATED = 3
-"""Days that are worth a capture."""
+"""Minimum number of days that pays for a graph capture."""
 
 
 @torch.no_grad()
@@ -43,16 +43,16 @@ def roll_out(
     seed: int,
     temperature: float = 1.0,
 ) -> Tensor:
-    """Draw days to come.
+    """Generate the days after start states.
 
     Args:
         network: in evaluation mode.
-        starts: from `vecenv.worldmodel.sampling.neural`; where there are several, each path draws its own.
-        market: whose flag the network is shown.
+        starts: from `vecenv.worldmodel.sampling.neural`; if there are several, each path draws one.
+        market: market for the flag feature.
         num_paths: P.
         num_days: H.
         seed: integer in [0, 2^64).
-        temperature: factor on returns, about their mean, and with them on gaps and wicks; 1 draws from the model.
+        temperature: factor on returns, about their mean, and on gaps and wicks; 1 draws from the model.
 
     Returns:
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
@@ -65,7 +65,7 @@ def roll_out(
             raise ValueError(f"{name} must be at least 1, got {count}")
     symbols = starts.known.shape[1]
     device = starts.known.device
-    # The bars, twice while blocks are joined.
+    # The bars, twice during concatenation of blocks.
     needed = 2 * 8 * 5 * num_paths * num_days * symbols
     check_memory(needed, device, f"{num_paths:,} paths of {num_days:,} days of {symbols} symbols")
     draws = []
@@ -81,14 +81,14 @@ def roll_out(
 
 
 class _Chunks:
-    """Caches of the chunks of a block that hold paths asked for.
+    """Caches of a block's chunks with requested paths.
 
     Args:
         trunk: of the network.
         cache: of the starts.
         rows: start of each symbol-path. Shape: (rows,).
-        wanted: how many of these rows are asked for.
-        size: rows of a chunk.
+        wanted: number of requested rows.
+        size: rows per chunk.
     """
 
     def __init__(self, trunk: Trunk[Any], cache: TrunkCache, rows: Tensor, wanted: int, size: int) -> None:
@@ -97,7 +97,7 @@ class _Chunks:
         self.caches = [cache.chosen(rows[part]) for part in self.parts]
 
     def readings(self, inputs: Tensor, known: Tensor) -> list[Callable[[], None]]:
-        """Return what reads one more day and writes what is then known, by chunk. Shapes: (rows, F), (rows, width)."""
+        """Return tasks that run the trunk on a chunk and write its output. Shapes: (rows, F), (rows, width)."""
         weights = self.trunk.day_weights(self.caches[0])
         return [partial(self._read, place, inputs, known, weights) for place in range(len(self.parts))]
 
@@ -110,7 +110,7 @@ class _Chunks:
 def _repeated(
     begin: Callable[[], BlockPaths], trunk: Trunk[Any], cache: TrunkCache, block: Block, wanted: int, num_days: int
 ) -> Steps:
-    """Draw the paths of a block as `_drawn` does, on a GPU; yields nothing where days repeat."""
+    """Draw the paths of a block as `_drawn`, on a GPU; yields nothing if days are replayed."""
     paths = begin()
     ready = cache.chosen(paths.rows).repeatable()
     if ready is None:
@@ -123,7 +123,7 @@ def _drawn(
 ) -> Steps:
     """Draw the paths of a block and return the first ones, of shape (wanted, num_days, K, 5).
 
-    Yields the trunk's readings of each day drawn.
+    Yields the trunk's tasks for each drawn day.
     """
     paths = begin()
     symbols = paths.shape[1]

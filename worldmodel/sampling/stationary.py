@@ -1,8 +1,8 @@
-"""Where paths start without any history: what training learned of a market's symbols, and days made from it alone.
+"""Start states without history: per-symbol training statistics, and stored generated warm-up days.
 
-A path from nothing needs a past, for its indicators and for the network to look back on. It is made once: from typical
-prices, volumes and volatilities, with empty memory, the model draws days; the first ones, which still remember that
-artificial start, are dropped, and the rest is kept with the network as a choice of `WARM_UP` days to start from.
+A path without history needs warm-up days, for its indicators and as context of the network. They are generated once:
+from typical prices, volumes and volatilities, with an empty cache, the model draws days; a burn-in is dropped, and
+several stretches of `WARM_UP` days are stored with the network.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, NeuralMarket
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 WARM_UP = 252
-"""Days before the first of a path that a trader sees: the indicators of the tiers need two hundred."""
+"""Warm-up days of a path: the indicators of the tiers need two hundred."""
 
 BURN_IN = 120
-"""Days after which a path has forgotten that it began with typical volatilities and empty memory."""
+"""Burn-in in days, after which the artificial start has no influence."""
 
 PASTS = 8
-"""Warm-ups that paths choose from."""
+"""Number of stored warm-ups."""
 
 LEAST_DAYS = 120
-"""Training days that a symbol needs for its means to be worth something."""
+"""Minimum training days of a symbol for reliable means."""
 
 PRIOR_DAYS = 60
-"""Training days before which a correlation is mostly its prior."""
+"""Number of first training days skipped, on which the correlation is mostly its prior."""
 
 
 @dataclass(frozen=True, eq=False)
 class StationaryStart:
-    """What is kept of a market so that paths can start without its history.
+    """Statistics and warm-ups of a market for paths without history.
 
     Attributes:
         log_close: mean logarithm of each symbol's training closes. Shape: (K,), float32.
         volume_level: mean level of its log-volume. Shape: (K,), float32.
         variance: mean of its squared daily returns. Shape: (K,), float32.
         correlation: mean matrix of the scaled returns over training. Shape: (K, K), float32.
-        warm_up: moves of generated days, in halves to be small. Shape: (W, WARM_UP, K, 5), float16.
+        warm_up: moves of generated days, in half precision to save space. Shape: (W, WARM_UP, K, 5), float16.
     """
 
     log_close: Tensor
@@ -58,14 +58,14 @@ class StationaryStart:
 
     @classmethod
     def learn(cls, market: TrainingMarket, symbols: Sequence[str]) -> tuple[tuple[str, ...], StationaryStart]:
-        """Take the means of training days; there is no warm-up yet.
+        """Compute the means over training days, without warm-ups.
 
         Args:
-            market: as training sees it.
+            market: training data.
             symbols: its names.
 
         Returns:
-            The symbols with `LEAST_DAYS` training days, of which there may be none, and what is known of them.
+            The symbols with `LEAST_DAYS` training days, possibly none, and their statistics.
         """
         train = market.split.train
         valid = market.encoded.valid[0, :train]
@@ -89,7 +89,7 @@ class StationaryStart:
         return tuple(symbols[index] for index in kept.tolist()), start
 
     def select(self, columns: Tensor) -> StationaryStart:
-        """Return what is known of some symbols, by position. Shape: (k,)."""
+        """Return the statistics of some symbols, by position. Shape: (k,)."""
         return StationaryStart(
             self.log_close[columns],
             self.volume_level[columns],
@@ -104,10 +104,10 @@ class StationaryStart:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor], prefix: str) -> StationaryStart:
-        """Read what `tensors` wrote.
+        """Inverse of `tensors`.
 
         Raises:
-            KeyError: it is not among the tensors.
+            KeyError: a tensor is missing.
         """
         return cls(**{item.name: tensors[f"{prefix}.{item.name}"] for item in fields(cls)})
 
@@ -119,9 +119,9 @@ class StationaryStart:
         return Bars(tuple(symbols), business_days(WARM_UP), ohlcv, source="warm-up")
 
     def with_warm_up(self, model: NeuralMarket, seed: int = 0) -> StationaryStart:
-        """Return the same with days drawn from the model after a burn-in."""
+        """Return a copy with warm-ups drawn from the model after a burn-in."""
         drawn = model.go_on(self._empty(model), PASTS, BURN_IN + WARM_UP, seed).cpu()
-        # Levels are set anew, so that prices after the burn-in are typical again.
+        # Levels are reset, so that prices are typical after the burn-in.
         moves = encode_bars(drawn).moves[:, BURN_IN:]
         return replace(self, warm_up=moves.half())
 
@@ -130,12 +130,12 @@ class StationaryStart:
 
     @torch.no_grad()
     def _empty(self, model: NeuralMarket) -> Starts:
-        """Return a start from typical numbers and no day at all."""
+        """Return a start state with typical numbers and no days."""
         moves = MoveState(*(part.double().to(model.device)[None] for part in self._state()))
         market = (self.correlation * self.variance.sqrt() * self.variance.sqrt()[:, None]).mean()
         before = FeatureState(moves, moves.variance, market.double().to(model.device).reshape(1, 1))
         nothing = torch.zeros(*moves.log_close.shape, 5, dtype=torch.float64, device=model.device)
-        # Training histories also begin with a day on which nothing has moved.
+        # Training histories also begin with a day without moves.
         features, state = observe_day(before, nothing, torch.zeros_like(nothing[..., 0], dtype=torch.bool))
         inputs = model.network.inputs(features[0].float(), model.market)
         known, cache = model.network.trunk.prefill(inputs[:, None])

@@ -1,4 +1,4 @@
-"""A market as training sees it: history split by date, and chunks of days of some of its symbols."""
+"""Training data of a market: history split by date, and log-densities of chunks of days and symbols."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, correlations
 
 OFTEN = 0.95
-"""Of the moves of the symbol that has most; symbols with fewer came late or left early."""
+"""Share of the largest number of moves per symbol; symbols with fewer were listed late or delisted early."""
 
 
 class Split(NamedTuple):
     """Days by position: training before ``train``, validation from ``validation`` to ``stop``, both exclusive ends.
 
-    The days between are an embargo, so that no input of a validation day is a target of training.
+    The days between are an embargo, so that no input of a validation day is a training target.
     """
 
     train: int
@@ -38,7 +38,7 @@ def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embarg
         dates: ``datetime64[D]``. Shape: (T,).
         train_end: last date of training, embargo included.
         validation_end: last date of validation.
-        embargo: last days before ``train_end`` that are not trained on.
+        embargo: number of last days before ``train_end`` that are excluded from training.
         source: of the dates, for messages.
 
     Raises:
@@ -55,10 +55,10 @@ def split_by_date(dates: np.ndarray, train_end: str, validation_end: str, embarg
 
 @dataclass(frozen=True, eq=False)
 class TrainingMarket:
-    """History of a market, with everything that does not depend on the network computed once.
+    """History of a market, with network-independent quantities precomputed.
 
-    What the network reads is on its device; moves stay on the CPU, where one day after the other is walked through
-    faster than a GPU starts that many small operations.
+    Network inputs are on its device; moves stay on the CPU, where a sequential pass over days is faster than many small
+    GPU operations.
 
     Attributes:
         name: flag of the market.
@@ -76,28 +76,28 @@ class TrainingMarket:
 
     @classmethod
     def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
-        """Compute what training on a device needs from one path of history."""
+        """Compute the training data on a device from one path of history."""
         encoded = encode_history(bars.to("cpu"))
         observed = observe_history(encoded)
         return cls(name, encoded, observed.to(device), correlations(observed).float().to(device), split)
 
     @property
     def device(self) -> torch.device:
-        """Where the network reads it."""
+        """Device of the network inputs."""
         return self.matrices.device
 
     def often(self) -> Tensor:
-        """Return the symbols that have about as many moves in training as any other has. Shape: (k,)."""
+        """Return the symbols with nearly the largest number of training moves. Shape: (k,)."""
         share = self.encoded.valid[0, : self.split.train].double().mean(0)
         return (share >= OFTEN * share.max()).nonzero().squeeze(-1)
 
     def some(self, count: int, generator: np.random.Generator) -> Tensor:
-        """Draw some of these, at most all, in random order. Shape: (k,)."""
+        """Draw a number of these, at most all, in random order. Shape: (k,)."""
         often = self.often()
         return often[torch.from_numpy(generator.permutation(len(often))[:count])]
 
     def only(self, symbols: Tensor) -> TrainingMarket:
-        """Return the market of some symbols, whose market features are of these symbols alone. Shape: (k,)."""
+        """Return the market restricted to some symbols, with market features recomputed from these. Shape: (k,)."""
         moves, valid, before, last = self.encoded
         encoded = EncodedBars(
             moves[:, :, symbols],
@@ -110,9 +110,9 @@ class TrainingMarket:
         return TrainingMarket(self.name, encoded, observe_history(encoded).to(self.device), matrices, self.split)
 
     def known(self, network: MarketNetwork, first: int, stop: int, context: int, bf16: bool = False) -> Tensor:
-        """Return what a network's trunk knows before each of the days ``first`` to ``stop`` (exclusive).
+        """Return the trunk's outputs before each of the days ``first`` to ``stop`` (exclusive).
 
-        It reads the days from ``first - context`` on, and multiplies in bfloat16 if asked to. Shape: (days, K, width),
+        It reads the days from ``first - context`` on, optionally with bfloat16 products. Shape: (days, K, width),
         float32.
         """
         begin = max(0, first - context)
@@ -131,7 +131,7 @@ class TrainingMarket:
         noise: Tensor,
         bf16: bool = False,
     ) -> tuple[DayLogProb, Tensor, Tensor]:
-        """Return the log-densities of days ``first`` to ``stop`` (exclusive) with symbols in an order.
+        """Return the log-densities of days ``first`` to ``stop`` (exclusive) for an order of the symbols.
 
         Args:
             network: its trunk reads the days from ``first - context`` on.
@@ -143,8 +143,8 @@ class TrainingMarket:
             bf16: multiply in bfloat16 in the trunk; heads and densities stay float32.
 
         Returns:
-            Log-densities of scaled moves, where there is one, and the logarithm of the volatility that scaled them.
-            Shape of each: (days, K).
+            Log-densities of the scaled moves, where present, and the logarithm of the scaling volatility. Shape of
+            each: (days, K).
         """
         known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
         day = torch.arange(first, stop, device=self.device)

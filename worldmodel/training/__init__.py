@@ -1,1 +1,1 @@
-"""Maximum likelihood of the next day."""
+"""Maximum-likelihood training and calibration of neural markets."""

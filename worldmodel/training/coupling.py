@@ -1,9 +1,9 @@
-"""The coupling of a market: how far each symbol follows the ones before it, so that the market as a whole moves enough.
+"""Calibration of a market's coupling: a factor on each symbol's implied mean that matches the market's volatility.
 
-Likelihood sees a symbol's own law well and the law of the market's mean badly: if the market moves a tenth too little,
-a stock-day of 25 symbols loses less than a thousandth of a nat. But every symbol follows those before it, so what each
-falls short by adds up along the chain. So the market's moves are matched after training: returns of every training day
-are drawn at two couplings, and the coupling is taken at which, on a line through the logarithms of both, the
+Likelihood is sensitive to a symbol's distribution and insensitive to that of the market's mean: if the market moves a
+tenth too little, a stock-day of 25 symbols loses less than a thousandth of a nat. But every symbol is conditioned on
+the previous ones, so shortfalls accumulate along the chain. So the market's moves are matched after training: returns
+of every training day are drawn at two couplings, and the coupling is chosen at which, log-linearly interpolated, the
 equal-weight mean of the scaled returns is as large as on the training days.
 """
 
@@ -22,30 +22,30 @@ from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 SYMBOLS, CHOICES, PATHS = 25, 4, 16
-"""Symbols drawn together, how many choices of them, and draws of each day."""
+"""Symbols drawn together, number of subsets, and draws per day."""
 
 FEWEST = 5
-"""Symbols without which there is no market to match."""
+"""Minimum number of symbols for the calibration."""
 
 FIRST_DAY = 60
-"""Day from which the trunk has seen enough days, and the correlation is not mostly its prior."""
+"""First day with enough context of the trunk and a correlation that is not mostly its prior."""
 
 TRIAL = 1.05
-"""The other coupling that is drawn at."""
+"""Second coupling of the draws."""
 
 LIMITS = (1.0, 1.2)
-"""Smallest and largest coupling: a chain loses what it passes on, and is not made to lose more."""
+"""Bounds of the coupling: at least 1, since chains only lose co-movement."""
 
 DAYS_AT_ONCE = 128
-"""Days whose draws are in memory together."""
+"""Days per batch of draws."""
 
 
 def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
-    """Set the coupling of a market; it is 1 where training has fewer than `FEWEST` symbols or no day to match.
+    """Set the coupling of a market, 1 if training has fewer than `FEWEST` symbols or no complete day.
 
     Args:
         network: trained, in evaluation mode; changed in place.
-        market: as training saw it.
+        market: training data.
         seed: of symbols and draws.
     """
     coupling = network.coupling_of(market.name)
@@ -74,14 +74,14 @@ def _whole_days(market: TrainingMarket, first: int, stop: int) -> Tensor:
 
 
 def _real_moves(market: TrainingMarket) -> Tensor:
-    """Return the mean of the symbols' scaled returns on whole training days. Shape: (D,)."""
+    """Return the mean of the symbols' scaled returns on complete training days. Shape: (D,)."""
     days = _whole_days(market, FIRST_DAY, market.split.train)
     return log_return(market.observed.scaled[0, days]).mean(-1).float()
 
 
 @torch.no_grad()
 def _drawn_moves(network: MarketNetwork, market: TrainingMarket, seed: int) -> Tensor:
-    """Draw these means, without the drift, from what the network knows the day before. Shape: (D, PATHS)."""
+    """Draw these means, without the drift, from the trunk's outputs of the previous day. Shape: (D, PATHS)."""
     symbols, device = market.observed.valid.shape[2], market.observed.valid.device
     everyone = torch.ones(symbols, dtype=torch.bool, device=device)
     generator = torch.Generator(device).manual_seed(seed)

@@ -1,11 +1,11 @@
-"""The drift of a market: what is added to each return so that rolled-out days rise as fast as those of training.
+"""Calibration of a market's drift: a constant added to returns so that rollouts match the training mean return.
 
-Likelihood hardly sees the mean of a day's return: a hundredth of a volatility costs 5e-5 nats, but makes 5% a year. So
-the mean is matched by moments after training: days are rolled out from training days at two drifts, and the drift is
-taken at which, on the line through both, their mean log-return is that of the training days.
+Likelihood is insensitive to the mean of a day's return: a hundredth of a volatility costs 5e-5 nats, but makes 5% a
+year. So the mean is matched by moments after training: days are rolled out from training days at two drifts, and the
+drift is chosen at which, linearly interpolated, their mean log-return is that of the training days.
 
-What the network misses by depends on how many symbols are drawn together, because each follows the ones before it. So
-there is a drift for some numbers of symbols. It moves all returns of a day together, after they are drawn.
+The error depends on the number of symbols drawn together, because each is conditioned on the previous ones. So there is
+a drift for several numbers of symbols. It is added to all returns of a day after they are drawn.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 
 class Effort(NamedTuple):
-    """How much is rolled out for a number of symbols.
+    """Size of the rollouts for a number of symbols.
 
     Attributes:
-        starts: training days with their own choice of symbols.
-        paths: of these, each from one of the starts.
+        starts: number of training days, each with a random choice of symbols.
+        paths: number of paths, each from one of the starts.
     """
 
     starts: int
@@ -41,16 +41,16 @@ class Effort(NamedTuple):
 EFFORTS = dict(
     zip(DRIFT_SIZES, (Effort(1024, 16_384), Effort(512, 4096), Effort(64, 2048), Effort(32, 512)), strict=True)
 )
-"""By number of symbols; the mean is then known to 0.3, 0.4, 0.5 and 0.8 basis points a day on NSE."""
+"""By number of symbols; the standard errors of the mean are 0.3, 0.4, 0.5 and 0.8 basis points a day on NSE."""
 
 DAYS = 40
-"""Of a path."""
+"""Days of a path."""
 
 TRIAL = 0.01
-"""The other drift that is rolled out, in volatilities a day."""
+"""Second drift of the rollouts, in volatilities a day."""
 
 TRIAL_SHARE = 4
-"""The slope needs so many times fewer paths, because the same ones are drawn at both drifts."""
+"""Reduction factor of the paths for the slope, which uses common random numbers at both drifts."""
 
 LIMIT = 0.05
 """Largest drift."""
@@ -59,12 +59,12 @@ LIMIT = 0.05
 def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
     """Set the drifts of a market.
 
-    For a number of symbols of which there are not as many with bars on `WARM_UP` days, the drift is that of the next
-    smaller one, or 0. Independent symbols have one drift.
+    If there are too few symbols with bars on `WARM_UP` days, the drift is that of the next smaller number, or 0.
+    Independent symbols have one drift.
 
     Args:
         network: trained, in evaluation mode; changed in place.
-        market: as training saw it.
+        market: training data.
         seed: of days, symbols and draws.
     """
     drifts = network.drifts_of(market.name)
@@ -97,9 +97,9 @@ def _mean_returns(model: NeuralMarket, starts: Starts, paths: int, seed: int) ->
 def _training_stretches(
     market: TrainingMarket, symbols: int, count: int, generator: np.random.Generator
 ) -> Bars | None:
-    """Return `WARM_UP` training days of some symbols, a path per stretch; None where there are too few.
+    """Return stretches of `WARM_UP` training days of some symbols, a path each; None if there are too few.
 
-    Each stretch has its own symbols, with numbers for names.
+    Each stretch has different symbols, with numbers for names.
     """
     valid = market.encoded.valid[0, : market.split.train]
     if len(market.often()) < symbols:

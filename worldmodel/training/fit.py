@@ -1,4 +1,4 @@
-"""Training of a neural market: maximum likelihood of the next day, stopped where validation no longer improves.
+"""Training loop of a neural market: maximum likelihood of the next day, with early stopping.
 
 Every step draws a market, some of its symbols, a chunk of days and an order of the symbols, all from (seed, step), so
 that a resumed run repeats an uninterrupted one.
@@ -20,16 +20,16 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 SUBSET_STEPS = 12
-"""Steps that train on the same symbols: their market features are computed anew for each choice."""
+"""Steps per choice of symbols, whose market features are recomputed for each choice."""
 
 SUBSET_SIZES = {3: 0.1, 10: 0.2, 25: 0.3, 50: 0.25}
-"""How often so many symbols are trained together; else all are, as also where there are not so many."""
+"""Probability of each number of symbols; otherwise, and if there are fewer, all are trained together."""
 
 READ_BEFORE = 20
-"""Days that a chunk reads before the first that it is scored on."""
+"""Context days of a chunk before the first scored day."""
 
 VALIDATION_DAYS = 128
-"""Days whose densities are computed together."""
+"""Days per batch of densities."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class TrainingSettings:
     """Settings of the optimisation.
 
     Attributes:
-        steps: most updates.
-        days: days of a chunk.
-        learning_rate: highest one, after the warm-up; it falls to a hundredth along a cosine.
-        warm_up: share of the steps in which it rises.
+        steps: maximum number of updates.
+        days: days per chunk.
+        learning_rate: peak rate, after the warm-up; cosine decay to a hundredth.
+        warm_up: share of warm-up steps.
         weight_decay: of AdamW.
-        alone_weight: weight of the densities of returns without the day's other symbols.
-        shape_weight: weight of the densities of gap, wicks and volume.
-        average_decay: of the running mean of the weights, which is what is validated and kept.
+        alone_weight: loss weight of the densities of returns unconditional on the day's other symbols.
+        shape_weight: loss weight of the densities of gap, wicks and volume.
+        average_decay: of the exponential moving average of the weights, which is validated and kept.
         evaluate_every: updates between validations.
-        patience: validations without a better one after which training stops.
+        patience: validations without improvement before training stops.
         seed: of weights and draws.
-        bf16: multiply in bfloat16 in the trunk while training; by default on a GPU alone. Validation is in float32.
+        bf16: bfloat16 products in the trunk during training; by default on a GPU only. Validation is in float32.
     """
 
     steps: int = 1500
@@ -65,7 +65,7 @@ class TrainingSettings:
     bf16: bool | None = None
 
     def on(self, device: torch.device) -> TrainingSettings:
-        """Return the settings with what depends on the device decided."""
+        """Return the settings with device-dependent defaults resolved."""
         return replace(self, bf16=device.type == "cuda" if self.bf16 is None else self.bf16)
 
 
@@ -73,7 +73,7 @@ class Validation(NamedTuple):
     """Negative log-densities in nats per stock-day: lower is better.
 
     Attributes:
-        alone: of the log-return given the days before.
+        alone: of the log-return given the previous days.
         joint: of all log-returns of a day, over their number.
         shape: of gap, wicks and volume given the returns, of scaled moves.
     """
@@ -85,16 +85,16 @@ class Validation(NamedTuple):
 
 @dataclass
 class TrainingState:
-    """A run that can go on.
+    """State of a resumable training run.
 
     Attributes:
-        network: as the last step left it.
+        network: after the last step.
         optimizer: AdamW.
         average: running mean of the weights.
         best: weights of the best validation.
         step: updates done.
         best_loss: of the best validation.
-        bad_validations: since the best one.
+        bad_validations: number since the best one.
         history: of validations: step, loss, and one `Validation` per market.
     """
 
@@ -111,7 +111,7 @@ class TrainingState:
 def new_state(
     network: NetworkSettings, settings: TrainingSettings, device: torch.device | str = "cpu"
 ) -> TrainingState:
-    """Return a run before its first step."""
+    """Return the initial state of a run."""
     torch.manual_seed(settings.seed)
     made = MarketNetwork(network).to(device)
     optimizer = torch.optim.AdamW(
@@ -128,14 +128,14 @@ def train_network(
     on_step: Callable[[TrainingState, float], None],
     on_validation: Callable[[TrainingState, dict[str, Validation]], None],
 ) -> None:
-    """Train until the steps are done or validation no longer improves.
+    """Train until the steps are done or validation stops improving.
 
     Args:
         state: changed in place.
-        markets: each drawn in proportion to the root of its number of stock-days.
+        markets: drawn in proportion to the root of their number of stock-days.
         settings: of the optimisation.
         on_step: called after every update with the loss.
-        on_validation: called after every validation; the state is whole and may be saved.
+        on_validation: called after every validation; the state is consistent and may be saved.
     """
     sizes = [market.split.train * market.observed.valid.shape[2] for market in markets]
     weight = np.sqrt(sizes) / np.sqrt(sizes).sum()
@@ -157,7 +157,7 @@ def train_network(
 
 
 def validate_network(network: MarketNetwork, market: TrainingMarket, first: int, stop: int) -> Validation:
-    """Return the scores of days ``first`` to ``stop`` (exclusive), symbols in one order that the data do not choose."""
+    """Return the scores of days ``first`` to ``stop`` (exclusive), with symbols in a data-independent order."""
     order = torch.from_numpy(np.random.default_rng(0).permutation(market.observed.valid.shape[2]))
     totals, count, reach = np.zeros(3), 0, network.settings.trunk.reach
     network.eval()
@@ -206,7 +206,7 @@ def _update(
     loss.backward()
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     state.optimizer.step()
-    # Early on the mean is taken over the steps so far, so that it forgets the start.
+    # Early on the average is over the steps so far, so that the initial weights have no influence.
     decay = min(settings.average_decay, (1 + state.step) / (10 + state.step))
     for name, tensor in network.state_dict().items():
         state.average[name].lerp_(tensor, 1.0 - decay)
@@ -214,14 +214,14 @@ def _update(
 
 
 def _rate(progress: float, warm_up: float) -> float:
-    """Return the share of the highest learning rate."""
+    """Return the learning-rate factor of a step."""
     if progress < warm_up:
         return max(progress / warm_up, 0.01)
     return 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))
 
 
 def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -> dict[str, Validation]:
-    """Validate the running mean of the weights on every market."""
+    """Validate the averaged weights on every market."""
     own = {name: tensor.clone() for name, tensor in state.network.state_dict().items()}
     state.network.load_state_dict(state.average)
     scores = {
@@ -233,7 +233,7 @@ def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -
 
 
 def _keep_best(state: TrainingState, settings: TrainingSettings, scores: dict[str, Validation], loss: float) -> None:
-    """Remember the weights if the validation is the best so far."""
+    """Save the weights if the validation is the best so far."""
     mean = sum(
         score.joint + settings.alone_weight * score.alone + settings.shape_weight * score.shape
         for score in scores.values()

@@ -1,1 +1,1 @@
-"""A model on real days that it has never seen."""
+"""Out-of-sample validation of market models."""

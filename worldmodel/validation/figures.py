@@ -1,4 +1,4 @@
-"""Every figure of realism as one number with its interval, by name: of the real days, and of a model beside them."""
+"""Realism metrics by name as numbers with intervals, for the real days and for models."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from vecenv.worldmodel.validation.judge import Trial
 Figures = dict[str, Interval]
 
 HORIZONS = (1, 5, 20)
-"""Days of the sums of returns whose distributions are compared."""
+"""Horizons in days of the compared return distributions."""
 
 DISCRIMINATORS = ("boosting", "gru", "panel_boosting", "panel_gru")
-"""Classifiers whose distance from chance is shown."""
+"""Classifiers reported by their distance from chance."""
 
 COVERAGES = (50, 90, 99)
-"""Percent of the central intervals of a forecast."""
+"""Central intervals of a forecast, in percent."""
 
 NLL_BLOCK = 20
-"""Test days drawn together: volatility, and with it the density, hangs together for weeks."""
+"""Bootstrap block length in test days: volatility, and with it the density, is autocorrelated for weeks."""
 
 REAL_DRAWS = 300
-"""Of the bootstrap of the real days' statistics, whose bounds are good to about a tenth of their width."""
+"""Bootstrap draws for the real days, which give bounds to about a tenth of the interval's width."""
 
 PERFECT = {
     "volatility_ratio": 1.0,
@@ -56,15 +56,15 @@ PERFECT = {
     "memory_share": 0.01,
     "invalid_bars": 0.0,
 } | {f"coverage_{percent}": percent / 100 for percent in COVERAGES}
-"""What a perfect model shows, where the real days have no value of their own."""
+"""Values of a perfect model, for metrics without a value of the real days."""
 
 
 def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
-    """Return what the real days show, with intervals over origins, and what a perfect model shows.
+    """Return the metrics of the real days, with intervals over origins, and the values of a perfect model.
 
     Args:
         real: with bars and context.
-        draws: of the bootstrap.
+        draws: number of bootstrap draws.
     """
     statistics: dict[str, Callable[[Windows], float]] = {
         "excess_kurtosis": lambda windows: return_shape(windows).excess_kurtosis,
@@ -90,7 +90,7 @@ def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
 def density_figures(trial: Trial, model: MarketModel) -> Figures:
     """Return the negative log-densities of the test days' returns, alone and joint, in nats per stock-day.
 
-    A density that the model does not have is left out.
+    Densities that the model lacks are left out.
     """
     bars = trial.test_days()
     returns = encode_history(bars).valid[0].sum(-1)
@@ -113,7 +113,7 @@ def forecast_figures(scores: ForecastScores, block: int) -> Figures:
 
     Args:
         scores: of D days.
-        block: days of a run of the bootstrap.
+        block: days per bootstrap block.
     """
     means = {
         "crps": scores.crps / CRPS_UNIT,
@@ -130,7 +130,7 @@ def forecast_figures(scores: ForecastScores, block: int) -> Figures:
 
 
 def path_figures(real: Windows, synthetic: Windows, train_returns: Tensor) -> Figures:
-    """Return how generated days compare with the real ones after the same origins.
+    """Return the metrics that compare generated days with the real ones after the same origins.
 
     Args:
         real: with bars and context.
@@ -178,13 +178,13 @@ def path_figures(real: Windows, synthetic: Windows, train_returns: Tensor) -> Fi
         distances = horizon_distances(real, synthetic, days)
         values |= {f"ks_{days}": distances.ks, f"w1_{days}": distances.wasserstein}
     figures |= {name: point(value) for name, value in values.items()}
-    # The range over stocks takes the place of an interval.
+    # The range over stocks is reported as the interval.
     figures["stock_volatility_ratio"] = Interval(ratios.stock_median, ratios.stock_low, ratios.stock_high)
     return figures | drift_figures(real, synthetic, DAY_BUCKETS)
 
 
 def drift_figures(real: Windows, synthetic: Windows, buckets: Sequence[tuple[int, int]]) -> Figures:
-    """Return realism by days since the origin, the days in each figure's name."""
+    """Return metrics by rollout day, with the days in each name."""
     figures: Figures = {}
     for bucket in drift(real, synthetic, buckets):
         first, last = bucket.first, bucket.last
@@ -212,7 +212,7 @@ def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
 
 
 def average(runs: Sequence[Figures]) -> Figures:
-    """Return the mean of every figure, and of its bounds, over runs with different seeds."""
+    """Return the mean of every metric, and of its bounds, over runs with different seeds."""
     columns = {name: [run[name] for run in runs] for name in runs[0]}
     return {name: Interval(*torch.tensor(parts).mean(0).tolist()) for name, parts in columns.items()}
 
@@ -231,7 +231,7 @@ def to_json(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None
 
 
 def _distance_from_chance(accuracy: Interval) -> Interval:
-    """Return |accuracy - 0.5|, whose lower bound is 0 where the interval has 0.5 in it."""
+    """Return |accuracy - 0.5|, with lower bound 0 if the interval contains 0.5."""
     mean, low, high = (part - 0.5 for part in accuracy)
     nearest = 0.0 if low < 0.0 < high else min(abs(low), abs(high))
     return Interval(abs(mean), nearest, max(abs(low), abs(high)))

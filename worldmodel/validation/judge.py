@@ -1,4 +1,4 @@
-"""A model of a market put to the test: its densities, forecasts and paths on real days that it has never seen."""
+"""Out-of-sample trial of a market model: test days, origins, and draws of paths and forecasts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from vecenv.worldmodel.metrics.windows import Windows, align_windows, return_sca
 from vecenv.worldmodel.sampling.training_market import split_by_date
 
 HORIZON = 40
-"""Days of a path, which drawdowns and the figures by rollout day need."""
+"""Days of a path, for drawdowns and the metrics by rollout day."""
 
 CONTEXT = 60
-"""Real days before an origin that are kept with its windows."""
+"""Context days kept before each origin."""
 
 SEED_STRIDE = 1 << 32
-"""Between the seeds of two runs: every origin of a run has a seed of its own."""
+"""Difference between the seeds of two runs: every origin of a run has a separate seed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The real days on which models are judged.
+    """Real days for the evaluation of models.
 
     Attributes:
         bars: one path of history up to the last test day.
         train_stop: number of training days, which come first.
         first: position of the first test day.
-        every: test days from one origin of paths to the next.
-        forecast_every: test days from one origin of one-day forecasts to the next.
-        memory: days before the test that models see, beside the test days up to an origin.
+        every: test days between origins of paths.
+        forecast_every: test days between origins of one-day forecasts.
+        memory: days before the test that models read, in addition to the test days up to an origin.
 
     Raises:
         ValueError: a number is out of its range, the test days are fewer than a path's, or a symbol has no bar on a
@@ -89,11 +89,11 @@ class Trial:
 
     @property
     def dense_origins(self) -> Sequence[int]:
-        """Twice as many origins as those of paths, where days allow, for real days beside other real ones."""
+        """Up to twice as many origins as those of paths, for comparing real days with other real ones."""
         return range(self.first - 1, len(self.bars.dates) - HORIZON, max(1, self.every // 2))
 
     def origins(self, days: int = HORIZON) -> Sequence[int]:
-        """Return the positions of the days that paths of so many test days start from, the first before the test."""
+        """Return the positions of the origins of paths with a given length; the first is the day before the test."""
         return range(self.first - 1, len(self.bars.dates) - days, self.every)
 
     def real_after(self, origins: Sequence[int]) -> Windows:
@@ -102,24 +102,24 @@ class Trial:
         return align_windows(self._context(origins), bars, bars[:, None], self.scale)[0]
 
     def aligned(self, synthetic_bars: Tensor) -> tuple[Windows, Windows]:
-        """Return real and generated windows. Shape: (O, M, H, N, 5), of all origins of as many days."""
+        """Return real and generated windows of all origins. Shape of the bars: (O, M, H, N, 5)."""
         days = synthetic_bars.shape[2]
         origins = self.origins(days)
         return align_windows(self._context(origins), self._following(origins, days), synthetic_bars, self.scale)
 
     @property
     def begin(self) -> int:
-        """Position of the first day that models see in the test."""
+        """Position of the first day that models read in the test."""
         return max(0, self.first - self.memory)
 
     def test_days(self) -> Bars:
-        """Return the test days and the history before them."""
+        """Return the test days and the preceding history."""
         return self.bars.days(self.begin, len(self.bars.dates))
 
     def drawn_after(
         self, model: MarketModel, days: Sequence[int], num_paths: int, num_days: int, seed: int
     ) -> Iterator[Tensor]:
-        """Yield what a model draws after each of some days. Shape: (P, num_days, N, 5)."""
+        """Yield a model's draws after each of some days. Shape: (P, num_days, N, 5)."""
         positions, seeds = [day - self.begin for day in days], [seed * SEED_STRIDE + day for day in days]
         return model.generate_after(self.test_days(), positions, num_paths, num_days, seeds)
 
@@ -142,7 +142,7 @@ def choose_trial(
     keep_gaps: bool = False,
     max_symbols: int | None = None,
 ) -> tuple[Trial, tuple[str, ...]]:
-    """Split a history by date, and leave out symbols that cannot be judged.
+    """Split a history by date, and leave out symbols with too few training days or gaps.
 
     Args:
         bars: one path, to the last test day.
@@ -152,10 +152,10 @@ def choose_trial(
         forecast_every: see `Trial`.
         memory: see `Trial`.
         keep_gaps: keep symbols without a bar on some test day.
-        max_symbols: keep the first ones only.
+        max_symbols: maximum number of symbols, the first ones.
 
     Returns:
-        The trial, and the symbols left out because they have too few training days or a gap.
+        The trial, and the symbols left out.
 
     Raises:
         ValueError: there are no training or no test days, fewer than two symbols are left, or as `Trial`.
@@ -189,8 +189,8 @@ def sample_paths(
     """Draw paths after every origin.
 
     Args:
-        trial: with O origins of paths of as many days.
-        model: knows the trial's symbols.
+        trial: with O origins of paths of ``days`` days.
+        model: with the trial's symbols.
         num_paths: M.
         seed: of the run.
         days: H.
@@ -210,12 +210,12 @@ def sample_paths(
 def sample_forecasts(
     trial: Trial, model: MarketModel, draws: int, seed: int, advance: Callable[[], object] = lambda: None
 ) -> ForecastScores:
-    """Draw the next day of every forecast day, and score it against what happened.
+    """Draw the next day of every forecast day, and score it against the outcome.
 
     Args:
         trial: with D forecast days.
         model: knows the trial's symbols.
-        draws: of each day.
+        draws: number per day.
         seed: of the run.
         advance: called after each day.
     """

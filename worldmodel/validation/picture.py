@@ -1,4 +1,4 @@
-"""The picture of realism: tails, memory, leverage, correlations, drawdowns, and fans of paths around the real one."""
+"""Validation plot: tails, autocorrelation, leverage, correlations, drawdowns, and fan charts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8C564B", "#F0E442")
-"""Of the models, in their order, again from the first where there are more; the real days are black."""
+"""Colours of the models, cyclic; the real days are black."""
 
 LEGEND_COLUMNS = 7
 
@@ -28,10 +28,10 @@ FAN_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class Sketch(NamedTuple):
-    """What the picture shows of the real days or of a model.
+    """Plotted statistics of the real days or of a model.
 
     Attributes:
-        tail: sizes of standardised returns, from the largest down, at `tail_share` of all. Shape: (points,).
+        tail: absolute standardised returns, descending, at the exceedance shares `tail_share`. Shape: (points,).
         tail_share: shares of returns that are at least as large. Shape: (points,).
         magnitude_acf: of |r|, by lag from 1. Shape: (20,).
         leverage: by lag from 1. Shape: (10,).
@@ -51,7 +51,7 @@ class Sketch(NamedTuple):
 
 
 def sketch(windows: Windows) -> Sketch:
-    """Reduce windows to what the picture shows of them."""
+    """Compute the plotted statistics of windows."""
     sizes = np.sort(present_values(standardise(windows.returns).abs()).numpy())[::-1]
     rank = np.unique(np.geomspace(1, len(sizes) / 2, TAIL_POINTS).astype(int))
     falls = present_values(max_drawdowns(windows)).double().numpy()
@@ -69,13 +69,13 @@ def sketch(windows: Windows) -> Sketch:
 
 
 def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], shown: str, path: Path) -> None:
-    """Draw one picture of the real days and all models.
+    """Draw one figure of the real days and all models.
 
     Args:
         trial: of the models.
         real: sketch of the real days.
         models: sketches of the models, by name.
-        shown: name of the model whose correlations and fans are drawn.
+        shown: name of the model with plotted correlations and fans.
         path: of the PNG.
     """
     import matplotlib
@@ -122,7 +122,7 @@ def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], sh
 
 
 def _correlations(panels: Mapping[Axes, tuple[str, Sketch]]) -> None:
-    """Draw correlation matrices with one scale, stocks in the order of the first one's leading eigenvector."""
+    """Draw correlation matrices with one scale, stocks sorted by the first one's leading eigenvector."""
     first = next(iter(panels.values()))[1].correlation
     order = np.argsort(np.abs(np.linalg.eigh(np.nan_to_num(first))[1][:, -1]))[::-1]
     highest = float(np.nanmax(np.where(np.eye(len(first), dtype=bool), np.nan, first)))
@@ -136,7 +136,7 @@ def _correlations(panels: Mapping[Axes, tuple[str, Sketch]]) -> None:
 
 
 def _fans(axes: Axes, trial: Trial, real: Sketch, model: Sketch, name: str, colour: str) -> None:
-    """Draw fans of the equal-weight market that do not overlap, around what happened."""
+    """Draw non-overlapping fans of the equal-weight market around the real paths."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     origins, free = trial.origins(), 0

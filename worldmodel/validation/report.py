@@ -1,4 +1,4 @@
-"""A validation as it is kept and shown: JSON, Markdown, and tables on a terminal."""
+"""Validation reports: JSON, Markdown, and tables on a terminal."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ LEGEND = (
 )
 
 TABLE_WIDTH, MODEL_WIDTH = 52, 14
-"""Characters that the table needs, and for each model, and gets on a narrower terminal too."""
+"""Minimum width of the table in characters, and per model, also on a narrower terminal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What a validation found.
+    """Results of a validation.
 
     Attributes:
-        trial: on which the models were judged.
+        trial: real days of the evaluation.
         settings: of the run, JSON-able.
-        left_out: symbols that could not be judged.
+        left_out: symbols without a valid evaluation.
         real: figures of the real days.
         models: figures of each model, by name.
-        judged: name of the model that has to meet the bars; the others are its rivals. None without such a model.
+        judged: name of the model held to the acceptance bars; the others are its rivals. None without such a model.
         seconds: wall time of each model, by name.
         sweep: measures of the judged model by temperature.
     """
@@ -87,7 +87,7 @@ class Report:
         return values
 
     def to_markdown(self) -> str:
-        """Return the validation as a document."""
+        """Return the validation as Markdown."""
         run, settings = self.to_json(), self.settings
         test = run["test"]
         head = (
@@ -105,7 +105,7 @@ class Report:
 
 
 def write_report(report: Report, folder: Path) -> dict[str, Any]:
-    """Write ``validation.json`` and ``validation.md``; return what the first holds."""
+    """Write ``validation.json`` and ``validation.md``; return the content of the former."""
     values = report.to_json()
     (folder / "validation.json").write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
     (folder / "validation.md").write_text(report.to_markdown())
@@ -113,7 +113,7 @@ def write_report(report: Report, folder: Path) -> dict[str, Any]:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the figures of all models, and what counts as good beside those of the judged one."""
+    """Print the figures of all models, and the acceptance bars of the judged one."""
     printed = [_table("Realism on test days", *cells(report.rows, report.real, report.models, intervals=False))]
     if report.judged is not None:
         good = [row for row in report.rows if row.bar]

@@ -1,4 +1,4 @@
-"""The table of realism: what each figure is called, which way is better, and what counts as good."""
+"""Table of realism metrics: labels, directions of improvement, and acceptance bars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISSING = "–"
 
 
 class Aim(Enum):
-    """Which way a figure is better: lower, higher, or nearer to the real one."""
+    """Direction of improvement of a figure: lower, higher, or nearer to the real one."""
 
     LOWER = "↓"
     HIGHER = "↑"
@@ -31,12 +31,12 @@ class Aim(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A figure to be judged.
+    """A figure with its references.
 
     Attributes:
         value: of the model.
-        real: of the real days, or of a perfect model; NaN where there is none.
-        rivals: of every baseline that has the figure, by name.
+        real: of the real days, or of a perfect model; NaN if neither exists.
+        rivals: of every baseline with the figure, by name.
     """
 
     value: float
@@ -46,11 +46,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Bar:
-    """What counts as good.
+    """Acceptance bar of a figure.
 
     Attributes:
-        text: for people.
-        met: None where the run cannot tell.
+        text: description.
+        met: test of a case; None if undecidable from the run.
     """
 
     text: str
@@ -64,9 +64,9 @@ class Row:
     Attributes:
         key: of the figure.
         label: with the unit.
-        aim: which way is better.
-        digits: after the point.
-        bar: what counts as good, if that is set.
+        aim: direction of improvement.
+        digits: after the decimal point.
+        bar: acceptance bar, if any.
     """
 
     key: str
@@ -200,15 +200,15 @@ def rows(long_days: int = 0) -> tuple[Row, ...]:
 
 
 def reference(row: Row, real: Figures) -> Interval:
-    """Return what the real days, or else a perfect model, show; NaN where that is nothing but small."""
+    """Return the value of the real days, or else of a perfect model; NaN if the figure is only to be small."""
     if row.key in real:
         return real[row.key]
-    # A volatility ratio of some days has the name of the ratio of all.
+    # A volatility ratio by rollout day uses the reference of the overall ratio.
     return point(PERFECT.get(row.key.partition("_days_")[0], math.nan))
 
 
 def verdict(row: Row, real: Figures, model: Figures, rivals: Mapping[str, Figures]) -> bool | None:
-    """Return whether a model meets a row's bar; None where there is no bar, or the run cannot tell.
+    """Return whether a model meets a row's bar; None if there is no bar, or it is undecidable from the run.
 
     Args:
         row: of the table.
@@ -235,7 +235,7 @@ def cells(
         table: lines.
         real: figures of the real days.
         models: figures of each model, by name.
-        judged: name of the model that the bars are for, if one.
+        judged: name of the model held to the bars, if any.
         intervals: show them.
     """
     headings = ["figure", "better", "real"]

@@ -1,4 +1,4 @@
-"""How the size of a model's moves changes what it is worth: the same days drawn at several temperatures."""
+"""Temperature sweep: metrics of a model's draws at several temperatures with equal seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEASURES = {
     "ks_1": "KS, 1 day ↓",
     "ks_20": "KS, 20 days ↓",
 }
-"""What is measured at each temperature, with its heading."""
+"""Metrics by temperature, with their headings."""
 
 Sweep = dict[float, dict[str, float]]
 
@@ -35,9 +35,9 @@ def sweep_temperatures(
     Args:
         trial: real days.
         models: the model at each temperature.
-        num_paths: after each origin.
-        draws: of each one-day forecast.
-        seed: of all draws, so that temperatures differ in nothing else.
+        num_paths: per origin.
+        draws: per one-day forecast.
+        seed: of all draws, the same for all temperatures.
         advance: called after each origin and each day of a forecast.
     """
     found: Sweep = {}
@@ -57,7 +57,7 @@ def sweep_temperatures(
 
 
 def sweep_cells(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
-    """Return headings and lines of a table, the best energy score marked."""
+    """Return headings and lines of a table, with the best energy score marked."""
     best = min(sweep, key=lambda temperature: sweep[temperature]["energy_score"])
     lines: list[list[str]] = []
     for temperature, values in sweep.items():

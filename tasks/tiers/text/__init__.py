@@ -1,1 +1,1 @@
-"""The trading tiers as text."""
+"""Text interface of the trading tiers."""

@@ -1,6 +1,6 @@
-r"""From an agent's text to its orders of the day, and back.
+r"""Parsing and formatting of orders as text.
 
-The language, exactly:
+Specification of the language:
 
 1.  **Input.** Anything may come in and nothing raises; what is not a ``str`` is invalid. Case does not matter, for the
     26 ASCII letters alone. A character outside ASCII is part of no order. The time is linear in the text's length.
@@ -93,12 +93,12 @@ def symbol_slots(names: Sequence[str]) -> dict[str, int]:
 
 
 def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = None) -> tuple[Order, ...] | None:
-    """Read the orders of one text by the rules of this module; never raises.
+    """Parse the orders of one text by the rules of this module; never raises.
 
     Args:
-        text: what the agent wrote.
+        text: the agent's answer.
         symbols: slots by upper-case name, see `symbol_slots`.
-        only: slot that an order without a symbol is for; None where an order must name its symbol.
+        only: default slot of an order without a symbol; None if orders must name their symbol.
 
     Returns:
         The orders, none for a hold, or None where the text is invalid.
@@ -106,7 +106,7 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
     if not isinstance(text, str):
         return None
     if not str.isascii(text):
-        # A question mark, which no order has, stands for each foreign character, so that upper case is ASCII's own.
+        # Replace non-ASCII characters by question marks, which no order has, so that upper-casing affects ASCII only.
         text = str.encode(text, "ascii", "replace").decode("ascii")
     text = str.upper(text)
     content = _answer(without_reasoning(text) if "THINK>" in text else text)
@@ -153,7 +153,7 @@ def _fraction(number: str, percent: bool) -> float | None:
 
 
 def format_orders(orders: Sequence[Order], names: Sequence[str]) -> str:
-    """Write orders as the text that `parse_orders` reads back, fractions to four decimals.
+    """Format orders as text that `parse_orders` parses back, fractions to four decimals.
 
     Args:
         orders: at most `MAX_ORDERS` buys and sells; holds are left out.
@@ -185,7 +185,7 @@ def orders_tensor(parsed: Sequence[tuple[Order, ...] | None], max_orders: int = 
         max_orders: orders per row, M.
 
     Returns:
-        Actions of kind, symbol and fraction, padded with holds, an invalid text marked in its first order, shape
+        Actions of kind, symbol and fraction, padded with holds, an invalid text flagged in its first order, shape
         (B, M, 3), float32; and whether each text is valid, shape (B,), bool.
 
     Raises:
@@ -199,7 +199,7 @@ def orders_tensor(parsed: Sequence[tuple[Order, ...] | None], max_orders: int = 
     total = int(counts.sum())
     values = chain.from_iterable(chain.from_iterable(texts))
     actions = np.zeros((len(texts), max_orders, 3), np.float32)
-    # A row-major mask visits the orders in the order of the texts.
+    # A row-major mask enumerates the orders in the order of the texts.
     actions[np.arange(max_orders) < counts[:, None]] = np.fromiter(values, np.float32, 3 * total).reshape(-1, 3)
     actions[~valid, 0, 0] = Kind.INVALID
     return torch.from_numpy(actions), torch.from_numpy(valid)

@@ -1,4 +1,4 @@
-"""What an agent of the trading tiers is told before the first day: how it answers."""
+"""System prompt of the trading tiers: the task and the order grammar."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TASK = (
 
 
 def order_grammar(symbols: Sequence[str]) -> str:
-    """Return how orders are written."""
+    """Return the description of the order grammar."""
     naming = "The symbol may be left out." if len(symbols) == 1 else "Every order names its symbol."
     return ORDERS.format(symbol=symbols[0], naming=naming, symbols=", ".join(symbols))
 
 
 def system_prompt(symbols: Sequence[str], days: int) -> str:
-    """Return what a language model is told of an episode before its first day."""
+    """Return the system prompt of an episode."""
     return TASK.format(days=days) + order_grammar(symbols)

@@ -1,7 +1,7 @@
-"""What a language agent reads: the observation vector of the trading tiers in words.
+"""Rendering of the trading tiers' observation vector as text.
 
-The text is a function of the vector and of names alone, so it cannot show more than the numbers do. It shows every
-number of the vector, rounded like this:
+The text is a function of the vector and of names only, so it has no more information than the vector. It shows every
+number of the vector, rounded as follows:
 
 =============================================  =====================================================
 shown                                          rounded to
@@ -20,10 +20,10 @@ labels, gate, tradable                         exact: a label follows from the n
 =============================================  =====================================================
 
 Cash, portfolio, shares (weight × portfolio / price), the average price, the capacity of a BUY and the available actions
-are worked out from the vector. Left out is what follows from the rest: symbols that are not the tier's (price 0), the
-profit and days of a position without shares, and, where there is one symbol, the share and mean change of the market.
+are derived from the vector. Redundant numbers are omitted: symbols outside the tier (price 0), profit and days of a
+position without shares, and, with one symbol, the share and mean change of the market.
 
-The compact style is for many symbols: one line for each, 25 of them within 1,600 tokens of three characters.
+The compact style is for many symbols: one line each, 25 of them within 1,600 tokens of three characters.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from vecenv.text.money import amounts, money
 from vecenv.text.tables import label_places
 
 ROWS_AT_ONCE = 256
-"""Rows that are written together: the lists of their parts stay small."""
+"""Rows per block, which bounds the temporary lists."""
 
-# In float32 like the drawdown: one that only rounding tells from a threshold counts as on it, the smaller capacity.
+# In float32 like the drawdown: a drawdown equal to a threshold up to rounding counts as on it (smaller capacity).
 _DRAWDOWNS = np.array(CAPACITY_DRAWDOWNS, np.float32).tolist()
 
 
 class TextRenderer:
-    """Writes observations as text.
+    """Renders observations as text.
 
     Args:
         context_names: names of the series of the whole market that the vector holds, in its order. C of them.
@@ -68,17 +68,17 @@ class TextRenderer:
         self._style = STYLES[style]
 
     def render(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> list[str]:
-        """Write each row as text.
+        """Render each row as text.
 
         Args:
             observations: vectors of 16 + C + 17 K numbers. Shape: (B, 16 + C + 17 K), float32.
-            symbols: names of the K slots of each row; a slot with price 0 is left out, whatever its name. Length: B.
+            symbols: names of the K slots of each row; slots with price 0 are omitted. Length: B.
 
         Returns:
-            One text per row, without a line break at its end.
+            One text per row, without a trailing line break.
 
         Raises:
-            ValueError: the rows or their numbers do not fit the names, or a state is none that has a label.
+            ValueError: the observations' shape does not match the names, or a state has no label.
         """
         observations = np.asarray(observations, np.float32)
         num_symbols = self._check(observations, symbols)
@@ -166,7 +166,7 @@ class TextRenderer:
         return list(map("".join, zip(*columns, strict=True)))
 
     def _check(self, observations: np.ndarray, symbols: Sequence[Sequence[str]]) -> int:
-        """Return the number of slots K after comparing the names with the shape of the vectors."""
+        """Check the names against the vectors' shape and return the number of slots K."""
         if observations.ndim != 2 or len(observations) != len(symbols):
             raise ValueError(f"observations of shape {observations.shape} for the symbol names of {len(symbols)} rows")
         counts = set(map(len, symbols))
@@ -227,7 +227,7 @@ def _constraints(
     commission: float,
     slippage: float,
 ) -> str:
-    """Return the line of what does not change in an episode."""
+    """Return the line of the episode's constants."""
     costs = {"commission": commission, "slippage": slippage}
     return (
         f"Constraints: capital {money(currency, start_value * VALUE_UNIT)}"

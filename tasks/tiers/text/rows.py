@@ -1,4 +1,4 @@
-"""The tiers as text: observations rendered for language models, their answers parsed into orders."""
+"""Text interface of the tiers: rendered observations, and answers parsed into orders."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vecenv.text.task_text import TaskText
 
 
 class TierText(TaskText):
-    """Renders and parses for rows of a scenario of the tiers.
+    """Renders observations and parses answers for rows of a tier scenario.
 
     Args:
         scenario: the tiers.
     """
 
     def __init__(self, scenario: TierRules) -> None:
-        # Symbols of the market before a random one is drawn from them.
+        # Symbols of the market from which a random one is drawn.
         self.scenario, self.names = scenario, tuple(scenario.drawn_symbols)
 
     @cached_property
@@ -36,7 +36,7 @@ class TierText(TaskText):
 
     @property
     def money_sign(self) -> str:
-        """What is written before amounts of money: what the rules say, else the sign of the market's currency."""
+        """Prefix of amounts of money: the rules' setting, else the sign of the market's currency."""
         chosen = self.scenario.config.currency
         return sign_of(self.scenario.tape.currency) if chosen is None else chosen
 
@@ -47,31 +47,31 @@ class TierText(TaskText):
         return [(self.names[path % len(self.names)],) for path in state.path.tolist()]
 
     def render(self, observations: Tensor, state: TierState) -> list[str]:
-        """Return the text of each row, from the numbers that a tensor agent sees. Shape of these: (B, D)."""
+        """Return the text of each row, from the observation vectors. Shape of these: (B, D)."""
         return self.renderer.render(observations.cpu().numpy(), self.symbols(state))
 
     def instructions(self, state: TierState) -> list[str]:
-        """Return what a language model is told of each row's episode before its first day."""
+        """Return the system prompt of each row's episode."""
         days = (state.end_day - state.start_day).tolist()
         return list(map(system_prompt, self.symbols(state), days))
 
     def acted(self, state: TierState) -> Tensor:
-        """Return whether something was bought or sold in the last step. Shape: (B,), bool."""
+        """Return whether the last step traded. Shape: (B,), bool."""
         return state.traded > 0
 
     def random_answer(self, draw: Random) -> str:
-        """Return one order that can be read."""
+        """Return one random valid order."""
         symbols = self.scenario.tape.symbols
         symbol = draw.choice(symbols)
         named = "" if len(symbols) == 1 else f" {symbol}"
         return draw.choice(["HOLD", f"BUY{named} {draw.random():.2f}", f"SELL{named} {draw.random():.2f}"])
 
     def parse(self, texts: Sequence[object], state: TierState) -> tuple[Tensor, Tensor]:
-        """Return the orders of each text and whether it was valid.
+        """Parse the orders of each text.
 
         Args:
-            texts: anything; what is no valid text is an invalid HOLD.
-            state: of the rows that the texts are for.
+            texts: arbitrary objects; an invalid text becomes an invalid HOLD.
+            state: of the texts' rows.
 
         Returns:
             Kind, symbol and fraction of each order, shape (B, M, 3), float32, and the validity, shape (B,), bool.
@@ -91,7 +91,7 @@ class TierText(TaskText):
         return parse_orders(text, slots, only)
 
     def slots_of(self, rule: int, drawn: str) -> tuple[dict[str, int], int | None]:
-        """Return the slots of the symbols that an order may name, and the one that is meant without a name."""
+        """Return the slots of the symbols that an order may name, and the default slot."""
         known = self._known.get((rule, drawn))
         if known is None:
             symbols = (drawn,) if drawn else self.scenario.tiers[rule].symbols

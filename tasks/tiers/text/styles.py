@@ -1,7 +1,7 @@
-"""How one symbol of an observation is written: in full, or on one line.
+"""Text styles of a symbol in an observation: full, or compact on one line.
 
-A symbol's text is its name, price, change, RSI, volume ratio and momentum, and its position. What stands between two
-of these follows from labels, so that it is looked up in a table of all combinations.
+A symbol's text is its name, price, change, RSI, volume ratio and momentum, and its position. The text between two of
+these depends on labels only and is looked up in a table of all combinations.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ PERCENTS = NumberTable("{:+z.1f}%", -100, 100, scale=100, parts=10)
 
 
 class Style(NamedTuple):
-    """How symbols are written: what follows each of their values.
+    """Text style of symbols: the text after each value.
 
     Attributes:
-        after_name: the same for all, like the next.
+        after_name: constant, like the next.
         after_price: see ``after_name``.
-        after_change: of an untradable and of a tradable symbol. Shape: (2,), of strings.
+        after_change: for an untradable and a tradable symbol. Shape: (2,), of strings.
         after_rsi: by labels, like the next two.
         after_volume: see ``after_rsi``.
         after_momentum: see ``after_rsi``.
@@ -49,7 +49,7 @@ class Style(NamedTuple):
 
 
 def _words(form: str) -> LabelTable:
-    """Return the texts of a format of `str.format` with the words of the features that it names."""
+    """Return the texts of a format string for all label combinations of its features."""
     features = tuple(feature for _, feature, _, _ in Formatter().parse(form) if feature)
     return LabelTable(
         features, lambda codes: form.format_map({feature: LABELS[feature][code] for feature, code in codes.items()})
@@ -80,12 +80,12 @@ _ABBREVIATIONS = {
 
 
 def _mark(code: int) -> str:
-    """Return as many signs as the code counts."""
+    """Return one sign per unit of the code's magnitude."""
     return "+" * code or "-" * -code
 
 
 def _marks(number: str, *states: str, end: str = "") -> LabelTable:
-    """Return the texts of the mark of a feature that is a number, and of the states that follow it.
+    """Return the texts of a numeric feature's mark and of the states after it.
 
     The candle, if it is among them, is written as a word.
     """
@@ -102,7 +102,7 @@ def _marks(number: str, *states: str, end: str = "") -> LabelTable:
 
 
 def _legend() -> str:
-    """Return the line that says how to read the compact ones."""
+    """Return the legend of the compact style."""
     parts = []
     for feature, abbreviation in _ABBREVIATIONS.items():
         words = [f"{_mark(code)} {word}" for code, word in LABELS[feature].items() if code]

@@ -1,4 +1,4 @@
-"""What clients and the server say to each other: typed action, observation and state."""
+"""Message types of the OpenEnv protocol: action, observation and state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 LONGEST_TEXT = 49_152
-"""Characters of an answer, the thoughts before it included."""
+"""Maximum characters of an answer, its reasoning included."""
 
 
 class MarketAction(Action):
-    """What an agent says: its orders of the day, or a call of a tool."""
+    """Text of an agent: its orders of the day, or a tool call."""
 
     text: str = Field(
         max_length=LONGEST_TEXT,
@@ -20,7 +20,7 @@ class MarketAction(Action):
 
 
 class MarketObservation(Observation):
-    """What an agent is shown after a reset or a turn; nothing in it depends on later days."""
+    """Observation after a reset or a turn; nothing in it depends on later days."""
 
     text: str = Field(description="The day in words, or what a tool said")
     instructions: str = Field(default="", description="After a reset: what to tell a model before its first day")
@@ -32,7 +32,7 @@ class MarketObservation(Observation):
 
 
 class MarketState(State):
-    """Where a session stands; ``split``, ``seed`` and ``index`` name its episode."""
+    """State of a session; ``split``, ``seed`` and ``index`` identify its episode."""
 
     task: str = Field(default="", description="Name of the task")
     split: str | None = Field(default=None, description="Part of the market: train, validation or test")

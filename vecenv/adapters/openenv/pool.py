@@ -1,4 +1,4 @@
-"""Rows of one environment, lent to sessions and played together in micro-batches."""
+"""Row pool with micro-batching: rows of one environment are lent to sessions and stepped in batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vecenv.text.turns import TextRows, TextTurn
 
 @dataclass(frozen=True)
 class Opening:
-    """Asks for an episode to begin in a row; seed and index name it."""
+    """Request to begin the episode of a seed and an index in a row."""
 
     row: int
     seed: int
@@ -24,14 +24,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Answer:
-    """Asks for a turn in a row."""
+    """Request for a turn in a row."""
 
     row: int
     text: str
 
 
 class Opened(NamedTuple):
-    """An episode that has begun: its first day, what to tell a model before it, and its outcomes so far."""
+    """A started episode: its first day, the instructions, and its outcomes so far."""
 
     shown: str
     instructions: str
@@ -39,13 +39,13 @@ class Opened(NamedTuple):
 
 
 class RowPool:
-    """Lends the rows of an environment, and serves what is asked of them at about the same time as one batch.
+    """Lends the rows of an environment and serves concurrent requests as one batch.
 
-    All work is done in the event loop that asks, so no two batches overlap. While one is served others gather: the
-    busier the server, the larger the batches.
+    All work is done in the caller's event loop, so batches never overlap. Requests queue while a batch is served: the
+    higher the load, the larger the batches.
 
     Args:
-        rows: to lend, all of them free.
+        rows: rows to lend, all free.
     """
 
     def __init__(self, rows: TextRows) -> None:
@@ -55,21 +55,21 @@ class RowPool:
 
     @property
     def free(self) -> int:
-        """Number of rows that nobody has."""
+        """Number of free rows."""
         return len(self._free)
 
     @property
     def outcomes(self) -> Mapping[str, str]:
-        """Unit of each outcome that is told of an episode, most important first."""
+        """Unit of each reported outcome, most important first."""
         return self._rows.env.scenario.outcomes
 
     @property
     def currency(self) -> str | None:
-        """Code of the currency of the prices, None where the market does not tell."""
+        """Currency code of the prices, None if unknown."""
         return self._rows.env.scenario.metadata().get("market", {}).get("currency")
 
     def lend(self) -> int:
-        """Return a row for the caller alone.
+        """Return a row for exclusive use.
 
         Raises:
             IndexError: none is free.
@@ -77,27 +77,27 @@ class RowPool:
         return self._free.popleft()
 
     def give_back(self, row: int) -> None:
-        """Take a row back; any thread may call this."""
+        """Return a row to the pool; thread-safe."""
         self._free.append(row)
 
     async def open(self, row: int, seed: int, index: int) -> Opened:
-        """Begin the episode in a row that seed and index name."""
+        """Begin the episode of a seed and an index in a row."""
         return await self._ask(Opening(row, seed, index))
 
     async def answer(self, row: int, text: str) -> TextTurn:
-        """Take a turn in a row whose episode goes on."""
+        """Take a turn in a row whose episode is running."""
         return await self._ask(Answer(row, text))
 
     async def _ask(self, request: Opening | Answer) -> Any:  # noqa: ANN401
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         self._waiting.append((request, answer))
-        # A timer runs after whatever has arrived until then; all that asks by then is one batch.
+        # A timer callback runs after all pending events, so all requests received by then form one batch.
         loop.call_later(0.0, self._serve_waiting)
         return await answer
 
     def _serve_waiting(self) -> None:
-        # Whoever has gone no longer waits, and the row may be another's.
+        # Skip cancelled futures; their rows may be re-lent.
         waiting = [entry for entry in self._waiting if not entry[1].done()]
         self._waiting.clear()
         if not waiting:

@@ -1,4 +1,4 @@
-"""The server: OpenEnv's routes over sessions that share rows, behind a guard."""
+"""HTTP and WebSocket server: OpenEnv's routes behind the guard middleware, run by uvicorn."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from vecenv.adapters.openenv.session import MarketSession
 from vecenv.system.interrupts import end_at_interrupt, end_process
 
 LARGEST_FRAME = 32
-"""A WebSocket message of more than so many times the limit ends its connection; up to there it is answered."""
+"""A WebSocket message above this multiple of the size limit closes the connection; below, it gets an error answer."""
 
 REAPER_SECONDS = 60.0
-"""OpenEnv ends a session so long after the guard has closed an idle connection, should one be left."""
+"""OpenEnv's session timeout exceeds the guard's idle timeout by this; it ends sessions left over."""
 
 SHUTDOWN_SECONDS = 5
-"""Time that connections have to end when the server is told to."""
+"""Time limit for connections to close at shutdown."""
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
@@ -46,11 +46,11 @@ with MarketClient(base_url="{url}").sync() as env:
     result = env.step(MarketAction(text="HOLD"))
     print(result.observation.text, result.reward)
 ```"""
-"""What the web page says of clients in Python."""
+"""Python example on the web page."""
 
 
 def is_local(host: str) -> bool:
-    """Whether an address is reached from this machine alone."""
+    """Whether an address is a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -58,10 +58,10 @@ def is_local(host: str) -> bool:
 
 
 def check_exposure(host: str, token: str | None, web: bool) -> None:
-    """Refuse to serve others without a token, and the web interface, which can send none, with one.
+    """Reject a public address without a token, and the web interface, which cannot send a token, with one.
 
     Raises:
-        ValueError: it would not be safe, or could not be used.
+        ValueError: the combination is unsafe or unusable.
     """
     if token is not None and (len(token) < 16 or not token.isascii() or not token.isprintable()):
         raise ValueError("a token needs at least 16 printable ASCII characters")
@@ -74,17 +74,16 @@ def check_exposure(host: str, token: str | None, web: bool) -> None:
 def build_app(service: MarketService, limits: Limits, url: str, token: str | None = None, web: bool = False) -> App:
     """Return the server's ASGI application.
 
-    On an address of this machine it answers to this machine's names alone: a page of another site, whose name somebody
-    made point here, is none of its clients.
+    On a loopback address it answers only to local host names, which protects against DNS rebinding.
 
     Args:
-        service: what all sessions share.
+        service: shared by all sessions.
         limits: of the clients.
-        url: at which it is served, see `served_url`.
-        token: bearer token that they need, if any.
+        url: of the server, see `served_url`.
+        token: required bearer token, if any.
         web: offer OpenEnv's web interface at ``/web``.
     """
-    # OpenEnv's own switch.
+    # OpenEnv's switch for the web interface.
     os.environ["ENABLE_WEB_INTERFACE"] = str(web).lower()
     app = create_app(
         partial(MarketSession, service),
@@ -94,7 +93,7 @@ def build_app(service: MarketService, limits: Limits, url: str, token: str | Non
         concurrency_config=ConcurrencyConfig(
             max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds + REAPER_SECONDS
         ),
-        # OpenEnv's page alone, but for the address that it names.
+        # OpenEnv's page, with this server's address in its example.
         gradio_builder=partial(_page, url) if web else None,
         show_default_tab=False,
         state_cls=MarketState,
@@ -107,7 +106,7 @@ def build_app(service: MarketService, limits: Limits, url: str, token: str | Non
 def _page(
     url: str, manager: object, fields: list[dict[str, Any]], metadata: object, is_chat: bool, title: str, _: str
 ) -> Any:  # noqa: ANN401
-    """Return OpenEnv's page, with the client's calls for the address that is served."""
+    """Return OpenEnv's page, with client code for the served address."""
     from openenv.core.env_server.gradio_ui import build_gradio_app
 
     return build_gradio_app(manager, fields, metadata, is_chat, title, CONNECTING.format(url=url))
@@ -118,7 +117,7 @@ async def _session_error(_: Request, error: Exception) -> JSONResponse:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn's server, ended by SIGTERM or SIGINT without a word in the log.
+    """Uvicorn's server, ended by SIGTERM or SIGINT without log output.
 
     Attributes:
         interrupted: whether it was SIGINT.
@@ -127,7 +126,7 @@ class Server(uvicorn.Server):
     interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; at a second SIGINT end the process. Uvicorn's own raises the signals again when it is done."""
+        """Begin shutdown; a second SIGINT ends the process. Uvicorn's handler would re-raise the signals afterwards."""
         if sig == signal.SIGINT:
             if self.should_exit:
                 end_process()
@@ -135,7 +134,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close every connection; whoever has not gone in time is cut off."""
+        """Close every connection; abort those that are still open after the time limit."""
         cut_off = asyncio.get_running_loop().call_later(SHUTDOWN_SECONDS, self._cut_off)
         try:
             await super().shutdown(sockets)
@@ -143,7 +142,7 @@ class Server(uvicorn.Server):
             cut_off.cancel()
 
     def _cut_off(self) -> None:
-        # What waits for such a client hears that it has gone; uvicorn would cancel it, with a traceback in the log.
+        # Report the disconnect to waiting tasks; uvicorn would cancel them, with a traceback in the log.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -164,7 +163,7 @@ def uvicorn_server(app: App, limits: Limits) -> Server:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that has the address, so that nobody takes it while a market is made.
+    """Return a bound socket, so that the address stays reserved while the market is made.
 
     Args:
         host: address or name.
@@ -190,7 +189,7 @@ def served_url(bound: socket.socket) -> str:
 
 
 def serve(app: App, limits: Limits, bound: socket.socket, started: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; then every connection is closed and every session ended.
+    """Serve until SIGTERM or SIGINT; then close every connection and end every session.
 
     A second SIGINT ends the process at once, with exit code 130.
 
@@ -198,13 +197,13 @@ def serve(app: App, limits: Limits, bound: socket.socket, started: Callable[[], 
         app: of `build_app`.
         limits: of the clients.
         bound: to the address.
-        started: is called when clients may connect.
+        started: called when clients may connect.
 
     Raises:
-        KeyboardInterrupt: it was SIGINT.
+        KeyboardInterrupt: ended by SIGINT.
     """
     bound.listen()
-    # After SIGTERM the server has ended as it was asked to.
+    # SIGTERM is a regular end.
     signal.signal(signal.SIGTERM, lambda *_: None)
     end_at_interrupt()
     server = uvicorn_server(app, limits)

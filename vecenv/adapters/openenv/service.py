@@ -1,4 +1,4 @@
-"""What all sessions of a server share: rows of each split, and names of episodes."""
+"""State shared by all sessions of a server: row pools per split, and episode identifiers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from vecenv.adapters.openenv.pool import RowPool
 
 LONGEST_NAME = 255
-"""Characters of a name that a client gives."""
+"""Maximum characters of a client's name."""
 
 
 class SessionError(ValueError):
-    """What a client asked for cannot be done; the session goes on."""
+    """A client's request is invalid; the session continues."""
 
 
 @dataclass(frozen=True)
 class EpisodeName:
-    """What names an episode of a served market."""
+    """Identifier of an episode of a served market."""
 
     split: str
     seed: int
@@ -27,14 +27,14 @@ class EpisodeName:
 
 
 class MarketService:
-    """What all sessions of a server share.
+    """State shared by all sessions of a server.
 
     Args:
         task: name of the task.
-        pools: rows by split, in the order in which splits are listed; the first is the one by default.
-        num_tasks: tasks that every split lists. An index names an episode of its split.
-        seed: names the episodes of all indices, where a client gives no other.
-        answers: that the web interface offers to a click.
+        pools: row pools by split, in listing order; the first is the default.
+        num_tasks: tasks per split. An index identifies an episode of its split.
+        seed: default seed of the episodes.
+        answers: answer buttons of the web interface.
 
     Raises:
         ValueError: there is no split or no task.
@@ -55,10 +55,10 @@ class MarketService:
         self._unnamed = count()
 
     def episode(self, seed: object, options: Mapping[str, object]) -> EpisodeName:
-        """Return the episode that a client asks for: with neither a seed nor an index the next of the listed ones.
+        """Return the requested episode: without seed and index, the next listed one.
 
         Raises:
-            SessionError: what it asks for does not exist.
+            SessionError: it does not exist.
         """
         if unknown := sorted(set(options) - {"split", "index"}):
             raise SessionError(f"unknown options {', '.join(unknown)[:LONGEST_NAME]}; there are split and index")
@@ -74,7 +74,7 @@ class MarketService:
         return EpisodeName(split, _whole(seed, "seed", 1 << 63), _whole(index, "index", self.num_tasks))
 
     def check_split(self, split: str) -> None:
-        """Refuse a split that there is not.
+        """Reject an unknown split.
 
         Raises:
             SessionError: there is no such split.
@@ -82,7 +82,7 @@ class MarketService:
         self.episode(None, {"split": split, "index": 0})
 
     def task_spec(self, split: str, index: int) -> dict[str, Any]:
-        """Return what names a task; it tells nothing of its days."""
+        """Return the identifier of a task; it reveals nothing of its days."""
         return {"id": f"{split}-{index}", "split": split, "index": index, "task": self.task}
 
 

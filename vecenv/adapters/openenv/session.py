@@ -25,7 +25,7 @@ LOG = logging.getLogger("vecenv.serve")
 
 
 class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
-    """One agent, in a row that it has from its first reset until it is closed.
+    """One agent, in a row lent from its first reset until it is closed.
 
     Args:
         service: shared by all sessions.
@@ -45,15 +45,15 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
 
     @property
     def state(self) -> MarketState:
-        """Where the session stands."""
+        """State of the session."""
         return self._state
 
     async def reset_async(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
         """Begin an episode.
 
         Args:
-            seed: in [0, 2^63); names the episode together with the index.
-            episode_id: a name of the client's own.
+            seed: in [0, 2^63); identifies the episode together with the index.
+            episode_id: client-defined name.
             **options: ``split`` and ``index``.
 
         Raises:
@@ -89,10 +89,10 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         )
 
     async def step_async(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
-        """Say something: the orders of the day, or a call of a tool.
+        """Submit the orders of the day, or a tool call.
 
         Raises:
-            SessionError: nothing has begun, the episode is over, or another turn is under way.
+            SessionError: no episode was begun, the episode is over, or another turn is in progress.
         """
         state = self._state
         if self._pool is None:
@@ -117,7 +117,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         )
 
     def _advance(self, turn: TextTurn, said: str) -> None:
-        """Take in what a turn came to."""
+        """Record the result of a turn."""
         state = self._state
         if turn.outcomes is not None:
             self._last = turn.outcomes
@@ -152,15 +152,15 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             self._busy = False
 
     def reset(self, seed: object = None, episode_id: object = None, **options: object) -> MarketObservation:
-        """Do as `reset_async`, for callers without an event loop."""
+        """Synchronous form of `reset_async`, for callers without an event loop."""
         return asyncio.run(self.reset_async(seed, episode_id, **options))
 
     def step(self, action: MarketAction, timeout_s: float | None = None, **_: object) -> MarketObservation:
-        """Do as `step_async`, for callers without an event loop."""
+        """Synchronous form of `step_async`, for callers without an event loop."""
         return asyncio.run(self.step_async(action))
 
     def close(self) -> None:
-        """Give the row back."""
+        """Return the row to its pool."""
         self._closed = True
         self._leave()
 
@@ -170,7 +170,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         self._pool = None
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """Return what the server tells of the environment."""
+        """Return the environment's metadata."""
         return EnvironmentMetadata(
             name=self.service.task,
             description="A trading agent that reads its market in words and answers with orders, a row of a tensor "
@@ -179,7 +179,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         )
 
     def list_splits(self) -> list[dict[str, str]]:
-        """Return the parts of the market."""
+        """Return the splits of the market."""
         kinds = ("train", "validation", "test")
         return [{"name": name, "type": name if name in kinds else "validation"} for name in self.service.pools]
 
@@ -189,11 +189,11 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         return self.service.num_tasks
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """Return what names the tasks of a split."""
+        """Return the identifiers of a split's tasks."""
         return self.get_task_range(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """Return what names a task.
+        """Return the identifier of a task.
 
         Raises:
             IndexError: there is no such task.
@@ -204,7 +204,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         return self.service.task_spec(split, index)
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """Return what names the tasks of a slice."""
+        """Return the identifiers of a slice of tasks."""
         self.service.check_split(split)
         return [self.service.task_spec(split, index) for index in range(self.service.num_tasks)[start:stop]]
 
@@ -213,10 +213,10 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
         return episode_html(self.service.task, self._state, self.days, observation)
 
     def web_actions(self, observation: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """Return answers that can be given by a click."""
+        """Return the answers of the web interface's buttons."""
         return [(answer, {"text": answer}) for answer in self.service.answers]
 
 
 def _headline(outcomes: Mapping[str, float]) -> float | None:
-    """Return the most important outcome, if any is told."""
+    """Return the most important outcome, if any is reported."""
     return next(iter(outcomes.values()), None)

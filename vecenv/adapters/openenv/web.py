@@ -1,4 +1,4 @@
-"""What the web interface draws of a session: its first outcome from step to step, and what was said."""
+"""HTML view of a session for the web interface: a plot of its first outcome, and the answers by day."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _STYLE = (
 )
 
 LONGEST_SAID = 80
-"""Characters of an answer in the list of days."""
+"""Maximum characters of an answer in the list of days."""
 
 
 class EpisodeDay(NamedTuple):
-    """A day of an episode: what was said on it and its first outcome after it; the first is the start.
+    """A day of an episode: its answer, and the first outcome after it; the first entry is the start.
 
     Attributes:
-        said: by the agent.
-        outcome: the task's most important one; None where it tells none.
+        said: answer of the agent.
+        outcome: the task's most important one; None if it reports none.
         reward: of the day.
         acted: whether the answer did more than wait.
-        valid: whether it could be read.
+        valid: whether the answer was valid.
     """
 
     said: str
@@ -39,13 +39,13 @@ class EpisodeDay(NamedTuple):
 
 
 def episode_html(task: str, state: MarketState, days: Sequence[EpisodeDay], observation: Mapping[str, Any]) -> str:
-    """Return what has happened in an episode, the curve of its account and the text of the day.
+    """Return an episode's answers, the plot of its outcome and the text of the day.
 
     Args:
         task: name of the task.
-        state: where the session stands.
+        state: of the session.
         days: of the episode so far, the first before any answer.
-        observation: shown last.
+        observation: the latest one.
     """
     parts = [_STYLE, f"<h3>{escape(task)}: {escape(_title(state))}</h3>"]
     if days:

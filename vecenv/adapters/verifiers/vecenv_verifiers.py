@@ -1,11 +1,11 @@
 """verifiers: a taskset whose episodes are played on a running ``vecenv serve``.
 
-Start the server where vecenv is installed, and here, beside verifiers::
+Start the server where vecenv is installed, and run this where verifiers is installed::
 
     vf-eval vecenv-verifiers --env.taskset.url http://127.0.0.1:8000 --env.taskset.split test -n 16 -c 32 --no-push
 
-This module needs neither vecenv nor torch nor openenv. Where the server asks for a token, it is read from the
-environment variable VECENV_TOKEN.
+This module needs neither vecenv nor torch nor openenv. The server's bearer token, if any, is read from the environment
+variable VECENV_TOKEN.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from websockets.asyncio.client import ClientConnection, connect
 __all__ = ["ChatHarness", "MarketEnv", "MarketTaskset"]
 
 INFO = "market"
-"""Where a trace keeps what the server answered; it is saved, so that ``vf-replay`` weighs rewards without a server."""
+"""Key of the server's answers in a trace; saved, so that ``vf-replay`` re-weights rewards without a server."""
 
 OUTCOMES = ("grade", "total_return")
-"""Numbers of the last observation that become metrics."""
+"""Fields of the last observation that become metrics."""
 
 
 class MarketData(vf.TaskData):
-    """Which episode of the server this is. The address is left out: a task is the same on any machine."""
+    """Identifier of an episode. The address is left out: a task is the same on any machine."""
 
     split: str
     index: int
@@ -47,12 +47,12 @@ class MarketTask(vf.Task[MarketData]):
 
     @vf.reward(weight=0.0)
     async def grade(self, trace: vf.Trace) -> float:
-        """Return the outcome in [0, 1] of an episode that came to its end, else 0."""
+        """Return the grade in [0, 1] of a completed episode, else 0."""
         return float(trace.info.get(INFO, {}).get("outcome", {}).get("grade", 0.0))
 
     @vf.metric
     async def market(self, trace: vf.Trace) -> dict[str, float]:
-        """Return the days played, the answers that could not be read, and how the episode ended, if it did."""
+        """Return the days played, the number of invalid answers, and the final outcomes of a completed episode."""
         played = trace.info.get(INFO, {})
         outcome = played.get("outcome", {})
         return {
@@ -69,18 +69,18 @@ class MarketConfig(vf.TasksetConfig):
     url: str = "http://127.0.0.1:8000"
     """Address of the running server; it must allow as many sessions as episodes are in flight (``-c``)."""
     split: str = "train"
-    """Part of the market: train, validation or test."""
+    """Split of the market: train, validation or test."""
     num_tasks: int | None = None
-    """Episodes to offer, by default all that the server lists."""
+    """Number of episodes, by default all that the server lists."""
     seed: int | None = None
-    """Names the episodes together with their numbers, by default the server's own. Rollouts of a task are a group."""
+    """Seed of the episodes, by default the server's. Rollouts of a task are a group."""
 
 
 class MarketTaskset(vf.Taskset[MarketTask, MarketConfig]):
     """The episodes of one split of the server."""
 
     def load(self) -> Iterator[MarketTask]:
-        """Yield a task per episode; its first message comes with the reset."""
+        """Yield a task per episode; `reset` sends its first message."""
         split, most = self.config.split, self.config.num_tasks
         with httpx.Client(base_url=self.config.url, headers=_headers(), timeout=30) as client:
             name = client.get("/list_environments").raise_for_status().json()[0]
@@ -92,18 +92,18 @@ class MarketTaskset(vf.Taskset[MarketTask, MarketConfig]):
 
 
 class MarketEnvConfig(vf.SingleAgentEnvConfig):
-    """One agent. It runs no code, so it needs no sandbox."""
+    """One agent without a sandbox, since it runs no code."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 
 
 class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
-    """The market is the user: it shows a day, the agent answers with orders, until the last day."""
+    """The market takes the user role: it shows each day, and the agent answers with orders."""
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """Play one episode."""
         address = self.taskset.config.url.rstrip("/").replace("http", "ws", 1) + "/ws"
-        # This client answers the server's pings while the model thinks.
+        # This client answers the server's pings during generation.
         async with connect(address, additional_headers=_headers(), max_size=None) as server:
             named = {"split": task.data.split, "index": task.data.index}
             if task.data.seed is not None:
@@ -118,7 +118,7 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
                 while not answer["done"]:
                     segment = await interaction.turn(shown["text"])
                     if segment.terminated:
-                        # A limit of the agent ended it before the market did.
+                        # The agent's limits ended the episode early.
                         return
                     answer = await _request(server, "step", {"text": segment.last_reply or ""})
                     shown = answer["observation"]
@@ -129,7 +129,7 @@ class MarketEnv(vf.SingleAgentEnv, vf.Env[MarketEnvConfig]):
 
 
 class ChatHarness(vf.Harness[vf.HarnessConfig]):
-    """Plain chat within this process. The built-in ``null`` starts a program for every turn."""
+    """In-process chat. The built-in ``null`` starts a program for every turn."""
 
     APPENDS_SYSTEM_PROMPT = True
     SUPPORTS_RESUME = True
@@ -146,7 +146,7 @@ class ChatHarness(vf.Harness[vf.HarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> vf.ProgramResult:
-        """Ask for one answer to all that was said; the endpoint is verifiers' own and records it."""
+        """Request one answer to the conversation; verifiers' endpoint records it."""
         system, prompt = self.resolve_prompt(data)
         messages: list[Any] = [{"role": "system", "content": system}] if system else []
         messages += [_to_wire(message) for message in prompt or []]
@@ -161,17 +161,17 @@ def _headers() -> dict[str, str]:
 
 
 def _to_wire(message: vf.Message) -> dict[str, Any]:
-    """Return a message of a trace as the endpoint takes it, with its thoughts, so that the conversation stays one."""
+    """Return a trace's message in the endpoint's format, with its reasoning, to keep the conversation intact."""
     wire = {"role": message.role, "content": message.content or ""}
     kept = {"reasoning_content": "reasoning_content", "provider_state": "reasoning_details"}
     return wire | {there: value for here, there in kept.items() if (value := getattr(message, here, None)) is not None}
 
 
 async def _request(server: ClientConnection, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-    """Return what the server answers to one message.
+    """Return the server's answer to one message.
 
     Raises:
-        RuntimeError: it refuses.
+        RuntimeError: the server returned an error.
     """
     await server.send(json.dumps({"type": kind, "data": data}))
     answer = json.loads(await server.recv())
