@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from vecenv.core.streams import EpisodeStream
-from vecenv.market.streams import BaselineStream, NeuralStream, PlantedStream, SyntheticStream
+from vecenv.core.streams import FIRST_OF_GENERATORS, EpisodeStream
+from vecenv.market.streams import BaselineStream, NeuralStream, PlantedStream, PortfolioStream, SyntheticStream
 
 WIDTH = 1 << 24
 """Streams that belong to each number from the first market's on."""
