@@ -29,36 +29,36 @@ class Walk(TensorClass):
 
 
 class ReachZero(Scenario[Walk]):
-    market = MappingProxyType({})
+    shared = MappingProxyType({})
     longest = 20
 
     def __init__(self, config: WalkConfig) -> None:
         self.params = {"speed": torch.tensor(config.speed)}
         self.action_spec = Bounded(-1.0, 1.0, (1,))
 
-    def reset(self, key, params, market):
+    def reset(self, key, params, shared):
         return Walk(position=2 * uniform(key, stream=0) - 1, day=0 * key.episode, batch_size=[])
 
-    def step(self, state, action, params, market):
+    def step(self, state, action, params, shared):
         moved = params["speed"] * action[0].clamp(-1, 1)
         return Walk(position=state.position + moved, day=state.day + 1, batch_size=[])
 
-    def observation(self, state, params, market):
+    def observation(self, state, params, shared):
         return (state.position.unsqueeze(-1),)
 
-    def reward(self, state, action, next_state, params, market):
+    def reward(self, state, action, next_state, params, shared):
         return -next_state.position.abs()
 
-    def terminated(self, state, params, market):
+    def terminated(self, state, params, shared):
         return state.position.abs() < 0.01
 
-    def truncated(self, state, params, market):
+    def truncated(self, state, params, shared):
         return state.day >= 20
 
-    def grade(self, state, params, market):
+    def grade(self, state, params, shared):
         return (1 - state.position.abs()).clamp(0, 1)
 
-    def info(self, state, params, market):
+    def info(self, state, params, shared):
         return {"distance": state.position.abs()}
 
 

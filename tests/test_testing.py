@@ -35,13 +35,13 @@ def test_compiled_steps_of_shipped_tasks_conform(task):
     check_task(task, steps=6, **SMALL)
 
 
-def forgetful(self, state, action, params, market):
+def forgetful(self, state, action, params, shared):
     """Walk a little further with every call, which no state tells of."""
     self.calls = getattr(self, "calls", 0) + 1
     return Walk(position=state.position + 0.001 * self.calls, day=state.day + 1, batch_size=[])
 
 
-def drawn_anew(self, key, params, market):
+def drawn_anew(self, key, params, shared):
     """Start where a global generator says."""
     return Walk(
         position=torch.tensor(torch.initial_seed() % 1000 / 1000.0) + 0.0 * key.episode,
@@ -50,13 +50,13 @@ def drawn_anew(self, key, params, market):
     )
 
 
-def counted(self, state, action, params, market):
+def counted(self, state, action, params, shared):
     """Count the steps in what all rows share."""
     self.params["speed"].add_(0.01)
     return Walk(position=state.position + 0.01, day=state.day + 1, batch_size=[])
 
 
-def otherwise_when_compiled(self, state, action, params, market):
+def otherwise_when_compiled(self, state, action, params, shared):
     """Walk further in compiled code."""
     speed = 0.01 if get_proxy_mode() is None else 0.02
     return Walk(position=state.position + speed, day=state.day + 1, batch_size=[])
@@ -65,13 +65,13 @@ def otherwise_when_compiled(self, state, action, params, market):
 class Categories(ReachZero):
     """Left or right, and a mask that forbids both on the right side."""
 
-    market = MappingProxyType({})
+    shared = MappingProxyType({})
 
     def __init__(self, config):
         super().__init__(config)
         self.action_spec = MultiCategorical([2])
 
-    def step(self, state, action, params, market):
+    def step(self, state, action, params, shared):
         return Walk(position=state.position + 0.01 * (2.0 * action[0] - 1.0), day=state.day + 1, batch_size=[])
 
     def action_mask(self, observation):
@@ -88,11 +88,11 @@ class Brittle(WalkText):
 
 BROKEN = {
     "a grade above one": (
-        broken(grade=lambda self, state, params, market: state.position.abs() + 1),
+        broken(grade=lambda self, state, params, shared: state.position.abs() + 1),
         r"specs: grade 'grade' must be in \[0, 1\]",
     ),
     "observations in float64": (
-        broken(observation=lambda self, state, params, market: (state.position.double().unsqueeze(-1),)),
+        broken(observation=lambda self, state, params, shared: (state.position.double().unsqueeze(-1),)),
         "specs: block 0 of the observation must be float32, not torch.float64",
     ),
     "an outcome that is not told": (
@@ -104,7 +104,7 @@ BROKEN = {
     "a state outside of the state": (broken(step=forgetful), "states: step 0 after loading a saved state differs"),
     "an episode that does not end": (
         broken(
-            truncated=lambda self, state, params, market: state.day >= 50,
+            truncated=lambda self, state, params, shared: state.day >= 50,
             terminated=lambda self, state, *_: state.day < 0,
         ),
         "ends of episodes: an episode goes on after its longest 20 steps",
@@ -116,7 +116,7 @@ BROKEN = {
         "compiled steps: step 0: state.position differs between a compiled step and an eager one",
     ),
     "a step that cannot be batched": (
-        broken(terminated=lambda self, state, params, market: torch.tensor(state.position.item() > 0)),
+        broken(terminated=lambda self, state, params, shared: torch.tensor(state.position.item() > 0)),
         "it cannot be made and stepped once",
     ),
 }
@@ -132,7 +132,7 @@ def test_a_broken_task_is_told_what_is_broken(name):
 def test_what_holds_for_one_number_of_rows_holds_for_others():
     """A row that looks at how many there are cannot be written with vmap; one that knows its number can."""
     task = broken(
-        reset=lambda self, key, params, market: Walk(
+        reset=lambda self, key, params, shared: Walk(
             position=0.1 * (key.env_id % 3).float() + 0.2, day=0 * key.episode, batch_size=[]
         )
     )

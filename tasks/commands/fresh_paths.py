@@ -66,7 +66,7 @@ class FreshPaths:
                 f"of {tape.tick_size:g} or more, which the first round's accounts cannot hold; use a coarser tick_size"
             )
         again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
-        self.env.change_market(again.market)
+        self.env.write_shared(again.shared)
         if update % self.every == 0:
             self.env.reset()
         self.round = current

@@ -118,7 +118,7 @@ class StockTrading(Scenario[StockState]):
             )
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
-        self.market = self._market_tensors()
+        self.shared = self._market_tensors()
         self.params = self._parameter_tensors()
         self.longest = config.episode_length
         low = 0.0 if config.action == "weights" else -1.0
@@ -171,7 +171,7 @@ class StockTrading(Scenario[StockState]):
         config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         return super().metadata() | {"config": config, "market": self.tape.metadata()}
 
-    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> StockState:
+    def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> StockState:
         """Draw path, start day and length, and open the account."""
         config, tape, money = self.config, self.tape, self.money
         last_day = tape.num_days - 1
@@ -191,7 +191,7 @@ class StockTrading(Scenario[StockState]):
         cash = params["initial_cash"].double() / tape.tick_size
         cash = torch.floor(cash).to(money.money_dtype)
         holdings = params["initial_holdings"]
-        close = market["close"][path * tape.num_days + day]
+        close = shared["close"][path * tape.num_days + day]
         # Without initial holdings the value needs no price lookup, here or in the compiled step.
         value = cash + money.total(holdings, close, self._max_holdings) if self._uses("initial_holdings") else cash
         zero = torch.zeros_like(cash)
@@ -215,24 +215,24 @@ class StockTrading(Scenario[StockState]):
             batch_size=[],
         )
 
-    def step(self, state: StockState, action: Tensor, params: Tensors, market: Tensors) -> StockState:
+    def step(self, state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> StockState:
         """Fill the orders of one day and value the account at the next close."""
         config, money = self.config, self.money
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         day = state.day.clamp(max=self.tape.num_days - 2)
         row = state.path * self.tape.num_days + day
-        close, next_close = market["close"][row], market["close"][row + 1]
+        close, next_close = shared["close"][row], shared["close"][row + 1]
         late = config.fill == "next_open"
-        fill = market["open"][row + 1] if late else close
+        fill = shared["open"][row + 1] if late else close
         slippage = params["slippage"] if self._uses("slippage") else None
         prices = fill_prices(money, fill, slippage, params["commission"])
 
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
         order = torch.where(finite, self._wanted(state, action, prices, params), 0.0)
-        order = self._overruled(order, state, close, row, params, market)
+        order = self._overruled(order, state, close, row, params, shared)
         if not self._always_tradable:
-            order = torch.where(market["tradable"][row + 1 if late else row], order, 0.0)
+            order = torch.where(shared["tradable"][row + 1 if late else row], order, 0.0)
 
         fills = self._execute(state, order, prices, params)
         cash, holdings = fills.cash, fills.holdings
@@ -295,7 +295,7 @@ class StockTrading(Scenario[StockState]):
         return wanted_weights(self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone)
 
     def _overruled(
-        self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, market: Tensors
+        self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return the order after stop-loss, gate and margin call. Shape: (K,)."""
         config, money = self.config, self.money
@@ -304,7 +304,7 @@ class StockTrading(Scenario[StockState]):
             stopped = (params["stop_loss"] > 0) & (state.holdings > 0) & (close.to(money.single) <= floor)
             order = torch.where(stopped, -state.holdings, order)
         if config.gate != "none":
-            order = torch.where(market["gate"][row] >= params["gate_threshold"], -state.holdings, order)
+            order = torch.where(shared["gate"][row] >= params["gate_threshold"], -state.holdings, order)
         if config.shorting:
             called = margin_call(money, state.cash, state.holdings, close, self._margin(params))
             order = torch.where(called, -state.holdings, order)
@@ -337,17 +337,17 @@ class StockTrading(Scenario[StockState]):
         step_return = rewards.simple_return(state.portfolio_value, value, self.money.dtype)
         return rewards.updated_moments(step_return, state.moments, params["sharpe_decay"])
 
-    def observation(self, state: StockState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+    def observation(self, state: StockState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return b (1,), p (K,), h (K,) and f (K·I,)."""
         config = self.config
         row = state.path * self.tape.num_days + state.day
         cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
-        prices = market["close"][row].to(torch.float32) * (config.price_scale * self.tape.tick_size)
+        prices = shared["close"][row].to(torch.float32) * (config.price_scale * self.tape.tick_size)
         holdings = state.holdings.to(torch.float32) * config.holdings_scale
-        return cash.unsqueeze(-1), prices, holdings, market["features"][row]
+        return cash.unsqueeze(-1), prices, holdings, shared["features"][row]
 
     def reward(
-        self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, market: Tensors
+        self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return the configured reward, less the cash penalty, plus the terminal bonus."""
         config, dtype = self.config, self.money.dtype
@@ -368,28 +368,28 @@ class StockTrading(Scenario[StockState]):
             reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
         reward = reward * params["reward_scale"].to(dtype)
         if self._uses("terminal_bonus"):
-            ended = self.terminated(next_state, params, market) | self.truncated(next_state, params, market)
+            ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
             total = rewards.simple_return(next_state.start_value, next_value, dtype)
             reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
         return reward
 
-    def terminated(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+    def terminated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the account is ruined."""
         floor = state.start_value.double() * params["ruin_fraction"]
         return state.portfolio_value.double() <= floor
 
-    def truncated(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+    def truncated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the horizon or the end of the data is reached."""
         return state.day >= state.end_day
 
-    def grade(self, state: StockState, params: Tensors, market: Tensors) -> Tensor:
+    def grade(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Return a logistic function of the log-return in excess of costless equal-weight buy-and-hold since the start.
 
         No excess is graded 0.5, an excess of ten per cent 0.73, a deficit of ten per cent 0.27.
         """
         base = state.path * self.tape.num_days
-        start, now = market["close"][base + state.start_day], market["close"][base + state.day]
-        held = market["tradable"][base + state.start_day]
+        start, now = shared["close"][base + state.start_day], shared["close"][base + state.day]
+        held = shared["tradable"][base + state.start_day]
         count = held.sum(-1)
         # In float64 until the end, so that eager and compiled results are equal after rounding to float32.
         change = now.double() / start.double().clamp(min=1.0)
@@ -398,7 +398,7 @@ class StockTrading(Scenario[StockState]):
         own = rewards.log_return(state.start_value, state.portfolio_value, torch.float64)
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
 
-    def info(self, state: StockState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+    def info(self, state: StockState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return cash, values and costs in currency, the return and the invalid actions of the episode, float64."""
         money = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}

@@ -227,10 +227,10 @@ def quotes(env: VecEnv) -> DayQuotes:
     """Return the quotes of each row's day."""
     scenario, state = tiers_of(env), env.state
     row = scenario.row(state)
-    close = scenario.market["close"][row].double()
+    close = scenario.shared["close"][row].double()
     prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
     tradable = tape_of(env).tradable.flatten(0, 1)[row] & owned_symbols(env)
-    closed = (rule_column(env, "gate") > 0) & (scenario.market["breadth"][row, :1] > 0)
+    closed = (rule_column(env, "gate") > 0) & (scenario.shared["breadth"][row, :1] > 0)
     return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
 
 

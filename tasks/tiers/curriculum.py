@@ -52,9 +52,9 @@ class Curriculum(TierTrading):
             difficulty = torch.tensor(self.settings.difficulties, dtype=torch.float64, device=device)
             calmest = (difficulty * (num_paths - self.paths_a_level)).round().to(torch.int64)
             self.params = {**self.params, "calmest_path": calmest}
-            self.market = {
-                **self.market,
-                "first_day": self.market["first_day"].max().repeat(num_paths),
+            self.shared = {
+                **self.shared,
+                "first_day": self.shared["first_day"].max().repeat(num_paths),
                 "paths_by_volatility": path_volatility(self.tape.price_ticks()).argsort(stable=True),
             }
 
@@ -67,14 +67,14 @@ class Curriculum(TierTrading):
         """Task, version, rules, market and curriculum, JSON-able."""
         return super().metadata() | {"curriculum": asdict(self.settings)}
 
-    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
+    def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
         """Draw path and start day, and open the account; with the adaptive scheduler among the level's paths."""
-        state = super().reset(key, params, market)
+        state = super().reset(key, params, shared)
         if self.settings.scheduler != "adaptive":
             return state
         bits = random_bits(key, EpisodeStream.LEVEL_PATH)[0]
         place = params["calmest_path"][state.rule] + ((bits * self.paths_a_level) >> 32)
-        return state.replace(path=market["paths_by_volatility"][place])
+        return state.replace(path=shared["paths_by_volatility"][place])
 
     def regret(self, state: TierState) -> Tensor:
         """Return hindsight's return of the same days less the account's: the regret of Dennis et al., 2020 (PAIRED).

@@ -33,7 +33,7 @@ def references(scenario: TierRules) -> dict[str, Tensor]:
     """
     tape, longest = scenario.tape, scenario.longest
     flat = tape.num_paths * tape.num_days
-    close = scenario.market["close"].view(tape.num_paths, tape.num_days, -1).double()
+    close = scenario.shared["close"].view(tape.num_paths, tape.num_days, -1).double()
     tables: dict[str, list[Tensor]] = {"oracle_return": [], "oracle_exposure": [], "open_days": []}
     needed = max(ceil(len(tier.symbols) / purchases_a_day(tier)) for tier in scenario.tiers)
     for tier in scenario.tiers:
@@ -51,7 +51,7 @@ def references(scenario: TierRules) -> dict[str, Tensor]:
 
 def buying_days(scenario: TierRules, tier: TierConfig) -> Tensor:
     """Return the days of each path on which the gate of a tier, if it has one, is open. Shape: (P, T), bool."""
-    closed = scenario.market["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
+    closed = scenario.shared["breadth"][:, 0].view(scenario.tape.num_paths, -1) > 0
     return ~closed if tier.gate else torch.ones_like(closed)
 
 
@@ -76,7 +76,7 @@ def following_days(marked: Tensor, count: int) -> Tensor:
 
 
 def benchmark(
-    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, open_days: Tensor
+    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, open_days: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the value of equal-weight buy-and-hold from the same start within the tier's limits.
 
@@ -95,7 +95,7 @@ def benchmark(
     base = state.path * tape.num_days
     symbols = torch.arange(tape.num_symbols, device=tape.device)
     row = base + bought_on.clamp(max=tape.num_days - 1)
-    close, now = market["close"][row, symbols].double(), market["close"][base + state.day].double()
+    close, now = shared["close"][row, symbols].double(), shared["close"][base + state.day].double()
     rate = scenario.rule("commission", state, params)
     prices = fill_prices(money, close, scenario.rule("slippage", state, params), rate)
     budget = torch.floor(scenario.rule("holding_share", state, params) * state.start_value)
@@ -107,7 +107,7 @@ def benchmark(
 
 
 def episode_record(
-    scenario: TierRules, state: TierState, params: Tensors, market: Tensors, reference: Tensors
+    scenario: TierRules, state: TierState, params: Tensors, shared: Tensors, reference: Tensors
 ) -> EpisodeRecord:
     """Return the summary statistics of an episode so far, with its references.
 
@@ -130,7 +130,7 @@ def episode_record(
     deviation = torch.where(varies, variance.clamp(min=0.0).sqrt(), 0.0)
     start = state.start_value
     benchmark_value, benchmark_traded = benchmark(
-        scenario, state, params, market, reference["open_days"][state.rule, base]
+        scenario, state, params, shared, reference["open_days"][state.rule, base]
     )
     return EpisodeRecord(
         days=days,

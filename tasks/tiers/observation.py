@@ -16,12 +16,12 @@ TRADES_SCALE = 0.01
 """Scale of the daily trade limit in the observation."""
 
 
-def observe(rules: TierRules, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+def observe(rules: TierRules, state: TierState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
     """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
     number = partial(rules.rule, state=state, params=params)
     row = state.path * rules.tape.num_days + state.day
     value = state.portfolio_value
-    breadth = market["breadth"][row].double()
+    breadth = shared["breadth"][row].double()
     account = {
         "days_gone": (state.day - state.start_day).double(),
         "num_days": number("days"),
@@ -40,16 +40,16 @@ def observe(rules: TierRules, state: TierState, params: Tensors, market: Tensors
         "commission": number("commission"),
         "slippage": number("slippage"),
     }
-    close = market["close"][row]
+    close = shared["close"][row]
     weight = state.holdings * close / value.to(torch.float32)
     average = state.average_price.to(torch.float32)
     gain = torch.where(state.holdings > 0, close / average.clamp(min=1e-9) - 1.0, 0.0)
-    shown = market["shown"][row]
+    shown = shared["shown"][row]
     owned = rules.owned(state, params)
     if owned is not None:
         mask = owned.repeat_interleave(2 + len(rules.config.features))
         shown = shown * mask
-    series = (market["context"][row],) if rules.config.context else ()
+    series = (shared["context"][row],) if rules.config.context else ()
     numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
     return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
 

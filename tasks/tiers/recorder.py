@@ -86,15 +86,15 @@ class EpisodeRecorder:
 
     def _decoded(self, rows: Rows, ids: Tensor, action: Tensor) -> OrderList:
         """Return the orders of rows' actions, of any space. Shape of each: (B, M)."""
-        scenario, market = self.scenario, self.scenario.market
+        scenario, shared = self.scenario, self.scenario.shared
         params = {name: value[ids] if name in scenario.varied else value for name, value in scenario.params.items()}
-        shared = {name: 0 if name in scenario.varied else None for name in params}
+        mapped = {name: 0 if name in scenario.varied else None for name in params}
 
         def one(state: Any, action: Tensor, params: Mapping[str, Tensor]) -> OrderList:  # noqa: ANN401
-            orders = scenario.orders(state, action, params, market)
+            orders = scenario.orders(state, action, params, shared)
             return decode_orders(orders, scenario.tape.num_symbols, scenario.owned(state, params))
 
-        return torch.vmap(one, in_dims=(0, 0, shared))(rows.state, action, params)
+        return torch.vmap(one, in_dims=(0, 0, mapped))(rows.state, action, params)
 
     def _recorded(
         self, ids: Tensor, seen: Sequence[str], said: Sequence[object] | None, orders: OrderList, reward: Tensor

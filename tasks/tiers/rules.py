@@ -62,7 +62,7 @@ class TierRules(Scenario[TierState]):
         self.money = Money(whole_shares=True, dtype=torch.float64)
         self.precision = torch.float32 if config.dtype == "float32" else torch.float64
         self.longest = max(tier.days for tier in self.tiers)
-        self.market = market_tensors(self.tape, config, self.longest)
+        self.shared = market_tensors(self.tape, config, self.longest)
         self.params = rule_table(self.tape, config, self.tiers, self.mixed)
         self.action_spec = self._action_spec()
 

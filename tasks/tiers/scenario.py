@@ -63,9 +63,9 @@ class TierTrading(TierRules):
     ) -> None:
         super().__init__(tape, config, tiers)
         if float(component_weights(self.config.reward, self.config.reward_weights)[-1]) != 0.0:
-            self.market = {**self.market, **self.references}
+            self.shared = {**self.shared, **self.references}
 
-    def reset(self, key: EpisodeKey, params: Tensors, market: Tensors) -> TierState:
+    def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
         """Draw path and start day, and open the account."""
         tape, num_symbols = self.tape, self.tape.num_symbols
         day_bits, path_bits, _, _ = random_bits(key, EpisodeStream.RESET)
@@ -74,10 +74,10 @@ class TierTrading(TierRules):
         table = (lambda name: params[name][rule]) if self.mixed else (lambda name: params[name][0])
         days = table("days").to(torch.int64)
         if self.config.random_symbol:
-            path = market["long_paths"][(path_bits * len(market["long_paths"])) >> 32]
+            path = shared["long_paths"][(path_bits * len(shared["long_paths"])) >> 32]
         else:
             path = (path_bits * tape.num_paths) >> 32
-        first = market["first_day"][path]
+        first = shared["first_day"][path]
         starts = tape.num_days - 1 - days - first + 1
         day = first + ((day_bits * starts) >> 32)
         cash = torch.floor(table("initial_cash") / tape.tick_size)
@@ -112,7 +112,7 @@ class TierTrading(TierRules):
             batch_size=[],
         )
 
-    def orders(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> Tensor:
+    def orders(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> Tensor:
         """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
 
         Order lists are accepted in every action space, for text and baselines.
@@ -121,7 +121,7 @@ class TierTrading(TierRules):
             return action
         if self.config.action == "discrete":
             return choices_to_orders(action, self.tape.num_symbols)
-        weight, cash_share = self._weights(state, market["close"][self.row(state)])
+        weight, cash_share = self._weights(state, shared["close"][self.row(state)])
         if (owned := self.owned(state, params)) is not None:
             # A product keeps NaN.
             action = action * owned
@@ -137,36 +137,36 @@ class TierTrading(TierRules):
         value = state.portfolio_value.to(torch.float32)
         return state.holdings * close / value, (state.cash / state.portfolio_value).to(torch.float32)
 
-    def step(self, state: TierState, action: Tensor, params: Tensors, market: Tensors) -> TierState:
+    def step(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> TierState:
         """Execute the orders of one day and value the account at the next close."""
         row = self.row(state)
         owned = self.owned(state, params)
-        orders = decode_orders(self.orders(state, action, params, market), self.tape.num_symbols, owned)
-        limits = self._limits(state, row, params, market)
+        orders = decode_orders(self.orders(state, action, params, shared), self.tape.num_symbols, owned)
+        limits = self._limits(state, row, params, shared)
         width = 2 + len(self.config.features)
         quotes = Quotes(
-            close=market["close"][row, orders.symbols],
-            rsi=market["rsi"][row, orders.symbols],
-            tradable=market["shown"][row, orders.symbols * width + 1],
+            close=shared["close"][row, orders.symbols],
+            rsi=shared["rsi"][row, orders.symbols],
+            tradable=shared["shown"][row, orders.symbols * width + 1],
         )
         before = Positions(state.cash, state.holdings, state.average_price, state.losing_sells)
         value = state.portfolio_value
         done = execute_orders(self.money, orders, before, value - state.cash, quotes, limits)
         after = done.positions
         days_held = torch.where(after.holdings > 0, state.days_held + 1.0, 0.0)
-        next_value = after.cash + self.money.total(after.holdings.double(), market["close"][row + 1].double())
+        next_value = after.cash + self.money.total(after.holdings.double(), shared["close"][row + 1].double())
         peak = torch.maximum(state.peak_value, next_value)
         profit = (next_value - value) / value
         components = stacked(
             {
                 "profit": profit,
-                **self._hold_components(state, orders, done, limits, row, market, owned),
+                **self._hold_components(state, orders, done, limits, row, shared, owned),
                 **done.counts,
                 "long_holding": torch.where(days_held > LONG_HOLDING_DAYS, 1.0, 0.0).sum(-1),
                 "within_limits": (done.exposure > 0) & (done.exposure <= limits.exposure_value),
                 "invalid": 1.0 - orders.valid,
                 "valid": orders.valid,
-                "counterfactual": self._counterfactual(done, orders, row, market),
+                "counterfactual": self._counterfactual(done, orders, row, shared),
             },
             self.precision,
         )
@@ -202,13 +202,13 @@ class TierTrading(TierRules):
             batch_size=[],
         )
 
-    def _limits(self, state: TierState, row: Tensor, params: Tensors, market: Tensors) -> Limits:
+    def _limits(self, state: TierState, row: Tensor, params: Tensors, shared: Tensors) -> Limits:
         number = partial(self.rule, state=state, params=params)
         value = state.portfolio_value
         return Limits(
             commission=number("commission"),
             slippage=number("slippage"),
-            closed=(number("gate") > 0) & (market["breadth"][row, 0] > 0),
+            closed=(number("gate") > 0) & (shared["breadth"][row, 0] > 0),
             capacity=capacity(value, state.peak_value),
             max_trades=number("max_trades"),
             position_value=torch.floor(number("max_position") * value),
@@ -222,12 +222,12 @@ class TierTrading(TierRules):
         done: Execution,
         limits: Limits,
         row: Tensor,
-        market: Tensors,
+        shared: Tensors,
         owned: Tensor | None,
     ) -> dict[str, Tensor]:
         """Return the components of a day without an executed order."""
-        close, held = market["close"][row], state.holdings
-        tempting, warning = market["oversold"][row], market["overbought"][row]
+        close, held = shared["close"][row], state.holdings
+        tempting, warning = shared["oversold"][row], shared["overbought"][row]
         if owned is not None:
             tempting = tempting * owned
         idle = done.num_trades == 0
@@ -247,37 +247,37 @@ class TierTrading(TierRules):
         passive = (orders.valid > 0) & ((orders.buys + orders.sells).sum(-1) == 0)
         return {"loss_hold": loss, "missed_opportunity": missed, "patience": passive & ~loss & ~missed}
 
-    def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, market: Tensors) -> Tensor:
+    def _counterfactual(self, done: Execution, orders: OrderList, row: Tensor, shared: Tensors) -> Tensor:
         """Return the sum of the next-day changes of bought symbols less those of sold ones. Shape: ()."""
-        now = market["close"][row, orders.symbols].to(self.precision)
-        later = market["close"][row + 1, orders.symbols].to(self.precision)
+        now = shared["close"][row, orders.symbols].to(self.precision)
+        later = shared["close"][row + 1, orders.symbols].to(self.precision)
         return summed(torch.sign(done.fills).to(self.precision) * (later / now.clamp(min=1.0) - 1.0))
 
-    def observation(self, state: TierState, params: Tensors, market: Tensors) -> tuple[Tensor, ...]:
+    def observation(self, state: TierState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
-        return observe(self, state, params, market)
+        return observe(self, state, params, shared)
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
         """Return the mask of effective discrete choices: see `allowed_choices`."""
         return allowed_choices(self, observation)
 
     def reward(
-        self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, market: Tensors
+        self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return the weighted sum of the components, including the grade on the last day."""
         weights = params["weights"].to(self.precision)
         reward = summed(next_state.components * weights)
-        if "oracle_return" in market:
-            ended = self.truncated(next_state, params, market)
-            grade = self.grade(next_state, params, market).to(self.precision)
+        if "oracle_return" in shared:
+            ended = self.truncated(next_state, params, shared)
+            grade = self.grade(next_state, params, shared).to(self.precision)
             reward = reward + torch.where(ended, weights[-1] * grade, 0.0)
         return reward
 
-    def terminated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+    def terminated(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the account is worthless."""
         return state.portfolio_value <= 0
 
-    def truncated(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+    def truncated(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the tier's days are over."""
         return state.day >= state.end_day
 
@@ -286,15 +286,15 @@ class TierTrading(TierRules):
         """Reference returns of grades, computed lazily, since training may need none."""
         return references(self)
 
-    def grade(self, state: TierState, params: Tensors, market: Tensors) -> Tensor:
+    def grade(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the grade of the episode so far under the configured grader. Shape: (), float32."""
-        return self.grades(state, params, market)[self.config.grader]
+        return self.grades(state, params, shared)[self.config.grader]
 
-    def grades(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+    def grades(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return the grade under every grader. Shape of each: (), float32."""
         # In a compiled step the references are in the market tensors.
-        reference = market if "oracle_return" in market else self.references
-        record = episode_record(self, state, params, market, reference)
+        reference = shared if "oracle_return" in shared else self.references
+        record = episode_record(self, state, params, shared, reference)
         grades = {}
         for name in GRADERS:
             functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
@@ -304,14 +304,14 @@ class TierTrading(TierRules):
             grades[name] = by_tier[state.rule].to(torch.float32)
         return grades
 
-    def info(self, state: TierState, params: Tensors, market: Tensors) -> dict[str, Tensor]:
+    def info(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return money in currency, the return, components of the last reward and sums of the episode."""
         names = ("cash", "portfolio_value", "start_value", "traded", "costs")
         amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
         amounts["total_return"] = amounts["portfolio_value"] / amounts["start_value"] - 1.0
         components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
-        if "oracle_return" in market:
-            grade = self.grade(state, params, market).to(self.precision)
-            components["reward/episode"] = torch.where(self.truncated(state, params, market), grade, 0.0)
+        if "oracle_return" in shared:
+            grade = self.grade(state, params, shared).to(self.precision)
+            components["reward/episode"] = torch.where(self.truncated(state, params, shared), grade, 0.0)
         invalid = state.totals[COMPONENTS.index("invalid")]
         return amounts | components | {"invalid_actions": invalid, "num_trades": state.num_trades}

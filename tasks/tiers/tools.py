@@ -260,7 +260,7 @@ class TierTools:
         """Return the last closes up to today, at most since the listing, in currency."""
         tape = self.scenario.tape
         last = row.path * tape.num_days + row.day
-        ticks = self.scenario.market["close"][max(last - days + 1, row.path * tape.num_days) : last + 1, slot].tolist()
+        ticks = self.scenario.shared["close"][max(last - days + 1, row.path * tape.num_days) : last + 1, slot].tolist()
         return [price * tape.tick_size for price in ticks if price > 0]
 
     def _orders(self, row: _Row, text: str) -> Tensor:
@@ -275,7 +275,7 @@ class TierTools:
         """Return the effect of orders, from the state after a hypothetical step, without the next day's prices."""
         scenario, tick = self.scenario, self.scenario.tape.tick_size
         today = [row.path * scenario.tape.num_days + row.day for row in rows]
-        close = scenario.market["close"][torch.tensor(today, device=after.cash.device)]
+        close = scenario.shared["close"][torch.tensor(today, device=after.cash.device)]
         value = after.cash + (after.holdings.double() * close.double()).sum(-1)
         columns = (after.cash, value, after.costs, after.fills, after.holdings)
         told = []

@@ -37,7 +37,7 @@ class TrainedOnTiers:
         own = self.scenario
 
         def decoded(state: Any, action: Tensor) -> Tensor:  # noqa: ANN401
-            return own.orders(state, action, own.params, own.market)
+            return own.orders(state, action, own.params, own.shared)
 
         orders = torch.vmap(decoded)(env.state, self.agent.act(env))
         return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))

@@ -254,7 +254,7 @@ def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monk
     monkeypatch.setattr(
         FusedCollector,
         "rollout",
-        lambda self: traded.append(float(self.env.scenario.market["features"].double().sum())) or rollout(self),
+        lambda self: traded.append(float(self.env.scenario.shared["features"].double().sum())) or rollout(self),
     )
     config = NeuralSamplingConfig(
         num_envs=8, num_steps=5, market="synthetic", num_paths=5, num_days=330, refresh_every=(1, 3), rounds=2,

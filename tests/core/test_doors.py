@@ -200,26 +200,26 @@ def test_copied_rows_are_rows(env):
 
 def test_another_market_fits_or_nothing_of_it_is_written():
     env = make_env(NUM_ENVS)
-    own = {name: tensor.clone() for name, tensor in env.scenario.market.items()}
+    own = {name: tensor.clone() for name, tensor in env.scenario.shared.items()}
     for changed, message in (
-        ({"close": own["close"].double()}, "the new market: close must be (40, 3) float32, got (40, 3) float64"),
-        ({"close": own["close"][:-1]}, "the new market: close must be (40, 3) float32, got (39, 3) float32"),
-        ({"close": None}, "the new market: no close"),
-        ({"volume": own["close"]}, "the new market: unknown volume"),
+        ({"close": own["close"].double()}, "the shared tensors: close must be (40, 3) float32, got (40, 3) float64"),
+        ({"close": own["close"][:-1]}, "the shared tensors: close must be (40, 3) float32, got (39, 3) float32"),
+        ({"close": None}, "the shared tensors: no close"),
+        ({"volume": own["close"]}, "the shared tensors: unknown volume"),
     ):
         with refused(message):
-            env.change_market({name: tensor + 1 for name, tensor in own.items() if name != "tradable"} | own | changed)
-        assert_same_bits(list(env.scenario.market.values()), list(own.values()))
+            env.write_shared({name: tensor + 1 for name, tensor in own.items() if name != "tradable"} | own | changed)
+        assert_same_bits(list(env.scenario.shared.values()), list(own.values()))
 
 
 def test_another_market_may_have_any_strides():
     one, other = make_env(NUM_ENVS), make_env(NUM_ENVS)
-    new = dict(make_env(1, tape=None).scenario.market) | {"close": one.scenario.market["close"].flip(0)}
+    new = dict(make_env(1, tape=None).scenario.shared) | {"close": one.scenario.shared["close"].flip(0)}
     strided = {name: tensor.T.contiguous().T if tensor.ndim == 2 else tensor for name, tensor in new.items()}
     assert any(not tensor.is_contiguous() for tensor in strided.values())
     for env, market in ((one, new), (other, strided)):
-        env.change_market(market)
-        assert all(tensor.is_contiguous() for tensor in env.scenario.market.values())
+        env.write_shared(market)
+        assert all(tensor.is_contiguous() for tensor in env.scenario.shared.values())
         env.advance(random_actions(NUM_ENVS, NUM_SYMBOLS))
     assert_same_bits(snapshot(one.rows), snapshot(other.rows))
 
@@ -230,10 +230,10 @@ def test_another_market_leaves_the_tape_and_its_other_environments_alone():
     tape = [
         env.scenario.tape.tradable.clone(),
         env.scenario.tape.context.clone(),
-        *map(torch.clone, twin.scenario.market.values()),
+        *map(torch.clone, twin.scenario.shared.values()),
     ]
-    env.change_market({name: torch.zeros_like(tensor) for name, tensor in env.scenario.market.items()})
-    assert_same_bits([env.scenario.tape.tradable, env.scenario.tape.context, *twin.scenario.market.values()], tape)
+    env.write_shared({name: torch.zeros_like(tensor) for name, tensor in env.scenario.shared.items()})
+    assert_same_bits([env.scenario.tape.tradable, env.scenario.tape.context, *twin.scenario.shared.values()], tape)
 
 
 def faulty_states(state: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

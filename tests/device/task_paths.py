@@ -72,7 +72,7 @@ def task_path(name: str) -> Path:
 
     def path(trial: Trial) -> None:
         env = make(trial.device, **TASKS[name])
-        trial.keep("market", dict(env.scenario.market))
+        trial.keep("market", dict(env.scenario.shared))
         with trial.part("reset"):
             trial.keep("reset", env.reset()["observation"])
         for step in range(2):

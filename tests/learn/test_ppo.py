@@ -82,20 +82,20 @@ class Guess(Scenario[GuessState]):
     name, version = "guess", "1"
 
     def __init__(self, choices: tuple[int, ...] = (3, 4)) -> None:
-        self.market: Mapping[str, Tensor] = {"choices": torch.tensor(choices)}
+        self.shared: Mapping[str, Tensor] = {"choices": torch.tensor(choices)}
         self.params: Mapping[str, Tensor] = {"reward": torch.tensor(1.0 / len(choices))}
         self.choices = choices
         self.action_spec: TensorSpec = MultiCategorical(choices) if len(choices) > 1 else Categorical(choices[0])
 
-    def reset(self, key: EpisodeKey, params: Mapping, market: Mapping) -> GuessState:
-        target = randint(key, 0, market["choices"], torch.arange(len(self.choices)))
+    def reset(self, key: EpisodeKey, params: Mapping, shared: Mapping) -> GuessState:
+        target = randint(key, 0, shared["choices"], torch.arange(len(self.choices)))
         return GuessState(target=target, previous=target, steps=torch.zeros_like(key.episode), batch_size=[])
 
-    def step(self, state: GuessState, action: Tensor, params: Mapping, market: Mapping) -> GuessState:
-        following = (state.target + 1 + state.steps) % market["choices"]
+    def step(self, state: GuessState, action: Tensor, params: Mapping, shared: Mapping) -> GuessState:
+        following = (state.target + 1 + state.steps) % shared["choices"]
         return GuessState(target=following, previous=state.target, steps=state.steps + 1, batch_size=[])
 
-    def observation(self, state: GuessState, params: Mapping, market: Mapping) -> tuple[Tensor, ...]:
+    def observation(self, state: GuessState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
         shown = [
             (state.target[component, None] == torch.arange(count)).float()
             for component, count in enumerate(self.choices)
@@ -103,17 +103,17 @@ class Guess(Scenario[GuessState]):
         return (*shown, torch.full((1,), 0.3))
 
     def reward(
-        self, state: GuessState, action: Tensor, next_state: GuessState, params: Mapping, market: Mapping
+        self, state: GuessState, action: Tensor, next_state: GuessState, params: Mapping, shared: Mapping
     ) -> Tensor:
         return (action.reshape(-1) == next_state.previous).float().sum() * params["reward"]
 
-    def terminated(self, state: GuessState, params: Mapping, market: Mapping) -> Tensor:
+    def terminated(self, state: GuessState, params: Mapping, shared: Mapping) -> Tensor:
         return state.steps >= 8
 
-    def truncated(self, state: GuessState, params: Mapping, market: Mapping) -> Tensor:
+    def truncated(self, state: GuessState, params: Mapping, shared: Mapping) -> Tensor:
         return state.steps < 0
 
-    def grade(self, state: GuessState, params: Mapping, market: Mapping) -> Tensor:
+    def grade(self, state: GuessState, params: Mapping, shared: Mapping) -> Tensor:
         return torch.ones(())
 
 

@@ -38,13 +38,13 @@ class Engine:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """Parameters and market in the order that `bind` takes them, as inputs of a compiled function."""
-        return [*self.scenario.params.values(), *self.scenario.market.values()]
+        """Parameters and shared tensors in the order that `bind` takes them, as inputs of a compiled function."""
+        return [*self.scenario.params.values(), *self.scenario.shared.values()]
 
     def named_inputs(self) -> dict[str, Tensor]:
-        """Return parameters and market in the order of `inputs`, by names for messages."""
+        """Return parameters and shared tensors in the order of `inputs`, by names for messages."""
         params = {f"parameter {name!r}": tensor for name, tensor in self.scenario.params.items()}
-        return params | {f"the market's {name!r}": tensor for name, tensor in self.scenario.market.items()}
+        return params | {f"shared {name!r}": tensor for name, tensor in self.scenario.shared.items()}
 
     def least_bytes_per_row(self, device: torch.device) -> int:
         """Return the bytes that a sub-environment takes at least while it is stepped, from those of one."""
@@ -56,11 +56,11 @@ class Engine:
         return _COPIES_OF_A_STEP * sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *shown))
 
     def bind(self, tensors: list[Tensor]) -> BoundEngine:
-        """Return the batched functions over given parameter and market tensors, in the order of `inputs`."""
+        """Return the batched functions over given parameters and shared tensors, in the order of `inputs`."""
         count = len(self.scenario.params)
         params = dict(zip(self.scenario.params, tensors[:count], strict=True))
-        market = dict(zip(self.scenario.market, tensors[count:], strict=True))
-        return BoundEngine(self.scenario, params, market)
+        shared = dict(zip(self.scenario.shared, tensors[count:], strict=True))
+        return BoundEngine(self.scenario, params, shared)
 
     def bound(self) -> BoundEngine:
         """Return the batched functions over the engine's own tensors."""
@@ -70,17 +70,17 @@ class Engine:
 class BoundEngine:
     """The scenario's functions, batched over rows with `torch.vmap`."""
 
-    def __init__(self, scenario: Scenario, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> None:
+    def __init__(self, scenario: Scenario, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> None:
         self.scenario = scenario
         self.params = dict(params)
-        self.market = market
+        self.shared = shared
         # A shared tensor mapped along a dimension, or the reverse, would broadcast to N x N.
         self._param_dims = {name: 0 if name in scenario.varied else None for name in params}
 
     def _vmap(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
-        """Map ``function(*batched, params, market)`` over the rows; the market is shared by closure."""
+        """Map ``function(*batched, params, shared)`` over the rows; what is shared comes by closure."""
         dims = (*(0 for _ in batched), self._param_dims)
-        return torch.vmap(lambda *arguments: function(*arguments, self.market), in_dims=dims)(*batched, self.params)
+        return torch.vmap(lambda *arguments: function(*arguments, self.shared), in_dims=dims)(*batched, self.params)
 
     def start(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
         """Return rows at the start of the episodes that (seed, start_id, episode) name. Shapes: (), (N,), (N,)."""
@@ -100,11 +100,11 @@ class BoundEngine:
     def step(self, rows: Rows, action: Tensor) -> Outcome:
         """Advance every row by one step, without resetting any."""
 
-        def one(state: TensorClass, action: Tensor, params: Mapping, market: Mapping) -> tuple:
-            following = self.scenario.step(state, action, params, market)
-            reward = self.scenario.reward(state, action, following, params, market)
-            terminated = self.scenario.terminated(following, params, market)
-            truncated = self.scenario.truncated(following, params, market)
+        def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
+            following = self.scenario.step(state, action, params, shared)
+            reward = self.scenario.reward(state, action, following, params, shared)
+            terminated = self.scenario.terminated(following, params, shared)
+            truncated = self.scenario.truncated(following, params, shared)
             return following, reward, torch.where(terminated, TERMINATED, 0) + torch.where(truncated, TRUNCATED, 0)
 
         state, reward, ended = self._vmap(one, rows.state, action)
@@ -125,7 +125,7 @@ class BoundEngine:
         """Return the functions for a selection of rows, with their parameters. Shape: (M,)."""
         varied = self.scenario.varied
         params = {name: value[ids] if name in varied else value for name, value in self.params.items()}
-        return BoundEngine(self.scenario, params, self.market)
+        return BoundEngine(self.scenario, params, self.shared)
 
     def grade(self, rows: Rows) -> Tensor:
         """Return the outcome of each episode so far in [0, 1]. Shape: (N,)."""

@@ -34,11 +34,11 @@ class VecEnv(EnvBase):
     A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with
     reward 0. The fused collector is the fast door; both use the same functions.
 
-    Compiled steps read raw memory, so whatever tensor comes in is checked first. Parameters and market are changed in
+    Compiled steps read raw memory, so whatever tensor comes in is checked first. Parameters and shared tensors are changed in
     place, never replaced.
 
     Args:
-        scenario: the rules and the market.
+        scenario: the rules, with parameters and shared tensors.
         num_envs: number of sub-environments, N.
         seed: names all episodes together with the ids; in [0, 2^63).
         device: where all tensors live.
@@ -312,21 +312,21 @@ class VecEnv(EnvBase):
             leaf[ids] = fresh
         self.start_ids[ids] = start_ids
 
-    def change_market(self, market: Mapping[str, Tensor]) -> None:
-        """Overwrite the market's tensors in place, so that compiled and captured steps see the new ones.
+    def write_shared(self, shared: Mapping[str, Tensor]) -> None:
+        """Overwrite shared tensors in place, so that compiled and captured steps see the new ones.
 
-        Episodes go on in the new market; `reset` starts new ones. `market` keeps naming the first tape.
+        Episodes continue with the new ones, such as another market; `reset` starts new episodes.
 
         Args:
-            market: tensors of any strides, from any device.
+            shared: tensors of any strides, from any device.
 
         Raises:
             ValueError: the tensors have other names, shapes or types.
         """
-        own = self.scenario.market
-        check_same_forms("the new market", market, own)
+        own = self.scenario.shared
+        check_same_forms("the shared tensors", shared, own)
         for name, tensor in own.items():
-            tensor.copy_(market[name])
+            tensor.copy_(shared[name])
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
         """Make rows ``dst``, each named once, copies of rows ``src``, to branch from them. Shape of both: (M,).

@@ -27,10 +27,10 @@ has looked so often mostly looks at every step.
 
 
 class RowCall:
-    """A pure function of the parameters, the market, the rows and further tensors, compiled if asked for.
+    """A pure function of the parameters, the shared tensors, the rows and further tensors, compiled if asked for.
 
     Args:
-        engine: of the rows, with parameters and market.
+        engine: of the rows, with parameters and shared tensors.
         function: of the engine's functions, the rows and further tensors; returns tensors by name or number.
         compiled: whether to compile it, asked at every call.
         eager_calls: how often it is called eagerly before it is compiled.
@@ -58,7 +58,7 @@ class RowCall:
             *others: contiguous, of the shapes, types and device of every other call.
 
         Raises:
-            ValueError: a parameter or a tensor of the market has been replaced by one of another form.
+            ValueError: a parameter or a shared tensor has been replaced by one of another form.
         """
         if not self._compiled() or self._eager_calls > 0:
             self._eager_calls -= 1

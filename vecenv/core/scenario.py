@@ -59,14 +59,14 @@ class Schedule(Protocol):
 class Scenario(ABC, Generic[State]):
     """Rules of one sub-environment.
 
-    ``params`` and ``market`` are mappings of names to tensors that the scenario itself chose: ``market`` is shared
-    by all sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods
+    ``params`` and ``shared`` are mappings of names to tensors that the scenario itself chose: ``shared`` is the same
+    for all sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods
     from `reset` to `info` are pure and see one sub-environment: no leading dimension.
 
     Attributes:
         name: identifier of the task.
         version: changes when, and only when, behaviour does.
-        market: tensors shared by all sub-environments.
+        shared: tensors shared by all sub-environments.
         params: numbers of the rules.
         compile_options: settings of Inductor under which the step compiles best.
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
@@ -79,7 +79,7 @@ class Scenario(ABC, Generic[State]):
 
     name: str
     version: str
-    market: Mapping[str, Tensor]
+    shared: Mapping[str, Tensor]
     params: Mapping[str, Tensor]
     action_spec: TensorSpec
     compile_options: Mapping[str, Any] = MappingProxyType({})
@@ -118,16 +118,16 @@ class Scenario(ABC, Generic[State]):
         return [self.action_spec]
 
     @abstractmethod
-    def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> State:
+    def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
         """Return the first state of the episode that ``key`` names; random numbers come from ``key`` alone."""
 
     @abstractmethod
-    def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> State:
+    def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
         """Return the state after ``action``."""
 
     @abstractmethod
     def observation(
-        self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]
+        self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> tuple[Tensor, ...]:
         """Return the blocks that, concatenated, are the observation. Shape of each: (size of block,), float32."""
 
@@ -138,27 +138,27 @@ class Scenario(ABC, Generic[State]):
         action: Tensor,
         next_state: State,
         params: Mapping[str, Tensor],
-        market: Mapping[str, Tensor],
+        shared: Mapping[str, Tensor],
     ) -> Tensor:
         """Return the reward of the step from ``state`` to ``next_state``. Shape: (), float32."""
 
     @abstractmethod
-    def terminated(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+    def terminated(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
         """Whether the episode has ended by the rules. Shape: (), bool."""
 
     @abstractmethod
-    def truncated(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+    def truncated(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
         """Whether the episode has been cut off: horizon or end of data. Shape: (), bool."""
 
     @abstractmethod
-    def grade(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> Tensor:
+    def grade(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
         """Outcome of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
 
-    def grades(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def grades(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the outcome under each grader of the task, by name. Shape of each: (), float32."""
-        return {"grade": self.grade(state, params, market)}
+        return {"grade": self.grade(state, params, shared)}
 
-    def info(self, state: State, params: Mapping[str, Tensor], market: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def info(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what a person wants to know of the episode, money in currency."""
         return {}
 
@@ -181,12 +181,12 @@ class Scenario(ABC, Generic[State]):
 
     def to(self, device: torch.device | str) -> None:
         """Move all tensors of the scenario to a device."""
-        self.market = {name: tensor.to(device) for name, tensor in self.market.items()}
+        self.shared = {name: tensor.to(device) for name, tensor in self.shared.items()}
         self.params = {name: tensor.to(device) for name, tensor in self.params.items()}
         self.action_spec = self.action_spec.to(device)
 
     def metadata(self) -> dict[str, Any]:
-        """What results are filed under: task, version and, in subclasses, the market. JSON-able."""
+        """What results are filed under: task, version and whatever subclasses add. JSON-able."""
         return {"task": self.name, "task_version": self.version}
 
 

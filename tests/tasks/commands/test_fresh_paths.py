@@ -36,13 +36,13 @@ def closes(settings: MarketSettings) -> torch.Tensor:
 @pytest.mark.parametrize("num_envs", [4, 16])
 def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
     env, fresh = made(num_envs)
-    first = env.scenario.market["close"].clone()
+    first = env.scenario.shared["close"].clone()
     rounds = []
     for update in range(5):
         env.rollout(3, break_when_any_done=False)
         running = env.rows.elapsed.clone()
         fresh.before_update(update)
-        rounds.append(env.scenario.market["close"].clone())
+        rounds.append(env.scenario.shared["close"].clone())
         assert bool((env.rows.elapsed == 0).all()) == (update in (2, 4))
         assert update in (2, 4) or torch.equal(env.rows.elapsed, running)
     expected = [closes(replace(fresh.settings, market_seed=number * SEED_STRIDE)) for number in range(3)]
@@ -88,9 +88,9 @@ def test_the_learner_is_compiled_once():
     env, fresh = made(every=1)
     learner = PPO(env, LEARNER)
     learner.update()
-    market = {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()}
+    market = {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
     fresh.before_update(1)
-    assert {name: tensor.data_ptr() for name, tensor in env.scenario.market.items()} == market
+    assert {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()} == market
 
 
 def test_later_rounds_may_have_higher_prices(monkeypatch):
@@ -112,7 +112,7 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
     factor[0] = 0.99 * 2 ** (bits - 1) / highest
     assert factor[0] >= HEADROOM / 2
     fresh.before_update(1)
-    assert float(env.scenario.market["close"].max()) > 0.5 * 2 ** (bits - 1)
+    assert float(env.scenario.shared["close"].max()) > 0.5 * 2 ** (bits - 1)
     factor[0] *= 1.1
     with pytest.raises(ValueError, match=r"round 2 .* 2\^\d+ ticks .* tick_size"):
         fresh.before_update(2)
@@ -124,5 +124,5 @@ def test_what_cannot_be_refreshed_is_refused():
         FreshPaths(fresh.settings, RULES, env, 0)
     with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
         FreshPaths(replace(fresh.settings, market="bars.parquet"), RULES, env, 1)
-    with pytest.raises(ValueError, match="the new market: close must be"):
-        env.change_market({**env.scenario.market, "close": torch.zeros(3)})
+    with pytest.raises(ValueError, match="the shared tensors: close must be"):
+        env.write_shared({**env.scenario.shared, "close": torch.zeros(3)})

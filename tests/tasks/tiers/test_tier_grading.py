@@ -56,7 +56,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     tape = tier_tape(rng, SYMBOLS, num_paths=2, highest=2_000_000)
     env = VecEnv(SINGLE_STOCK.build(tape, replace(RULES, dtype="float64")), num_envs, seed, "cpu", False)
     scenario, closes = env.scenario, tape.price_ticks().long().tolist()
-    closed = (scenario.market["breadth"][:, 0] > 0).view(2, -1).tolist()
+    closed = (scenario.shared["breadth"][:, 0] > 0).view(2, -1).tolist()
     assert any(map(any, closed)) and not all(map(all, closed))
     values = [env.state.portfolio_value.tolist()]
     for elapsed in range(DAYS + 1):
