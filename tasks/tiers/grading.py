@@ -115,7 +115,7 @@ def episode_record(
         scenario: the tiers.
         state: of one sub-environment.
         params: of the rules.
-        market: of the scenario.
+        shared: of the scenario.
         reference: from `references`.
     """
     days = (state.day - state.start_day).double()

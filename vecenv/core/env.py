@@ -34,8 +34,8 @@ class VecEnv(EnvBase):
     A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with
     reward 0. The fused collector is the fast door; both use the same functions.
 
-    Compiled steps read raw memory, so whatever tensor comes in is checked first. Parameters and shared tensors are changed in
-    place, never replaced.
+    Compiled steps read raw memory, so whatever tensor comes in is checked first. Parameters and shared tensors are
+    changed in place, never replaced.
 
     Args:
         scenario: the rules, with parameters and shared tensors.
