@@ -30,7 +30,7 @@ PROGRAMS = {
 }
 FILES = {
     "prices.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 700),
-    "india.parquet": (TWENTY_FIVE, "2019-01-01", 1400),
+    "india.parquet": (TWENTY_FIVE, "2020-06-01", 800),
     "nse.parquet": (TEN, "2020-06-01", 1250),
     "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
 }
