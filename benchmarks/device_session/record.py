@@ -52,7 +52,7 @@ class SessionRecord:
         if differing:
             name = differing[0]
             told = f"{name} is {machine[name]!r} here and {self.data['machine'].get(name)!r} in {self.path}"
-            raise ValueError(f"{told}: figures of two machines are not put into one record")
+            raise ValueError(f"{told}: a record holds figures of one machine only")
         self.write()
 
     def _earlier(self) -> dict[str, Any]:

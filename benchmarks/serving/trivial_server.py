@@ -37,7 +37,7 @@ class TrivialEnvironment(Environment[MarketAction, MarketObservation, State]):
         self._state = State(step_count=0)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None) -> MarketObservation:
-        """Begin anew."""
+        """Start a new episode."""
         self._state = State(step_count=0)
         return self._shown()
 

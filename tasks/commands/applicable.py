@@ -46,7 +46,7 @@ def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
         owner = owners[given[0]]
         together = [_option(name) for name in given if owners[name] == owner]
         belong = "belongs" if len(together) == 1 else "belong"
-        raise ValueError(f"{', '.join(together)} {belong} to {owner} and would do nothing here")
+        raise ValueError(f"{', '.join(together)} {belong} to {owner}: no effect with these settings")
 
 
 def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str]:
@@ -108,7 +108,9 @@ def told_inapplicable(settings: object) -> str:
     if not by_owner:
         return ""
     lines = [f"  of {owner}: {', '.join(names)}" for owner, names in by_owner.items()]
-    return "\n".join(["Not listed, because they would do nothing here; choose beside --help what to see:", *lines])
+    return "\n".join(
+        ["Not listed, as they have no effect here; to see them, give their requirement beside --help:", *lines]
+    )
 
 
 def _nested(settings: object) -> dict[str, object]:

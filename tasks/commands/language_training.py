@@ -32,7 +32,7 @@ def check_language(task: str, model: str) -> None:
     """
     task_named(task).check_text()
     if model == "tiny" and not Path(model).exists():
-        raise ValueError("the tiny model knows nothing yet: make it with vecenv sft, and name its folder")
+        raise ValueError("the tiny model is untrained: make it with vecenv sft, and name its folder")
     # Names on the hub are NAME or OWNER/NAME; other strings are paths.
     if not Path(model).exists() and (model.count("/") > 1 or model.startswith((".", "/", "~"))):
         raise ValueError(f"{model}: there is no folder of a model")

@@ -122,7 +122,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     console.rule(style="dim")
     if not record.finished:
         console.print(
-            f"Left after {len(record.days)} days: your grades are of these, the others' of the whole episode."
+            f"Left after {len(record.days)} days: your grades cover these, the other agents' the whole episode."
         )
     return record
 

@@ -286,7 +286,7 @@ def _check_folder(settings: TrainSettings, folder: Path) -> None:
     if settings.resume is not None:
         check_resumable_folder(folder)
     elif checkpoint_path(folder).exists():
-        raise ValueError(f"{folder} already holds a run; go on with --resume {folder}, or choose another --folder")
+        raise ValueError(f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder")
 
 
 def _train(
@@ -323,6 +323,6 @@ def _train(
     except KeyboardInterrupt:
         if checkpoint_path(folder).exists():
             write_settings(folder, settings, _NOT_IN_FILES)
-            console.print(f"Interrupted. Go on with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
+            console.print(f"Interrupted. Resume with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
         raise
     return time.perf_counter() - started

@@ -38,7 +38,7 @@ class Scheduler(Protocol):
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
         ...
 
 
@@ -109,13 +109,13 @@ class Promotion:
         return {name: getattr(self, name).clone() for name in ("tier", "count", "successes")}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
         for name, value in state_dict.items():
             getattr(self, name).copy_(value)
 
 
 class AdaptiveDifficulty:
-    """Moves one target difficulty towards the one at which the mean score is the target score.
+    """Moves a target difficulty towards the one at which the mean score is the target score.
 
     AdaRFT, Shi et al., arXiv 2504.05520, 2025: after each batch of mean score R the target moves by
     η tanh(α (R − β)), within [0, 1], and the next batch takes the difficulties nearest to it. Here these are the
@@ -167,5 +167,5 @@ class AdaptiveDifficulty:
         return {"target": self.target.clone()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
         self.target.copy_(state_dict["target"])

@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_said_before_any_work(words, error, capsys):
 def test_bad_conversations_are_named_by_line(tmp_path, capsys):
     path = tmp_path / "data.jsonl"
     good = {"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "HOLD"}]}
-    for line, error in (("{", "not JSON"), ("[]", "must be a list"), ('{"messages": []}', "must be in turn")):
+    for line, error in (("{", "not JSON"), ("[]", "must be a list"), ('{"messages": []}', "must alternate")):
         path.write_text(json.dumps(good) + "\n" + line + "\n")
         assert main(["sft", "--data", str(path), "--folder", str(tmp_path / "model")]) == BAD_INPUT
         told = capsys.readouterr().err

@@ -197,7 +197,7 @@ def test_language_agents_among_rows_of_a_policy():
     assert bool(among.env.rows.done.all()) and len(state.portfolio_value[GROUP:].unique()) > 20
     metrics = among.update()
     assert metrics["frames"] == GROUP * DAYS
-    with pytest.raises(ValueError, match="others play exactly"):
+    with pytest.raises(ValueError, match="an agent for the other groups is needed exactly"):
         learner(few, rows=64)
     with pytest.raises(ValueError, match="cannot play 20 of 16 groups"):
         learner(replace(few, groups=20), rows=64, others=among.others)

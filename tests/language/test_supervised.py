@@ -101,11 +101,11 @@ def test_nothing_but_answers_is_learned():
         ("text", "must be a list"),
         ([{"role": "user"}], "must be a list"),
         ([{"role": "user", "content": 3}], "must be a list"),
-        ([], "in turn, but it has none"),
-        ([said("system", "s")], "in turn"),
-        ([said("user", "u")], "in turn"),
-        ([said("assistant", "a"), said("user", "u")], "in turn"),
-        ([said("user", "u"), said("assistant", "a"), said("tool", "t"), said("assistant", "a")], "in turn"),
+        ([], "alternate, but roles are none"),
+        ([said("system", "s")], "alternate"),
+        ([said("user", "u")], "alternate"),
+        ([said("assistant", "a"), said("user", "u")], "alternate"),
+        ([said("user", "u"), said("assistant", "a"), said("tool", "t"), said("assistant", "a")], "alternate"),
     ],
 )
 def test_what_is_no_conversation_is_named(messages, words):

@@ -110,11 +110,11 @@ class Guard:
         """Return the reason to refuse a connection, or None."""
         host = headers.get(b"host", b"").decode("latin-1")
         if self.names is not None and _split_url(f"//{host}").hostname not in self.names:
-            return MessageFault("UNKNOWN_HOST", f"there is no server of that name here; this is {self.url}")
+            return MessageFault("UNKNOWN_HOST", f"unknown host name; this is {self.url}")
         # Browsers send the page's origin; cross-origin requests are refused.
         origin = headers.get(b"origin")
         if origin is not None and _split_url(origin.decode("latin-1")).netloc != host:
-            return MessageFault("FORBIDDEN", f"pages of other servers may not connect; this is {self.url}")
+            return MessageFault("FORBIDDEN", f"cross-origin requests are refused; this is {self.url}")
         if self._expected is None or path in OPEN_PATHS:
             return None
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):

@@ -105,7 +105,7 @@ class MarketChatEnv(ChatEnv):
         """
         chosen = None if tensordict is None else tensordict.get("_reset", None)
         if chosen is not None and not bool(chosen.all()):
-            raise ValueError("rows of a chat begin together: TorchRL takes only conversations of as many messages")
+            raise ValueError("rows of a chat begin together: TorchRL needs conversations of equal numbers of messages")
         self.market.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.market.device))
         self._earned.zero_()
         opening = [self.door.instructions(self.ids), self.door.render(self.ids)]

@@ -49,7 +49,7 @@ class Money:
 
     @property
     def single(self) -> torch.dtype:
-        """Type of products that the rules round once: float32 with whole shares, whatever `dtype`."""
+        """Type of products that the rules round once: float32 with whole shares, for any `dtype`."""
         return torch.float32 if self.whole_shares else self.dtype
 
     def total(self, shares: Tensor, prices: Tensor, max_shares: int | None = None) -> Tensor:

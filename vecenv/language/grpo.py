@@ -90,7 +90,7 @@ class LanguageGRPO:
         if self.rows > env.num_envs:
             raise ValueError(f"the model cannot play {config.groups} of {env.num_envs // group_size} groups")
         if (self.rows < env.num_envs) != (others is not None):
-            raise ValueError("others play exactly the groups that the model does not")
+            raise ValueError("an agent for the other groups is needed exactly if the model does not play all groups")
         longest = longest_context(model)
         if longest is not None and config.context_tokens > longest:
             raise ValueError(f"context_tokens {config.context_tokens} are more than the model's {longest}")

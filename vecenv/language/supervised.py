@@ -55,5 +55,5 @@ def checked_messages(messages: object, name: str) -> Messages:
     roles = [said["role"] for said in messages]
     turns = roles[1:] if roles[:1] == ["system"] else roles
     if not turns or turns != ["user", "assistant"] * (len(turns) // 2):
-        raise ValueError(f"{name}: users and assistants must be in turn, but it has {', '.join(roles[:4]) or 'none'}")
+        raise ValueError(f"{name}: users and assistants must alternate, but roles are {', '.join(roles[:4]) or 'none'}")
     return messages

@@ -48,9 +48,9 @@ def read_parquet(path: Path) -> pd.DataFrame:
         except Exception as error:
             # Damaged files make readers raise any kind of exception.
             reason = str(error).strip().partition("\n")[0]
-            raise ValueError(f"damaged, or something else ({reason})") from error
+            raise ValueError(f"damaged or not Parquet ({reason})") from error
     if not whole:
-        raise ValueError("damaged, its values are not those that were written")
+        raise ValueError("damaged: the digest of its values does not match")
     return table
 
 

@@ -75,7 +75,7 @@ def whole_ticks(bars: Bars, ohlcv: Tensor, listed: Tensor, tick: float) -> Tenso
     if len(where := (here & (prices >= highest)).nonzero()):
         raise MarketDataError(
             f"{bars.source}: prices must be below 2^36 ticks of {tick:g}: {_worst(bars, prices, where, prices)}; "
-            "use a coarser tick_size, or leave out what is too dear or too cheap"
+            "use a coarser tick_size, or exclude symbols with extreme prices"
         )
     ticks = (prices / tick).round().clamp(min=1.0).float().double()
     moved = (ticks * tick).sub_(prices).abs_().div_(prices)

@@ -74,7 +74,7 @@ def train(settings: TrainSettings) -> dict[str, Any]:
 
     Raises:
         ValueError: the settings do not fit the files, or each other.
-        FileNotFoundError: there is no run to go on with.
+        FileNotFoundError: there is no run to resume.
     """
     names = settings.names or tuple(file.stem for file in settings.market)
     _check(settings, names)

@@ -53,7 +53,7 @@ def boosting_class() -> type[HistGradientBoostingClassifier]:
 
 
 def boosting(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
-    """Classify rows by gradient boosting with scikit-learn's settings, NaN as a value of its own; a `Classifier`."""
+    """Classify rows by gradient boosting with scikit-learn's settings, with native NaN handling; a `Classifier`."""
     # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
     leaf = min(LEAF, max(1, len(fit) // LEAF))
     classifier = boosting_class()(early_stopping=False, min_samples_leaf=leaf, random_state=seed)

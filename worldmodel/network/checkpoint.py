@@ -86,9 +86,9 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path}: a safetensors file, but not of a neural market")
     if metadata.get("version") != str(VERSION):
-        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: train it anew")
+        raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: retrain it")
     if metadata.get("sha256") != _digest(tensors):
-        raise ValueError(f"{path}: its tensors are not those that were saved")
+        raise ValueError(f"{path}: the digest of its tensors does not match")
     network = MarketNetwork(_settings(path, _json(path, metadata, "settings")))
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
     try:

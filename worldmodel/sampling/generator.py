@@ -132,7 +132,7 @@ def _market_and_symbols(
     """Return the first market with all the symbols, and their names."""
     known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
     if not known:
-        raise ValueError(f"{model.name} was trained on too few days to know where paths start")
+        raise ValueError(f"{model.name} was trained on too few days to start paths without history")
     if market is not None:
         if market not in known:
             raise ValueError(f"{model.name} has no start of a market {market!r}; it knows {', '.join(known)}")
@@ -185,7 +185,7 @@ def _history(
     ends = fits.nonzero().squeeze(-1)
     if len(ends) == 0:
         raise ValueError(
-            f"{bars.source}: a path goes on from a day on which all of {', '.join(symbols)} have a bar, after "
+            f"{bars.source}: a path continues from a day on which all of {', '.join(symbols)} have a bar, after "
             f"{WARM_UP} such days; there is none{'' if end is None else ' on its last day, ' + str(bars.dates[-1])}"
         )
     if end is None:

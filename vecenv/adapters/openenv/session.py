@@ -147,7 +147,7 @@ class MarketSession(Environment[MarketAction, MarketObservation, MarketState]):
             raise
         except Exception as error:
             LOG.exception("a turn failed")
-            raise RuntimeError("the server failed to do this; its log has the reason") from error
+            raise RuntimeError("internal server error; see the server's log") from error
         finally:
             self._busy = False
 
