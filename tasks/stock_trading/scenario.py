@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Bounded
 
@@ -26,45 +25,11 @@ from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.parameters import parameter_tensors
+from vecenv.tasks.stock_trading.state import StockState
 
 MAX_CASH_TICKS = 2**37
 Tensors = Mapping[str, Tensor]
-
-
-class StockState(TensorClass, frozen=True):  # type: ignore[call-arg]
-    """One account; K symbols. Money is in ticks, int64 in the exact arithmetic.
-
-    Attributes:
-        cash: Shape: ().
-        holdings: shares. Shape: (K,).
-        portfolio_value: cash plus holdings at the close of ``day``. Shape: ().
-        start_value: portfolio value at the start of the episode. Shape: ().
-        traded: value bought and sold in the last step. Shape: ().
-        costs: commissions, slippage and fees of the last step. Shape: ().
-        buy_ratio: share of the wanted purchases that cash covered, 1 before any, in the last step. Shape: (), float32.
-        invalid_actions: entries of actions that were NaN or infinite, in this episode. Shape: (), int64.
-        path: path of the market. Shape: (), int64.
-        day: day whose close the agent has seen. Shape: (), int64.
-        start_day: first day of the episode. Shape: (), int64.
-        end_day: day on which the episode is truncated. Shape: (), int64.
-        average_price: average purchase price, kept for the stop-loss only. Shape: (K,) or (0,).
-        moments: exponential moments, kept for the differential Sharpe ratio only. Shape: (2,) or (0,).
-    """
-
-    cash: Tensor
-    holdings: Tensor
-    portfolio_value: Tensor
-    start_value: Tensor
-    traded: Tensor
-    costs: Tensor
-    buy_ratio: Tensor
-    invalid_actions: Tensor
-    path: Tensor
-    day: Tensor
-    start_day: Tensor
-    end_day: Tensor
-    average_price: Tensor
-    moments: Tensor
 
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -119,7 +84,7 @@ class StockTrading(Scenario[StockState]):
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
         self.shared = self._market_tensors()
-        self.params = self._parameter_tensors()
+        self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
         low = 0.0 if config.action == "weights" else -1.0
         self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
@@ -147,24 +112,6 @@ class StockTrading(Scenario[StockState]):
         if config.gate != "none":
             tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).clone()
         return tensors
-
-    def _parameter_tensors(self) -> dict[str, Tensor]:
-        """Return every number of the rules as a tensor, of shape () or (K,)."""
-        config, tape = self.config, self.tape
-        params: dict[str, Tensor] = {}
-        for name, dtype in _PARAMETERS.items():
-            value = getattr(config, name)
-            if isinstance(value, tuple) and len(value) != tape.num_symbols:
-                raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
-            params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
-            single = name == "slippage" or (name == "commission" and isinstance(value, tuple))
-            if single and config.whole_shares:
-                params[name] = single_rounded_down(params[name])
-        holdings = params["initial_holdings"].to(self.money.dtype)
-        params["initial_holdings"] = holdings.expand(tape.num_symbols).contiguous()
-        if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
-            raise ValueError("initial_holdings must not be negative without shorting")
-        return params
 
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules and market, JSON-able."""
@@ -404,28 +351,3 @@ class StockTrading(Scenario[StockState]):
         amounts = {name: getattr(state, name).double() * self.tape.tick_size for name in money}
         total_return = amounts["portfolio_value"] / amounts["start_value"] - 1.0
         return amounts | {"total_return": total_return, "invalid_actions": state.invalid_actions}
-
-
-_PARAMETERS: dict[str, torch.dtype] = {
-    "initial_cash": torch.float64,
-    "initial_holdings": torch.float64,
-    "hmax": torch.float64,
-    "commission": torch.float64,
-    "slippage": torch.float64,
-    "dead_zone": torch.float64,
-    "gate_threshold": torch.float32,
-    "stop_loss": torch.float64,
-    "initial_margin": torch.float64,
-    "maintenance_margin": torch.float64,
-    "borrow_rate": torch.float64,
-    "ruin_fraction": torch.float64,
-    "episode_length": torch.int64,
-    "min_episode_length": torch.int64,
-    "reward_scale": torch.float64,
-    "sharpe_decay": torch.float64,
-    "risk_aversion": torch.float64,
-    "min_cash_fraction": torch.float64,
-    "cash_penalty_weight": torch.float64,
-    "terminal_bonus": torch.float64,
-}
-"""Parameters that may differ per sub-environment, with their types."""
