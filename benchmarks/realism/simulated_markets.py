@@ -77,7 +77,7 @@ def generated(
 
     Args:
         trial: whose training days are the history.
-        model: knows the trial's symbols.
+        model: with the trial's symbols.
         rules: of the task, for the features.
         num_paths: a multiple of ``num_starts``.
         num_starts: number of start days.

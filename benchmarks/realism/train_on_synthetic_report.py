@@ -20,7 +20,7 @@ LEAST_TAU = 0.7
 """Minimum Kendall's τ for a simulator to rank policies like the real days."""
 
 LEGEND = (
-    "Means over episodes and seeds, costs included. Brackets: 95% interval, which knows the luck of the seeds and of "
+    "Means over episodes and seeds, costs included. Brackets: 95% interval, with the variance of the seeds and of "
     "the market's days. At home: on paths of the training simulator that were not trained on; of replay, on the "
     "training days. Optimism: return at home less return on real days. τ: Kendall's rank correlation of the fixed "
     "policies' mean returns at home and on real days."

@@ -1,7 +1,7 @@
 """Tools for text agents of the trading tiers, without access to later days.
 
 ========  ==============================================  =====================================================
-family    tool                                            what it says
+family    tool                                            result
 ========  ==============================================  =====================================================
 market    ``price_history(symbol, days)``                 closes up to today
 market    ``indicator(name, symbol, days)``               one of the shown indicators up to today

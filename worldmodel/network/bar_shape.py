@@ -77,7 +77,7 @@ class TokenHead(nn.Module):
     """Distribution of the market's token, one number given those before.
 
     Args:
-        width: of what the trunk knows.
+        width: of the trunk's output.
         hidden: width inside.
         mixture: kind of the distribution.
     """
@@ -111,7 +111,7 @@ class ShapeHead(nn.Module):
     """Distributions of a symbol's gap, wicks and volume, each conditioned on the previous ones.
 
     Args:
-        width: of what the trunk knows.
+        width: of the trunk's output.
         hidden: width inside.
         alone: no input from the day's other symbols.
         mixture: kind of the distributions of gap and volume.

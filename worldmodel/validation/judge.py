@@ -214,7 +214,7 @@ def sample_forecasts(
 
     Args:
         trial: with D forecast days.
-        model: knows the trial's symbols.
+        model: with the trial's symbols.
         draws: number per day.
         seed: of the run.
         advance: called after each day.
