@@ -56,6 +56,7 @@ def openenv_cli(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "openenv.cli", *args], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_package_passes_the_static_checks():
     told = openenv_cli("validate", str(FOLDER), "--level", "static", "--skip-build", "--json")
     assert told.returncode == 0, told.stdout + told.stderr

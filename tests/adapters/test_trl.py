@@ -87,6 +87,7 @@ def test_a_rollout_is_what_the_model_saw_said_and_earned(tmp_path):
     assert trainer.model.training
 
 
+@pytest.mark.slow
 def test_processes_share_starts_and_draw_apart(tmp_path):
     """The second of two processes, which a group may be split over, has rows of other names."""
     trainer = trainer_of(rollouts_of(), tmp_path)

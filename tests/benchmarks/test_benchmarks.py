@@ -80,6 +80,7 @@ def test_market_numbers_of_stock_trading():
     assert market_numbers(env.scenario, observed=False) == symbols * 2
 
 
+@pytest.mark.slow
 def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
     config = BenchConfig(

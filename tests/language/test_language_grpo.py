@@ -138,7 +138,8 @@ def test_one_seed_gives_the_same_tokens_rewards_and_weights():
 DAPO = replace(CONFIG, variant="dapo", kl_coef=0.1, minibatches=1, refills=1)
 
 
-@pytest.mark.parametrize("config", [pytest.param(CONFIG, marks=pytest.mark.slow), DAPO])
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [CONFIG, DAPO])
 def test_a_run_goes_on_bit_for_bit(tmp_path, config):
     whole = learner(config)
     assert len(run(whole, tmp_path / "whole")) == 3

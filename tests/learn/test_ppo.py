@@ -393,6 +393,7 @@ def test_compiled_learning_equals_eager() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_compiled_gradients_equal_eager_ones() -> None:
     eager, compiled = (PPO(planted_env(), SMALL) for _ in range(2))
     # The collectors are made: from here on this concerns the gradients alone.

@@ -46,6 +46,7 @@ def drawn_size(network: MarketNetwork, market: TrainingMarket, paths: int) -> fl
     return float(torch.stack(sizes).mean())
 
 
+@pytest.mark.slow
 def test_the_market_moves_as_much_as_in_training(monkeypatch):
     """Measured by whole days that are generated, not by the draws that it was matched on."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
