@@ -36,5 +36,5 @@ def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
         bound = env.engine.bound().of_rows(ids)
         metrics["grade"] = float(bound.grade(ended).mean())
         if "total_return" in env.scenario.outcomes:
-            metrics["return_percent"] = float((100 * bound.info(ended)["total_return"]).mean())
+            metrics["return_percent"] = float(100 * bound.info(ended)["total_return"].mean())
     return metrics
