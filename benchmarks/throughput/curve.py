@@ -1,9 +1,9 @@
-"""Throughput in steps per second by number of environments: ``python -m vecenv.benchmarks.throughput``.
+"""Throughput in steps per second by number of environments.
 
-Columns: the environment only with given actions, with policy sampling, with PPO training, and, for tasks with text,
-rendering of observations and parsing of actions. Every step is live (ended rows reset) and all learner inputs are
-stored: observation, action, reward and both flags. Compilation and memory are reported separately; each figure is the
-median of the repeats.
+``python -m vecenv.benchmarks.throughput`` or ``vecenv bench``. Columns: the environment only with given actions, with
+policy sampling, with PPO training, and, for tasks with text, rendering of observations and parsing of actions. Every
+step is live (ended rows reset) and all learner inputs are stored: observation, action, reward and both flags.
+Compilation and memory are reported separately; each figure is the median of the repeats.
 """
 
 from __future__ import annotations
