@@ -1,1 +1,1 @@
-"""The engine: one sub-environment's rules batched over rows, stepped, compiled and collected. It knows no market."""
+"""Vectorised environment core: batching, stepping, compilation and rollout collection, without market code."""

@@ -1,4 +1,4 @@
-"""The fast door: one compiled step, replayed T times, fills preallocated (N, T, ...) tensors."""
+"""Fused rollout collector: one compiled step, replayed T times, fills preallocated (N, T, ...) tensors."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import ActionCheck
 
 ALIGNMENT = 16
-"""Rows of observations are padded to whole cache lines of 16 float32, and their last block starts at one."""
+"""Observation rows are padded to whole cache lines of 16 float32, and their last block is aligned to one."""
 
 
 @dataclass
 class _Phase:
-    """One call of a step, with the tensors it reads and writes at every step."""
+    """A compiled part of a step, with its input and output tensors for each of the T steps."""
 
     call: FirstCallCompiled
     inputs: list[list[Tensor]]
@@ -36,24 +36,24 @@ class _Phase:
 class FusedCollector:
     """Collects rollouts with observation, action, reward and flags of every step.
 
-    A row that ends starts its next episode at the next step; the state in which it ended stays in the buffers, so that
-    `final_observations` can rebuild the observation that the agent did not get to act on. Buffers are reused: the
-    tensordict of one rollout is overwritten by the next.
+    A done row starts its next episode at the next step (auto-reset); its final state stays in the buffers, from which
+    `final_observations` computes the final observation. Buffers are reused: the tensordict of one rollout is
+    overwritten by the next.
 
-    Its steps read the tensors that environment and policy had when it was made: what changes between rollouts, such as
-    a policy's parameters, is written in place.
+    The compiled steps are bound to the tensors that environment and policy have at construction: update them, such as
+    a policy's parameters, in place.
 
     Args:
-        env: the environment, whose rows go on from where they are.
+        env: the environment; rollouts continue from its current rows.
         policy: None draws random actions, ``"given"`` takes them from `actions`.
         num_steps: steps per rollout and sub-environment, T.
         total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
         store_observations: keep the (N, T, D) observations; without them a policy cannot be given.
-        mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``; by default what ``env`` was made with, as one
-            graph of T steps on a CUDA device.
+        mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``, one graph of T steps; by default as ``env``, where
+            compiled means ``"cuda_graph"`` on a CUDA device.
 
     Raises:
-        ValueError: an argument is out of range, the mode does not fit the device, or the policy acts in other shapes
+        ValueError: an argument is out of range, the mode does not fit the device, or the policy returns other shapes
             or types than it declares.
     """
 
@@ -87,7 +87,7 @@ class FusedCollector:
             self._try(policy)
 
     def _allocate(self, store_observations: bool) -> None:
-        """Lay out the buffers, time-major, and the arguments of every step."""
+        """Allocate the time-major buffers and list the arguments of every step."""
         env, steps = self.env, self.num_steps
         num_envs, device = env.num_envs, env.device
         seen = num_envs * sum(env.block_widths) * 4 if store_observations else 0
@@ -131,8 +131,8 @@ class FusedCollector:
                 )
             )
         else:
-            # Two calls, so that the policy's matrix product reads the observations where they are kept: in one graph
-            # they would be written twice.
+            # Two calls, so that the policy's matrix product reads the observation buffer: one graph would write the
+            # observations twice.
             assert self.observation is not None
             acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
             self._phases += [
@@ -153,7 +153,7 @@ class FusedCollector:
 
     @property
     def actions(self) -> Tensor:
-        """Actions of the rollout; given ones are written here, in place. Shape: (T, N, *spec.shape)."""
+        """Actions of the rollout; write given actions into it in place. Shape: (T, N, *spec.shape)."""
         return self._actions
 
     @actions.setter
@@ -163,7 +163,7 @@ class FusedCollector:
     def _unpacked(
         self, tensors: Sequence[Tensor]
     ) -> tuple[BoundEngine, Rows, Callable[[Tensor], EpisodeKey], list[Tensor]]:
-        """Return the engine, the rows with the done ones restarted, the keys of episodes, and the tensors left."""
+        """Return the bound engine, the rows after auto-reset, a function of episode keys, and the remaining tensors."""
         env = self.env
         remaining = list(tensors)
 
@@ -188,12 +188,12 @@ class FusedCollector:
         return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
-        """Observe alone, for a policy."""
+        """Compute the observations for a policy."""
         bound, rows, _, _ = self._unpacked(tensors)
         return list(bound.observe(rows))
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
-        """Act on the observation that has been written, and step."""
+        """Act on the observation in the buffer, and step."""
         assert isinstance(self.policy, Policy)
         bound, rows, key_of, remaining = self._unpacked(tensors)
         *parameters, observation = remaining
@@ -203,20 +203,20 @@ class FusedCollector:
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
     def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
-        """Return action and extras of the policy, if they are as declared."""
+        """Check shapes and types of the policy's action and extras, and return them."""
         assert isinstance(self.policy, Policy)
         extras = {name: (buffer.shape[1:], buffer.dtype) for name, buffer in self.extras.items()}
         return checked_acted(type(self.policy).__name__, acted, self._checked_action, extras)
 
     @torch.no_grad()
     def _try(self, policy: Policy) -> None:
-        """Act once for nothing, so that a policy that does not fit is refused before anything is compiled."""
+        """Act once and discard the result, to reject an unfit policy before compilation."""
         assert self.observation is not None
         acted = policy.act(policy.parameters, self.observation[0], self.env.episode_keys, self.env.rows.elapsed)
         self._checked_acted(acted)
 
     def _capture(self) -> None:
-        """Record the T steps in one graph. Does not advance the environment."""
+        """Capture the T steps in one CUDA graph. Does not advance the environment."""
         self._replay()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -235,7 +235,7 @@ class FusedCollector:
         Raises:
             ValueError: a tensor of policy or environment has been replaced.
         """
-        # A graph reads addresses.
+        # A CUDA graph reads fixed addresses.
         self._inputs.check(addresses=self._graph is not None)
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
@@ -245,7 +245,7 @@ class FusedCollector:
             self._graph.replay()
         else:
             self._replay()
-        # Copies: the environment may be stepped, saved or collected by another before the next rollout.
+        # Copies: the environment may be stepped, saved or collected elsewhere before the next rollout.
         self.env.take_leaves([buffer[-1].clone() for buffer in self.row_buffers])
         return self.batch()
 
@@ -270,28 +270,28 @@ class FusedCollector:
 
     @property
     def terminated(self) -> Tensor:
-        """Whether each step ended its episode by the rules. Shape: (T, N), bool."""
+        """Whether each step terminated its episode. Shape: (T, N), bool."""
         return self.rows().terminated
 
     @property
     def truncated(self) -> Tensor:
-        """Whether each step was the last before a cut. Shape: (T, N), bool."""
+        """Whether each step truncated its episode. Shape: (T, N), bool."""
         return self.rows().truncated
 
     def buffers(self) -> list[Tensor]:
-        """Return every buffer that a step writes but the actions, time-major. Shape of each: (T or T + 1, N, ...)."""
+        """Return all time-major buffers except the actions. Shape of each: (T or T + 1, N, ...)."""
         kept = [*self.row_buffers, self.reward, *self.extras.values()]
         return kept if self.observation is None else [*kept, self.observation]
 
     def rows(self, after: bool = True) -> Rows:
-        """Return the rows after (or before) every step, not reset. Batch: (T, N)."""
+        """Return the rows after (or before) every step, before auto-reset. Batch: (T, N)."""
         part = slice(1, None) if after else slice(None, -1)
         tensors = [buffer[part] for buffer in self.row_buffers]
         return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
 
     @torch.no_grad()
     def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
-        """Rebuild the observations after given steps, before any reset.
+        """Compute the observations after given steps, before auto-reset.
 
         Args:
             step: steps of the rollout. Shape: (M,).

@@ -1,4 +1,4 @@
-"""What the fast door reads that is not its own: tensors of the environment, and a policy."""
+"""Tensors that the collector's compiled steps read: environment inputs and policy parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecenv.core.tensor_checks import ActionCheck, form, layout
 
 @runtime_checkable
 class Policy(Protocol):
-    """A policy as the fused step sees it: a pure function of tensors.
+    """Policy protocol of the fused collector: a pure function of tensors.
 
     Attributes:
         parameters: tensors that may change between rollouts, such as weights.
@@ -29,25 +29,25 @@ class Policy(Protocol):
     def act(
         self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return action and extras. Draws come from ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
+        """Return action and extras, random by ``key`` and ``elapsed`` alone. Shape of the observation: (N, D)."""
         ...
 
 
 class CollectorInputs:
-    """The tensors that every step of a collector reads beside its buffers, as they are when it is made.
+    """Input tensors of a collector's steps other than its buffers, as recorded at construction.
 
     Args:
-        env: its environment.
-        policy: its policy, if it has one.
+        env: the collector's environment.
+        policy: the collector's policy, if any.
 
     Attributes:
-        shared: seed, ids, and what the engine's functions read.
+        shared: seed, ids, and the engine's inputs.
         parameters: of the policy.
     """
 
     def __init__(self, env: VecEnv, policy: object) -> None:
         self._env = env
-        # Asking whether it is one costs as much as a rollout's checks.
+        # Once: the protocol check costs as much as all checks of a rollout.
         self._policy = policy if isinstance(policy, Policy) else None
         self._read = self._now()
         count = 3 + len(env.engine.inputs)
@@ -61,13 +61,13 @@ class CollectorInputs:
         return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
 
     def check(self, addresses: bool) -> None:
-        """Refuse a rollout whose steps would not read what environment and policy have now.
+        """Check that environment and policy still have the recorded tensors.
 
         Args:
-            addresses: whether they would read where the tensors were in memory.
+            addresses: compare memory addresses too, which a CUDA graph reads.
 
         Raises:
-            ValueError: a tensor has been replaced, or has changed its form.
+            ValueError: a tensor has been replaced, or has changed its layout.
         """
         now = self._now()
         same = len(now) == len(self._read) and all(map(is_, now, self._read))
@@ -77,7 +77,7 @@ class CollectorInputs:
         raise ValueError(f"{self._replaced(now)} has been replaced since the collector was made: write it in place")
 
     def _replaced(self, now: list[Tensor]) -> str:
-        """Return the name of the first tensor that is not what it was."""
+        """Return the name of the first tensor that differs from the recorded one."""
         own = range(len(now) - 3 - len(self._env.engine.inputs))
         names = ["seed_tensor", "env_ids", "start_ids", *self._env.engine.named_inputs()]
         names += [f"parameter {place} of the policy" for place in own]
@@ -91,16 +91,16 @@ class CollectorInputs:
 def checked_acted(
     name: str, acted: Sequence[Tensor], action: ActionCheck, extras: Mapping[str, tuple[torch.Size, torch.dtype]]
 ) -> list[Tensor]:
-    """Return what a policy has returned, if it is what it declares.
+    """Check a policy's results against its declaration, and return them.
 
     Args:
         name: of the policy, for messages.
         acted: action and extras.
-        action: checks the action.
-        extras: shape, with the dimension of the rows, and type of each by name.
+        action: check of the action.
+        extras: shape, with the batch dimension, and dtype of each by name.
 
     Raises:
-        ValueError: something is missing, or has another shape or type.
+        ValueError: a tensor is missing, or has another shape or type.
     """
     if len(acted) != 1 + len(extras):
         declared = ", ".join(["action", *extras])

@@ -1,13 +1,13 @@
-"""Compile one tensor function into a call that writes its results into given buffers.
+"""Compile a tensor function with Inductor into a call that writes its results into given buffers.
 
 `torch.compile` costs about 100 µs of host time for a call with twenty tensors (guards, alias analysis,
 runtime wrappers), as much as the whole step of 200 sub-environments on one core. The shapes here never change
 and the buffers never overlap, so the graph is traced once and handed to Inductor directly: about 10 µs for such a
-call, 50 for the sixty tensors of a stock-trading step. Inductor keeps compiled graphs on disk, so that the next run of
-the same shapes compiles nothing anew.
+call, 50 for the sixty tensors of a stock-trading step. Inductor caches compiled graphs on disk, so that the next run of
+the same shapes compiles nothing.
 
-A compiled call reads raw memory: it checks neither shapes nor strides nor types. Looking at those of sixty tensors at
-every call would cost as much as the call, so tensors are checked where they come in.
+A compiled call reads raw memory: it checks neither shapes nor strides nor types. Checking those of sixty tensors at
+every call would cost as much as the call, so tensors are checked at the public interface.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ TensorFunction = Callable[..., Sequence[Tensor]]
 InPlaceCall = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 
 ROUNDED_ONCE = ("emulate_precision_casts", "eager_numerics.division_rounding", "emulate_divison_rounding")
-"""Settings of Inductor under which a GPU rounds each operation once, as a CPU does and as money needs: without them it
-multiplies and adds in one, and divides approximately. The third is what the second was called before."""
+"""Inductor settings under which a GPU rounds each operation as a CPU does, as exact money needs: without them it fuses
+multiply and add (FMA) and divides approximately. The third is the former name of the second."""
 
 _warned_without_compiler = False
 
@@ -49,12 +49,12 @@ def compile_in_place(
     Args:
         function: pure function of tensors.
         inputs: valid arguments with the shapes, strides, dtypes and device of every later call.
-        outputs: buffers, likewise; no two of them may overlap, nor may one overlap an input.
+        outputs: buffers, likewise; they must overlap neither each other nor an input.
         **options: Inductor settings.
 
     Returns:
-        A call ``(inputs, outputs) -> None``. Without a working C++ compiler (or Triton, on CUDA): a
-        warning, once, and the eager call.
+        A call ``(inputs, outputs) -> None``. Without a working C++ compiler (or Triton, on CUDA), the eager call,
+        with one warning per process.
     """
     global _warned_without_compiler
     from torch._guards import TracingContext, tracing
@@ -74,7 +74,7 @@ def compile_in_place(
     # Tracing runs the function once on the inputs, but must not touch the buffers.
     arguments = [*inputs, *(_like(buffer) for buffer in outputs)]
     settings = _settings(any(argument.is_cuda for argument in arguments), options)
-    # Without an environment of shapes Inductor would not look for the graph in its cache on disk.
+    # Without a ShapeEnv Inductor does not use its disk cache.
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(assume_static_by_default=True))
     try:
         with torch.no_grad(), config.patch(settings):
@@ -101,7 +101,7 @@ class FirstCallCompiled:
 
     Args:
         function: pure function of tensors.
-        compiled: whether to compile it, asked at the first call; else it runs eagerly.
+        compiled: whether to compile it, evaluated at the first call; else it runs eagerly.
         **options: Inductor settings.
     """
 
@@ -110,7 +110,7 @@ class FirstCallCompiled:
         self._call: InPlaceCall | None = None
 
     def __call__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """Fill the buffers; see `compile_in_place` for what later calls must have in common with the first."""
+        """Fill the buffers; shapes, strides, dtypes and device as at the first call, see `compile_in_place`."""
         if self._call is None:
             compiled = self._compiled()
             self._call = (
@@ -122,7 +122,7 @@ class FirstCallCompiled:
 
 
 def _settings(on_gpu: bool, options: Mapping[str, object]) -> dict[str, object]:
-    """Return settings of Inductor, of those in `ROUNDED_ONCE` on a GPU the ones that this PyTorch has."""
+    """Return Inductor settings; on a GPU with those of `ROUNDED_ONCE` that this PyTorch version has."""
     from torch._inductor import config
 
     settings: dict[str, object] = {"assert_indirect_indexing": False, "size_asserts": False, "alignment_asserts": False}
@@ -141,7 +141,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _is_toolchain_error(error: BaseException | None) -> bool:
-    """Whether compilation failed for lack of a compiler rather than for a fault in the graph."""
+    """Whether compilation failed for a missing or broken compiler rather than for an error in the graph."""
     from torch._inductor import exc
 
     toolchain = tuple(

@@ -1,4 +1,4 @@
-"""Devices by the names that commands take."""
+"""PyTorch devices by name: cpu, cuda, cuda:1 or auto."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 
 
 def device_named(name: str) -> torch.device:
-    """Return a device: cpu, cuda, one GPU such as cuda:1, or, as auto, cuda where there is one.
+    """Return a device: cpu, cuda, one GPU such as cuda:1, or auto, which is cuda if available, else cpu.
 
     Raises:
-        ValueError: it is unknown, or not on this machine.
+        ValueError: it is unknown or not available.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

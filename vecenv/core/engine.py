@@ -1,4 +1,4 @@
-"""One scenario batched over many sub-environments: vmap, episode keys, and resets by selection."""
+"""Vectorise a scenario over sub-environments with `torch.vmap`: reset, step, observe and grade as pure functions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, selec
 from vecenv.core.scenario import Scenario
 
 _COPIES_OF_A_STEP = 3
-"""Copies of what a row holds that an eager step takes at least: 3.2 to 5.8 were measured."""
+"""Least number of copies of a row's data in an eager step; 3.2 to 5.8 were measured."""
 
 
 class Engine:
     """Batches a scenario over N sub-environments.
 
-    Every method is pure: rows in, rows out. `env.py` and `collector.py` hold the rows and call the same methods.
+    All methods are pure; the rows are held by `env.py` and `collector.py`, which call the same methods.
 
     Args:
-        scenario: the rules, on the device.
+        scenario: with its tensors on the device.
         num_envs: number of sub-environments, N.
 
     Raises:
-        ValueError: there is no sub-environment.
+        ValueError: ``num_envs`` is below 1.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int) -> None:
@@ -38,7 +38,7 @@ class Engine:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """Parameters and shared tensors in the order that `bind` takes them, as inputs of a compiled function."""
+        """Parameters and shared tensors in the order of `bind`, as inputs of a compiled function."""
         return [*self.scenario.params.values(), *self.scenario.shared.values()]
 
     def named_inputs(self) -> dict[str, Tensor]:
@@ -47,7 +47,7 @@ class Engine:
         return params | {f"shared {name!r}": tensor for name, tensor in self.scenario.shared.items()}
 
     def least_bytes_per_row(self, device: torch.device) -> int:
-        """Return the bytes that a sub-environment takes at least while it is stepped, from those of one."""
+        """Return a lower bound of the memory of a step in bytes per sub-environment, from the tensors of one."""
         first = torch.zeros(1, dtype=torch.int64, device=device)
         one = self.bound().of_rows(first)
         rows = one.start(first[0], first, first)
@@ -78,7 +78,7 @@ class BoundEngine:
         self._param_dims = {name: 0 if name in scenario.varied else None for name in params}
 
     def _vmap(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
-        """Map ``function(*batched, params, shared)`` over the rows; what is shared comes by closure."""
+        """Map ``function(*batched, params, shared)`` over the rows; the closure holds shared tensors unmapped."""
         dims = (*(0 for _ in batched), self._param_dims)
         return torch.vmap(lambda *arguments: function(*arguments, self.shared), in_dims=dims)(*batched, self.params)
 
@@ -90,7 +90,7 @@ class BoundEngine:
         return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
 
     def restart_done(self, rows: Rows, seed: Tensor, start_ids: Tensor) -> Rows:
-        """Return the rows with every row that is done at the start of its next episode."""
+        """Return the rows with every done row reset to the start of its next episode (auto-reset)."""
         return select_rows(rows.done, self.start(seed, start_ids, rows.episode + 1), rows)
 
     def observe(self, rows: Rows) -> tuple[Tensor, ...]:
@@ -98,7 +98,7 @@ class BoundEngine:
         return self._vmap(self.scenario.observation, rows.state)
 
     def step(self, rows: Rows, action: Tensor) -> Outcome:
-        """Advance every row by one step, without resetting any."""
+        """Advance every row by one step, without auto-reset."""
 
         def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
             following = self.scenario.step(state, action, params, shared)
@@ -118,19 +118,19 @@ class BoundEngine:
         return Outcome(following, reward)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
-        """Return what a person wants to know of each episode. Shape of each: (N, ...)."""
+        """Return diagnostics of each episode by name, as `Scenario.info`. Shape of each: (N, ...)."""
         return self._vmap(self.scenario.info, rows.state)
 
     def of_rows(self, ids: Tensor) -> BoundEngine:
-        """Return the functions for a selection of rows, with their parameters. Shape: (M,)."""
+        """Return the functions with the parameters of selected rows. Shape of ``ids``: (M,)."""
         varied = self.scenario.varied
         params = {name: value[ids] if name in varied else value for name, value in self.params.items()}
         return BoundEngine(self.scenario, params, self.shared)
 
     def grade(self, rows: Rows) -> Tensor:
-        """Return the outcome of each episode so far in [0, 1]. Shape: (N,)."""
+        """Return the grade of each episode so far in [0, 1]. Shape: (N,)."""
         return self._vmap(self.scenario.grade, rows.state)
 
     def grades(self, rows: Rows) -> dict[str, Tensor]:
-        """Return the outcome of each episode under each grader. Shape of each: (N,)."""
+        """Return the grade of each episode so far by each grader. Shape of each: (N,)."""
         return self._vmap(self.scenario.grades, rows.state)

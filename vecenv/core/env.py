@@ -1,4 +1,4 @@
-"""The standard door: a TorchRL environment over the engine."""
+"""Vectorised TorchRL environment (`EnvBase`) over the engine."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from vecenv.core.tensor_checks import (
 class VecEnv(EnvBase):
     """N sub-environments of one scenario, batch size [N].
 
-    A step never resets: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit as it is with
-    reward 0. The fused collector is the fast door; both use the same functions.
+    There is no auto-reset: a row that is done, or outside TorchRL's ``"_step"`` mask, stays bit for bit unchanged with
+    reward 0. `FusedCollector` collects rollouts faster by the same functions.
 
-    Compiled steps read raw memory, so whatever tensor comes in is checked first. Parameters and shared tensors are
-    changed in place, never replaced.
+    Compiled steps read raw memory, so every input tensor is checked first. Update parameters and shared tensors in
+    place; do not replace them.
 
     Args:
-        scenario: the rules, with parameters and shared tensors.
+        scenario: rules, parameters and shared tensors.
         num_envs: number of sub-environments, N.
-        seed: names all episodes together with the ids; in [0, 2^63).
-        device: where all tensors live.
-        compiled: compile steps. (``compile`` is a keyword that TorchRL takes for itself.)
+        seed: of all episodes, in [0, 2^63).
+        device: of all tensors.
+        compiled: compile steps (TorchRL reserves the keyword ``compile``).
         params: parameters that differ per sub-environment, each with a leading dimension of N.
         env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
 
     Attributes:
-        checked_action: returns actions of all rows in the type of their spec, or refuses them; see `ActionCheck`.
+        checked_action: checks the actions of all rows and casts them to the dtype of their spec; see `ActionCheck`.
 
     Raises:
         ValueError: an argument is out of range, or a tensor has another shape or type.
@@ -109,21 +109,21 @@ class VecEnv(EnvBase):
 
     @property
     def rows(self) -> Rows:
-        """What is known of every sub-environment. Batch: [N]."""
+        """State, episode number, elapsed steps and end flags of every sub-environment. Batch: [N]."""
         return self._rows
 
     @rows.setter
     def rows(self, rows: Rows) -> None:
-        """Go on from other rows.
+        """Replace the rows.
 
         Raises:
-            ValueError: a tensor of theirs has another name, shape, type or device.
+            ValueError: a tensor has another name, shape, type or device.
         """
         self._check_rows(rows, "rows")
         self.take_leaves(leaves(rows))
 
     def take_leaves(self, tensors: Sequence[Tensor]) -> None:
-        """Go on from the tensors of rows, which are not checked: that would cost as much as a small step."""
+        """Replace the tensors of the rows, unchecked: checks would cost as much as a small step."""
         self._rows = with_leaves(self._rows, [tensor.contiguous() for tensor in tensors])
 
     def _check_rows(self, rows: Rows, what: str) -> None:
@@ -140,43 +140,43 @@ class VecEnv(EnvBase):
 
     @property
     def episode_keys(self) -> EpisodeKey:
-        """Keys of what agents draw in the rows' episodes. Shape of each word: (N,)."""
+        """Random keys of the agents in the current episodes. Shape of each word: (N,)."""
         return episode_key(self.seed_tensor, self.env_ids, self.rows.episode)
 
     def grade(self) -> Tensor:
-        """Return the outcome of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
+        """Return the grade of each episode so far in [0, 1], separate from the reward. Shape: (N,)."""
         return self._calls.grade(self.rows)["grade"]
 
     def grades(self) -> dict[str, Tensor]:
-        """Return the outcome of each episode so far under each grader of the task. Shape of each: (N,)."""
+        """Return the grade of each episode so far by each grader of the task. Shape of each: (N,)."""
         return self._calls.grades(self.rows)
 
     def info(self) -> dict[str, Tensor]:
-        """Return what a person wants to know of each episode, money in currency. Shape of each: (N, ...)."""
+        """Return diagnostics of each episode by name, money in currency. Shape of each: (N, ...)."""
         return self._calls.info(self.rows)
 
     def rows_of(self, ids: Tensor | Sequence[int]) -> tuple[Rows, Tensor]:
-        """Return copies of some rows and their numbers as a tensor. Shape of both: (B,).
+        """Return copies of the given rows and their indices as a tensor. Shape of both: (B,).
 
         Raises:
-            IndexError: a number is not one of a row.
+            IndexError: an index is out of range.
         """
         ids = self.row_numbers(ids)
         return with_leaves(self.rows, [leaf.index_select(0, ids) for leaf in leaves(self.rows)], [len(ids)]), ids
 
     def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
-        """Return numbers of rows as a tensor, if all are. Shape: (B,).
+        """Check row indices and return them as a tensor. Shape: (B,).
 
         Raises:
-            IndexError: a number is not one of a row.
-            TypeError: they are no integers.
+            IndexError: an index is out of range.
+            TypeError: they are not integers.
         """
         return row_numbers(ids, self.num_envs, self.env_ids.device)
 
     def follow(self, schedule: Schedule) -> None:
-        """Give every sub-environment the parameters that a schedule chooses first, and start every row anew.
+        """Apply a schedule's first parameters to all sub-environments and reset all rows.
 
-        Call it before anything is collected or stepped: compiled calls read the tensors that are there by then.
+        Call it before the first step or rollout: compiled calls are bound to the parameter tensors they find.
         """
         chosen = schedule.params()
         self.scenario.params = {**self.scenario.params, **chosen}
@@ -184,46 +184,46 @@ class VecEnv(EnvBase):
         self.reset()
 
     def write_params(self, params: Mapping[str, Tensor]) -> None:
-        """Overwrite parameters in place, so that compiled and captured steps see the new ones.
+        """Overwrite parameters in place, so that compiled and captured steps see the new values.
 
         Raises:
-            KeyError: there is no such parameter.
+            KeyError: a parameter is unknown.
         """
         for name, value in params.items():
             self.scenario.params[name].copy_(value)
 
     def observe_rows(self, rows: Rows, ids: Tensor) -> Tensor:
-        """Return observations of given rows. Shapes: (M,) rows, (M,) their numbers -> (M, D)."""
+        """Return observations of given rows. Shapes: (M,) rows, (M,) their indices -> (M, D)."""
         return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Name the episodes anew and start the first of each row."""
+        """Set the seed and start the first episode of each row."""
         if seed is None or not 0 <= seed < 1 << 63:
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
         self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
-        """Start the next episode of all rows, or of those that ``"_reset"`` marks."""
+        """Reset all rows, or those of the ``"_reset"`` mask, to the start of their next episode."""
         mask = None if tensordict is None else tensordict.get("_reset", None)
         fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self.restart(fresh if mask is None else mask.reshape(-1))
         return self._observation().update(self._flags())
 
     def restart(self, chosen: Tensor) -> None:
-        """Start the next episode of some rows; one that has not moved yet stays. Shape: (N,), bool.
+        """Reset masked rows to the start of their next episode; rows at a start stay. Shape: (N,), bool.
 
         Raises:
-            ValueError: the mask is not one boolean for each row.
+            ValueError: the mask is not one boolean per row.
         """
         chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
-        # A row that has not moved yet is at the start of the episode that a reset would give it.
+        # A row without steps is already at the start of its next episode.
         episode = self.rows.episode + (self.rows.elapsed > 0)
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
         self.take_leaves(leaves(select_rows(chosen, start, self.rows)))
 
     def observations(self) -> Tensor:
-        """Return what the agents see now. Shape: (N, D), float32."""
+        """Return the current observations. Shape: (N, D), float32."""
         return self._calls.observe(self.rows)["observation"]
 
     def _observation(self) -> TensorDict:
@@ -235,22 +235,22 @@ class VecEnv(EnvBase):
         return {name: flag.unsqueeze(-1) for name, flag in flags.items()}
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        """Advance the rows that are neither done nor left out by ``"_step"``."""
+        """Step the rows that are not done and in the ``"_step"`` mask."""
         mask = tensordict.get("_step", None)
         reward = self.advance(tensordict.get("action"), None if mask is None else mask.reshape(-1))
         return self._observation().update({"reward": reward.unsqueeze(-1), **self._flags()})
 
     def advance(self, action: Tensor, mask: Tensor | None = None, eager: bool = False) -> Tensor:
-        """Step the rows that are not done and return rewards, 0 of those that stay. Shape: (N,).
+        """Step the rows that are not done and return rewards, 0 for the others. Shape: (N,).
 
         Args:
-            action: floating numbers of any width, or integers, for a spec of floating numbers; integers for one of
-                integers. Shape: (N, *spec.shape).
+            action: floats of any width, or integers, for a floating spec; integers for an integer spec.
+                Shape: (N, *spec.shape).
             mask: rows to step; by default all. Shape: (N,), bool.
-            eager: step eagerly even if ``compiled``: a few episodes take less time than compiling.
+            eager: step eagerly even if ``compiled``: faster than compiling for a few episodes.
 
         Raises:
-            TypeError: the action is no tensor.
+            TypeError: the action is not a tensor.
             ValueError: action or mask has another shape, type or device.
         """
         action, playing = self.checked_action(action), ~self.rows.done
@@ -264,44 +264,44 @@ class VecEnv(EnvBase):
         return torch.where(stepped, outcome.reward, 0.0)
 
     def _outcome(self, action: Tensor) -> Outcome:
-        """Return the outcome of stepping every row, compiled if asked for."""
-        # The compiled call takes one layout; vmap leaves what all rows share expanded.
+        """Step every row, compiled if ``compiled``."""
+        # The compiled call takes contiguous tensors; vmap returns values common to all rows as expanded views.
         *after, reward = self._calls.step[action.shape](self.rows, action.contiguous()).values()
         return Outcome(with_leaves(self.rows, after), reward)
 
     def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:
-        """Start episodes in which each group of ``group_size`` rows shares path, start and length.
+        """Start new episodes; each group of ``group_size`` consecutive rows shares path, start and length.
 
         Raises:
-            ValueError: the groups do not fill the rows exactly.
+            ValueError: ``num_groups * group_size`` is not N.
         """
         if num_groups * group_size != self.num_envs:
             raise ValueError(f"{num_groups} groups of {group_size} do not make {self.num_envs} sub-environments")
         return self.reset_starts(torch.arange(self.num_envs, device=self.device) // group_size, seed)
 
     def reset_starts(self, start_ids: Tensor, seed: int) -> TensorDict:
-        """Start episodes in which rows of equal ids share path, start and length. Shape: (N,), in [0, 2^32).
+        """Start new episodes; rows of equal ids share path, start and length. Shape: (N,), in [0, 2^32).
 
         Raises:
-            ValueError: there is not one id for each row, or one is not in the range.
+            ValueError: there is not one id per row, or an id is out of range.
         """
         self.start_ids.copy_(checked_integers("start_ids", start_ids, (self.num_envs,), 32))
         self._set_seed(seed)
         return self._observation()
 
     def begin_rows(self, ids: Tensor | Sequence[int], seeds: Tensor, start_ids: Tensor) -> None:
-        """Start in some rows the first episodes that seeds and ids name; the other rows stay as they are.
+        """Start the first episode of the given seeds and start ids in some rows; the others are unchanged.
 
-        What `reset` starts in these rows afterwards is named by the environment's own seed again.
+        A later `reset` of these rows uses the environment's seed again.
 
         Args:
-            ids: numbers of rows, each once. Shape: (B,).
+            ids: distinct row indices. Shape: (B,).
             seeds: in [0, 2^63). Shape: (B,), int64.
             start_ids: in [0, 2^32). Shape: (B,), int64.
 
         Raises:
-            IndexError: a number is not one of a row.
-            ValueError: a row is named twice, or seeds or ids do not fit.
+            IndexError: an index is out of range.
+            ValueError: an index occurs twice, or seeds or start ids do not fit.
         """
         ids = self.row_numbers(ids)
         distinct(ids, "rows")
@@ -313,12 +313,12 @@ class VecEnv(EnvBase):
         self.start_ids[ids] = start_ids
 
     def write_shared(self, shared: Mapping[str, Tensor]) -> None:
-        """Overwrite shared tensors in place, so that compiled and captured steps see the new ones.
+        """Overwrite shared tensors in place, so that compiled and captured steps see the new values.
 
-        Episodes continue with the new ones, such as another market; `reset` starts new episodes.
+        Running episodes continue with the new values, such as another market; `reset` starts new episodes.
 
         Args:
-            shared: tensors of any strides, from any device.
+            shared: tensors of any strides, on any device.
 
         Raises:
             ValueError: the tensors have other names, shapes or types.
@@ -329,11 +329,11 @@ class VecEnv(EnvBase):
             tensor.copy_(shared[name])
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
-        """Make rows ``dst``, each named once, copies of rows ``src``, to branch from them. Shape of both: (M,).
+        """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).
 
         Raises:
-            IndexError: a number is not one of a row.
-            ValueError: there are not as many of both, or a row is to become two.
+            IndexError: an index is out of range.
+            ValueError: the lengths differ, or ``dst`` repeats an index.
         """
         source, target = self.row_numbers(src), self.row_numbers(dst)
         if len(source) != len(target):
@@ -347,7 +347,7 @@ class VecEnv(EnvBase):
         return {"name": self.scenario.name, "version": self.scenario.version}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the rest of a run depends on."""
+        """Return copies of the seed, the ids and the rows, from which a run resumes bit for bit."""
         return {
             "scenario": self._origin,
             "seed": self.seed_tensor.clone(),
@@ -357,13 +357,13 @@ class VecEnv(EnvBase):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit.
+        """Resume from a `state_dict`, bit for bit.
 
-        A state that is refused leaves everything as it was.
+        A rejected state leaves the environment unchanged.
 
         Raises:
-            ValueError: it is of another scenario, version or number of sub-environments, or a tensor of it has another
-                shape or type, or is missing.
+            ValueError: it is of another scenario, version or number of sub-environments, or a tensor is missing or has
+                another shape or type.
         """
         check_state(state_dict, self._origin, self._named_rows())
         for name, own in (("seed", self.seed_tensor), ("env_ids", self.env_ids), ("start_ids", self.start_ids)):

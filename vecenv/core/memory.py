@@ -1,4 +1,4 @@
-"""Memory that there is, and a refusal of sizes that cannot fit into it before anything is made."""
+"""Available host or GPU memory, and a check before large allocations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 
 
 def available_memory(device: torch.device | str) -> int | None:
-    """Return the bytes that a process may still take, None where the system does not say.
+    """Return the bytes that a process can still allocate, None if unknown.
 
     Args:
-        device: a CUDA device, whose own memory counts, or the CPU: what can be taken without swapping, at most what a
-            container may have.
+        device: a CUDA device, for its memory, or the CPU, for host memory without swap within the container's (cgroup
+            v1 or v2) limit.
     """
     device = torch.device(device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # PyTorch keeps what it has freed.
+        # Plus freed memory in PyTorch's caching allocator.
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     found = [limit for path in _CGROUP_LIMITS if (limit := _number(path)) is not None]
     if _MEMINFO.is_file():
@@ -34,15 +34,15 @@ def available_memory(device: torch.device | str) -> int | None:
 
 
 def check_memory(needed: int, device: torch.device | str, what: str) -> None:
-    """Refuse what cannot fit.
+    """Check that an allocation fits into memory.
 
     Args:
-        needed: estimate of the bytes, better too low than too high.
-        device: where they would lie.
-        what: needs them, a plural.
+        needed: lower estimate of the bytes.
+        device: of the allocation.
+        what: the objects that need them, a plural for the message.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: fewer bytes are available.
     """
     available = available_memory(device)
     if available is not None and needed > available:
@@ -57,7 +57,7 @@ def _gigabytes(size: int) -> str:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number that a file holds, None where there is no such file or number."""
+    """Return the integer in a file, None if there is no such file or integer."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -1,11 +1,11 @@
-"""Counter-based random numbers that depend on who draws, never on when or beside whom.
+"""Counter-based random numbers (Philox): reproducible whatever the batch size, the order of rows or the device.
 
-A draw is a pure function of (seed, env_id, episode, stream, index), so an episode is the same alone or
-among thousands, on a CPU or a GPU, eager, compiled, under ``torch.vmap`` or inside a captured graph.
+A draw is a pure function of (seed, env_id, episode, stream, index), so an episode is the same in a batch of one or
+of thousands, on a CPU or a GPU, eager, compiled, under ``torch.vmap`` or inside a captured graph.
 
 The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC 2011 (Random123). The 64-bit seed is its key; (env_id, episode, stream, index) its counter.
-All 32-bit words travel as int64 values in [0, 2^32).
+32-bit words are stored as int64 values in [0, 2^32).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EpisodeKey(NamedTuple):
     Attributes:
         seed_low: low half of the seed. Shape: (...).
         seed_high: high half of the seed. Shape: (...).
-        env_id: sub-environment. Shape: (...).
+        env_id: id of the sub-environment. Shape: (...).
         episode: number of the episode in that sub-environment. Shape: (...).
     """
 
@@ -64,11 +64,11 @@ def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[Word, Word], r
 
 
 def episode_key(seed: Word, env_id: Word, episode: Word) -> EpisodeKey:
-    """Name the source of an episode's random numbers.
+    """Return the random key of an episode.
 
     Args:
-        seed: an integer in [0, 2^64), or an int64 tensor read as 64 bits, which a compiled caller can
-            change without compiling again.
+        seed: an integer in [0, 2^64), or an int64 tensor read as 64 bits, which can change without
+            recompilation.
         env_id: sub-environment in [0, 2^32). Shape: (...).
         episode: number of the episode in that sub-environment, in [0, 2^32). Shape: (...).
 
@@ -94,7 +94,7 @@ def episode_key(seed: Word, env_id: Word, episode: Word) -> EpisodeKey:
 
 
 def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
-    """Draw four independent words, the cheapest unit of randomness here.
+    """Draw four independent 32-bit words, one Philox block.
 
     Args:
         key: from `episode_key`, of words of shape (...).
@@ -110,13 +110,13 @@ def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
 
 
 def step_bits(key: EpisodeKey, stream: Word, elapsed: Tensor, blocks: int) -> Block:
-    """Draw the blocks of one step of each episode, which no other step of it draws.
+    """Draw random blocks of one step of each episode, at indices that no other step uses.
 
     Args:
         key: of the episodes. Shape of each word: (N,).
-        stream: purpose of the draw, of which every step draws as many blocks.
+        stream: purpose of the draw; every step must draw the same number of blocks.
         elapsed: steps taken in the episode. Shape: (N,).
-        blocks: how many.
+        blocks: number of blocks.
 
     Returns:
         Four int64 tensors in [0, 2^32). Shape of each: (N, blocks).
@@ -164,7 +164,7 @@ def randint(key: EpisodeKey, stream: Word, high: Word, index: Word = 0) -> Tenso
 def normal(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
     """Draw a standard normal number (Box-Muller).
 
-    Logarithm and cosine are the device's own, so eager, compiled and CUDA results agree to rounding only;
+    Logarithm and cosine differ by device, so eager, compiled and CUDA results agree up to rounding only;
     the other draws agree bit for bit.
 
     Args:
@@ -180,7 +180,7 @@ def normal(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
 
 
 def open_uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Map 32-bit words to the middle of their cells, so that a logarithm is always finite.
+    """Map 32-bit words to midpoints of 2^32 cells of (0, 1), so that their logarithm is finite.
 
     Args:
         bits: words in [0, 2^32). Shape: (...).
@@ -193,7 +193,7 @@ def open_uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn two uniform numbers into two independent standard normal ones (Box and Muller 1958).
+    """Transform two uniform numbers into two independent standard normal ones (Box and Muller 1958).
 
     Args:
         radial: uniform in (0, 1]. Shape: (...).
@@ -208,10 +208,10 @@ def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tensor:
-    """Turn two uniform numbers into a Student-t one of unit variance.
+    """Transform two uniform numbers into a Student-t number of unit variance.
 
     The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
-    Computation 62 (1994): two numbers whatever the degrees of freedom, and no rejection.
+    Computation 62 (1994): two uniform numbers for any degrees of freedom, without rejection.
 
     Args:
         radial: uniform in (0, 1]. Shape: (...).

@@ -1,4 +1,4 @@
-"""Uniform actions of any spec, drawn from each episode's own key."""
+"""Uniform random actions of an action spec, drawn from the episodes' random keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vecenv.core.streams import EpisodeStream
 
 
 def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
-    """Draw uniform actions that depend on the episode and the step alone.
+    """Draw uniform actions as a function of episode key and step.
 
     Args:
         spec: of one agent's action; bounded, categorical or multi-categorical.

@@ -1,6 +1,6 @@
-"""Functions of all rows that are compiled where the environment is: its step, and what is seen and told of the rows.
+"""Compiled batch functions of an environment: step, observe, info, grade and grades of all rows.
 
-Looked at one by one, a few rows cost hundreds of small operations: milliseconds, whatever their number. Compiled, all
+Computed eagerly, even a few rows cost hundreds of small operations: milliseconds, whatever their number. Compiled, all
 rows of a server's pool cost a tenth of one, but compiling takes seconds.
 """
 
@@ -19,21 +19,21 @@ from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import Layout, check_unchanged, layout
 
 LOOKS_BEFORE_COMPILING = 100
-"""Times that what is seen or told of rows is computed eagerly before it is compiled.
+"""Eager calls of observe, info, grade or grades before it is compiled.
 
-One look costs 0.5 to 2.5 ms eagerly, 0.1 ms compiled, and 2 to 7 s to compile: a hundred are a tenth of that, and who
-has looked so often mostly looks at every step.
+A call takes 0.5 to 2.5 ms eagerly, 0.1 ms compiled, and 2 to 7 s to compile: a hundred eager calls cost a tenth of
+that, and callers that reach this number mostly call it at every step.
 """
 
 
 class RowCall:
-    """A pure function of the parameters, the shared tensors, the rows and further tensors, compiled if asked for.
+    """A pure function of parameters, shared tensors, rows and further tensors, optionally compiled.
 
     Args:
-        engine: of the rows, with parameters and shared tensors.
-        function: of the engine's functions, the rows and further tensors; returns tensors by name or number.
-        compiled: whether to compile it, asked at every call.
-        eager_calls: how often it is called eagerly before it is compiled.
+        engine: holds the parameters and shared tensors.
+        function: takes the bound engine, the rows and further tensors; returns tensors by name or number.
+        compiled: whether to compile it, evaluated at every call.
+        eager_calls: number of eager calls before it is compiled.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class RowCall:
         self._layouts: dict[str, Layout] = {}
 
     def __call__(self, rows: Rows, *others: Tensor) -> dict[Any, Tensor]:
-        """Return what the function does, in tensors of its own.
+        """Call the function and return its results in new tensors.
 
         Args:
-            rows: in contiguous tensors. Batch: (N,).
-            *others: contiguous, of the shapes, types and device of every other call.
+            rows: of contiguous tensors. Batch: (N,).
+            *others: contiguous, of the same shapes, types and device at every call.
 
         Raises:
-            ValueError: a parameter or a shared tensor has been replaced by one of another form.
+            ValueError: a parameter or a shared tensor has been replaced by one of another layout.
         """
         if not self._compiled() or self._eager_calls > 0:
             self._eager_calls -= 1
@@ -67,7 +67,7 @@ class RowCall:
         if self._call is None:
             self._begin(shared, rows, *others)
         elif len(shared) != len(self._shared) or not all(map(is_, shared, self._shared)):
-            # Others in their place are read as well, if they look the same.
+            # Accept replaced tensors of the same layout.
             check_unchanged(self._engine.named_inputs(), self._layouts)
             self._shared = shared
         device = rows.elapsed.device
@@ -77,9 +77,9 @@ class RowCall:
         return results
 
     def _begin(self, shared: list[Tensor], rows: Rows, *others: Tensor) -> None:
-        """Look at what the function returns, and make the call that compiles it."""
+        """Record the shapes and types of the results, and create the compiled call."""
         engine, function = self._engine, self._function
-        # Whatever is computed once, as what episodes are graded against, is computed before the function is traced.
+        # An eager call first: values cached on first use, such as grading references, must not be traced.
         example = function(engine.bound(), rows, *others)
         self._forms = {name: (tensor.shape, tensor.dtype) for name, tensor in example.items()}
         self._shared = shared
@@ -94,19 +94,19 @@ class RowCall:
 
 
 class RowCalls:
-    """What is computed of all rows of an environment, each compiled at a call of its own.
+    """The batch functions of an environment, each compiled separately.
 
     Args:
         engine: of the rows.
-        shapes: of the actions of all rows that the rules understand.
-        compiled: whether to compile, asked at every call.
+        shapes: batched shapes of the actions that the scenario accepts.
+        compiled: whether to compile, evaluated at every call.
 
     Attributes:
         step: by the action's shape, the tensors of the rows after a step and then the reward, numbered.
-        observe: ``observation``, what the agents see.
-        info: what a person wants to know.
-        grade: ``grade``, the outcome so far.
-        grades: the outcome under each grader.
+        observe: ``observation``, of all rows.
+        info: diagnostics by name.
+        grade: ``grade``, of the episodes so far.
+        grades: grades by grader.
     """
 
     def __init__(self, engine: Engine, shapes: Iterable[torch.Size], compiled: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of sub-environments: what the engine knows of each, and trees of tensors taken apart and put together."""
+"""Rows: batched state of sub-environments, and flattening, rebuilding and selecting of nested tensorclasses."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ Tree = TypeVar("Tree", bound=TensorClass)
 
 
 class Rows(TensorClass):
-    """What the engine knows of every sub-environment.
+    """State, episode number, elapsed steps and end flags of every sub-environment.
 
     Attributes:
         state: the scenario's state, a tensorclass. Batch: (N,).
         episode: number of the episode. Shape: (N,), int64.
         elapsed: steps taken in the episode. Shape: (N,), int64.
-        ended: `TERMINATED` or `TRUNCATED` or both once the episode has ended, so that the next fused step starts
-            another; 0 before. One integer, because compiled booleans are handled one by one on a CPU and cost an eighth
-            of the step. Shape: (N,), int32.
+        ended: sum of the flags `TERMINATED` and `TRUNCATED`; 0 while the episode runs. One integer, because compiled
+            code does not vectorise booleans on a CPU, which would cost an eighth of the step. Shape: (N,), int32.
     """
 
     state: TensorClass
@@ -33,17 +32,17 @@ class Rows(TensorClass):
 
     @property
     def terminated(self) -> Tensor:
-        """Whether the rules have ended the episode. Shape: (N,), bool."""
+        """Whether the episode has terminated. Shape: (N,), bool."""
         return (self.ended & TERMINATED) != 0
 
     @property
     def truncated(self) -> Tensor:
-        """Whether the episode has been cut off. Shape: (N,), bool."""
+        """Whether the episode has been truncated. Shape: (N,), bool."""
         return (self.ended & TRUNCATED) != 0
 
     @property
     def done(self) -> Tensor:
-        """Whether the episode has ended. Shape: (N,), bool."""
+        """Whether the episode has terminated or been truncated. Shape: (N,), bool."""
         return self.ended != 0
 
 
@@ -51,7 +50,7 @@ class Outcome(NamedTuple):
     """Results of one step for all rows.
 
     Attributes:
-        rows: rows after the step, not reset.
+        rows: rows after the step, before auto-reset.
         reward: Shape: (N,), float32.
     """
 
@@ -60,12 +59,12 @@ class Outcome(NamedTuple):
 
     @property
     def terminated(self) -> Tensor:
-        """Whether the rules have ended each episode. Shape: (N,), bool."""
+        """Whether each episode has terminated. Shape: (N,), bool."""
         return self.rows.terminated
 
     @property
     def truncated(self) -> Tensor:
-        """Whether each episode has been cut off. Shape: (N,), bool."""
+        """Whether each episode has been truncated. Shape: (N,), bool."""
         return self.rows.truncated
 
 
@@ -79,7 +78,7 @@ def leaves(tree: TensorClass) -> list[Tensor]:
 
 
 def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
-    """Return the names of the tensors that `leaves` lists, those of a nested one behind its own and a dot."""
+    """Return the dotted names of the tensors that `leaves` returns."""
     names: list[str] = []
     for name in sorted(tree.keys()):
         value = tree.get(name)
@@ -88,7 +87,7 @@ def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
 
 
 def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:
-    """Return a tensorclass like ``tree`` made of the tensors that `leaves` would list, with another batch if given."""
+    """Return a tensorclass like ``tree`` with other leaves, ordered as by `leaves`, and another batch size if given."""
     remaining = iter(tensors)
 
     def build(node: TensorClass) -> TensorClass:
@@ -102,11 +101,11 @@ def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | No
 
 
 def owned(tree: Tree) -> Tree:
-    """Return a tensorclass whose tensors are contiguous and share memory with no other."""
+    """Return a copy of a tensorclass with contiguous tensors."""
     return with_leaves(tree, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(tree)])
 
 
 def select_rows(mask: Tensor, chosen: Tree, other: Tree) -> Tree:
-    """Return row by row ``chosen`` where ``mask`` holds and ``other`` elsewhere. Shape of the mask: (N,)."""
+    """Return the rows of ``chosen`` where ``mask`` is set, else those of ``other``. Shape of the mask: (N,)."""
     pairs = zip(leaves(chosen), leaves(other), strict=True)
     return with_leaves(other, [torch.where(mask.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs])

@@ -1,4 +1,4 @@
-"""Checks of a saved state before anything of an environment is overwritten by it."""
+"""Validation of a saved environment state before it is loaded."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 from vecenv.core.tensor_checks import check_same_forms, checked_integers
 
 IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
-"""What names the episodes in a saved state, all integers from 0 on, below two to these powers."""
+"""Seed and ids of a saved state with their widths in bits; all are non-negative integers."""
 
 
 def check_state(state: Mapping[str, Any], scenario: Mapping[str, str], rows: Mapping[str, Tensor]) -> None:
-    """Refuse a state that is not of an environment's kind and size.
+    """Check that a saved state is of an environment's scenario, version and size.
 
     Args:
         state: a saved state.
-        scenario: name and version of the environment's.
+        scenario: name and version of the environment's scenario.
         rows: tensors of the environment's rows, by name. Batch: (N,).
 
     Raises:
-        ValueError: it is of another scenario, version or number of rows, or a tensor is missing, or of another shape
+        ValueError: it is of another scenario, version or number of rows, or a tensor is missing or has another shape
             or type.
     """
     if state.get("scenario") != scenario:

@@ -1,8 +1,8 @@
-"""The contract of one sub-environment: pure functions without a batch dimension.
+"""Scenario base class: the rules of one sub-environment as pure functions without a batch dimension.
 
 A task subclasses `Scenario` and writes the rules for one agent. The engine batches them with `torch.vmap`,
-resets rows that have ended, compiles one step and replays it. The functions see tensors, so they use
-`torch.where` and `clamp`: no Python branch on a tensor, no ``.item()``, no boolean-mask write.
+resets done rows, compiles one step and replays it. The functions must be traceable: `torch.where` and `clamp`
+instead of Python branches on tensors, no ``.item()``, no boolean-mask write.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ State = TypeVar("State", bound=TensorClass)
 
 
 class Schedule(Protocol):
-    """Chooses parameters of sub-environments while an agent learns, from the episodes that have ended.
+    """Curriculum: chooses parameters of sub-environments during training from the episodes that have ended.
 
-    `VecEnv.follow` applies its first choice, `VecEnv.write_params` every later one.
+    `VecEnv.follow` applies the first parameters, `VecEnv.write_params` all later ones.
     """
 
     def params(self) -> Mapping[str, Tensor]:
-        """Return the parameters as chosen now, by name, each with a leading dimension of N."""
+        """Return the current parameters by name, each with a leading dimension of N."""
         ...
 
     def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
-        """Take in E ended episodes and choose the parameters of the next ones.
+        """Process E ended episodes and choose the parameters of the next ones.
 
         Args:
-            ended: rows at the end of their episodes, those of one sub-environment in their order. Batch: (E,).
-            ids: number of the row of each. Shape: (E,), int64.
-            grade: returns the grade of each, computed where it is asked for. Shape: (E,).
+            ended: rows at the ends of episodes, in chronological order within a sub-environment. Batch: (E,).
+            ids: row index of each. Shape: (E,), int64.
+            grade: returns the grade of each, computed on demand. Shape: (E,).
 
         Returns:
             Metrics, under the same names every time.
@@ -48,33 +48,33 @@ class Schedule(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of everything that later choices depend on."""
+        """Return copies of the schedule's state."""
         ...
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         ...
 
 
 class Scenario(ABC, Generic[State]):
     """Rules of one sub-environment.
 
-    ``params`` and ``shared`` are mappings of names to tensors that the scenario itself chose: ``shared`` is the same
-    for all sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods
-    from `reset` to `info` are pure and see one sub-environment: no leading dimension.
+    ``params`` and ``shared`` map names of the scenario's choice to tensors: ``shared`` is the same for all
+    sub-environments, ``params`` may differ per sub-environment (domain randomisation). All methods from `reset` to
+    `info` are pure functions of one sub-environment: no leading dimension.
 
     Attributes:
         name: identifier of the task.
         version: changes when, and only when, behaviour does.
         shared: tensors shared by all sub-environments.
-        params: numbers of the rules.
-        compile_options: settings of Inductor under which the step compiles best.
+        params: parameters of the rules.
+        compile_options: Inductor settings for the step.
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
-        longest: steps of the longest episode; None if the rules set no bound.
-        task: record that the scenario was made from, a `vecenv.Task`. The core looks at neither this nor the next.
-        outcomes: unit of each number of `info` that is told of an episode, most important first.
-        text: what reads and writes the task's language, a `vecenv.TaskText`; None without one.
+        longest: steps of the longest episode; None if unbounded.
+        task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
+        outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
+        text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Scenario(ABC, Generic[State]):
             num_envs: number of sub-environments.
 
         Raises:
-            ValueError: a parameter is unknown, has the wrong shape, or numbers that its type does not hold.
+            ValueError: a parameter is unknown, has the wrong shape, or values that its type cannot represent.
         """
         replaced = dict(self.params)
         for name, value in params.items():
@@ -114,12 +114,12 @@ class Scenario(ABC, Generic[State]):
         self.params, self.varied = replaced, frozenset(params)
 
     def understood_actions(self) -> Sequence[TensorSpec]:
-        """Return the specs of all actions that `step` understands, its own first, each of another shape."""
+        """Return the specs of all actions that `step` accepts, `action_spec` first, each of another shape."""
         return [self.action_spec]
 
     @abstractmethod
     def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
-        """Return the first state of the episode that ``key`` names; random numbers come from ``key`` alone."""
+        """Return the initial state of the episode of ``key``; random numbers come from ``key`` alone."""
 
     @abstractmethod
     def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
@@ -129,7 +129,7 @@ class Scenario(ABC, Generic[State]):
     def observation(
         self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> tuple[Tensor, ...]:
-        """Return the blocks that, concatenated, are the observation. Shape of each: (size of block,), float32."""
+        """Return the blocks of the observation, which are concatenated. Shape of each: (size of block,), float32."""
 
     @abstractmethod
     def reward(
@@ -144,39 +144,39 @@ class Scenario(ABC, Generic[State]):
 
     @abstractmethod
     def terminated(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
-        """Whether the episode has ended by the rules. Shape: (), bool."""
+        """Whether the episode has terminated by the rules. Shape: (), bool."""
 
     @abstractmethod
     def truncated(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
-        """Whether the episode has been cut off: horizon or end of data. Shape: (), bool."""
+        """Whether the episode has been truncated: horizon or end of data. Shape: (), bool."""
 
     @abstractmethod
     def grade(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
-        """Outcome of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
+        """Grade of the episode so far in [0, 1], separate from the reward. Shape: (), float32."""
 
     def grades(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the outcome under each grader of the task, by name. Shape of each: (), float32."""
+        """Return the grade by each grader of the task, by name. Shape of each: (), float32."""
         return {"grade": self.grade(state, params, shared)}
 
     def info(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what a person wants to know of the episode, money in currency."""
+        """Return diagnostics of the episode by name, money in currency."""
         return {}
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
-        """Return which choices of a categorical action can do anything, from what the agent sees; None for all.
+        """Return the valid choices of categorical actions given the observations; None if all are valid.
 
-        It sees a batch, and every component of a row keeps at least one choice.
+        It takes a batch; every component of a row must have at least one valid choice.
 
         Args:
             observation: as collected. Shape: (B, D), float32.
 
         Returns:
-            Laid out as the components' logits, one after another. Shape: (B, sum of the choices), bool.
+            The components' masks, concatenated as their logits. Shape: (B, sum of the choices), bool.
         """
         return None
 
     def schedule(self, num_envs: int) -> Schedule | None:
-        """Return what changes the parameters of N sub-environments while an agent learns; None where nothing does."""
+        """Return the curriculum of the parameters of N sub-environments during training; None without one."""
         return None
 
     def to(self, device: torch.device | str) -> None:
@@ -186,15 +186,15 @@ class Scenario(ABC, Generic[State]):
         self.action_spec = self.action_spec.to(device)
 
     def metadata(self) -> dict[str, Any]:
-        """What results are filed under: task, version and whatever subclasses add. JSON-able."""
+        """Return JSON-able metadata of results: task, version and what subclasses add."""
         return {"task": self.name, "task_version": self.version}
 
 
 def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:
-    """Return numbers in the place of a parameter, contiguous and of its type and device.
+    """Convert values to a parameter's dtype and device, contiguous.
 
     Raises:
-        ValueError: they are of a type that cannot be turned into it, or not whole where it holds integers.
+        ValueError: the dtype cannot be converted, or values for an integer parameter are not whole.
     """
     whole = value.is_floating_point() and not shared.is_floating_point() and shared.dtype != torch.bool
     if whole and not bool(((value == value.round()) & value.isfinite()).all()):

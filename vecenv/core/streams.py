@@ -1,7 +1,7 @@
-"""Numbers of the random streams of episodes: who draws from which, so that no two purposes share a number.
+"""Ids of the random streams of episodes, one per purpose, so that no two purposes share random numbers.
 
-Generators of what all rows share draw from numbers at and above `FIRST_OF_GENERATORS`: a seed may name an episode and a
-generated path with the same key.
+Generators of shared data use ids from `FIRST_OF_GENERATORS` on: an episode and a generated path may have the same
+random key.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ FIRST_OF_GENERATORS = 0x1000_0000
 
 
 class EpisodeStream(IntEnum):
-    """Streams of an episode: its rules have all below those of its actions."""
+    """Streams of an episode: ids below `ACTION` belong to the scenario's rules."""
 
     RESET = 0
-    """Rules: where the episode lies."""
+    """Rules: where the episode starts."""
     LEVEL_PATH = 1
-    """Curriculum: the path among those of a level."""
+    """Curriculum: choice of a path of a level."""
     ACTION = 1 << 16
-    """Agents: random actions, and the tokens of a language model."""
+    """Agents: random actions and sampled tokens of a language model."""
     POLICY = ACTION + 1
-    """Policies that are trained."""
+    """Trained policies: sampled actions."""

@@ -1,8 +1,7 @@
-"""Checks of tensors where they come in: a compiled call behind a door reads raw memory and checks nothing.
+"""Validation of input tensors' shape, dtype, device and range: compiled calls read raw memory and check nothing.
 
-A type is taken where its numbers keep their meaning in the wanted one: any width of floating numbers, and integers, for
-floating numbers, to the nearest; for integers only integers of which the wanted type holds every one. Booleans are no
-numbers, and numbers no booleans.
+Accepted dtype conversions: floats of any width and integers to floats, rounded to nearest; integers to integers only if
+the target type holds every value of the source type. Booleans do not convert to or from numbers.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from torch import Tensor
 from torchrl.data import TensorSpec
 
 Layout = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
-"""What a compiled call takes for granted of a tensor: shape, strides, type and device."""
+"""Properties of a tensor that a compiled call assumes: shape, strides, dtype and device."""
 
 
 def layout(tensor: Tensor) -> Layout:
-    """Return what a compiled call takes for granted of a tensor."""
+    """Return the `Layout` of a tensor."""
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
@@ -30,7 +29,7 @@ def form(tensor: object) -> str:
 
 
 def keeps_meaning(given: torch.dtype, wanted: torch.dtype) -> bool:
-    """Whether numbers of one type may be turned into another, see above."""
+    """Whether values of one dtype may be converted to another; see the module's docstring."""
     if given == wanted:
         return True
     if torch.bool in (given, wanted) or given.is_complex or wanted.is_complex:
@@ -44,12 +43,12 @@ def keeps_meaning(given: torch.dtype, wanted: torch.dtype) -> bool:
 
 
 class ActionCheck:
-    """Checks the actions of N rows, without looking at their numbers.
+    """Checks shape, dtype and device of the actions of N rows, not their values.
 
     Args:
-        specs: of one agent's action: each shape that the rules understand, the first its own.
+        specs: accepted action specs of one agent, each of another shape, `Scenario.action_spec` first.
         num_envs: number of rows, N.
-        device: where they live.
+        device: of the environment.
     """
 
     def __init__(self, specs: Iterable[TensorSpec], num_envs: int, device: torch.device) -> None:
@@ -59,11 +58,11 @@ class ActionCheck:
         self.device = device
 
     def __call__(self, action: Tensor) -> Tensor:
-        """Return actions in the type of their spec. Shape: (N, *spec.shape).
+        """Return the actions cast to the dtype of their spec. Shape: (N, *spec.shape).
 
         Raises:
-            TypeError: they are no tensor.
-            ValueError: they have another shape, are of a type whose numbers would change, or on another device.
+            TypeError: they are not a tensor.
+            ValueError: they have another shape or device, or a dtype that cannot be converted.
         """
         if not isinstance(action, Tensor):
             raise TypeError(f"actions must be a tensor, got {form(action)}")
@@ -81,10 +80,10 @@ class ActionCheck:
 
 
 def checked_mask(mask: Tensor, num_envs: int, device: torch.device) -> Tensor:
-    """Return a mask of rows.
+    """Check a mask of rows and return it.
 
     Raises:
-        ValueError: it is not one boolean for each row, or on another device.
+        ValueError: it is not one boolean per row, or on another device.
     """
     if not isinstance(mask, Tensor) or mask.shape != (num_envs,) or mask.dtype != torch.bool:
         raise ValueError(f"a mask of rows must be ({num_envs},) bool, got {form(mask)}")
@@ -94,11 +93,11 @@ def checked_mask(mask: Tensor, num_envs: int, device: torch.device) -> Tensor:
 
 
 def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device) -> Tensor:
-    """Return numbers of rows as a tensor on a device. Shape: (B,), int64.
+    """Check row indices and return them as a tensor on a device. Shape: (B,), int64.
 
     Raises:
-        IndexError: a number is not one of a row.
-        TypeError: they are no integers.
+        IndexError: an index is out of range.
+        TypeError: they are not integers.
     """
     given = torch.as_tensor(ids).reshape(-1)
     if given.numel() == 0:
@@ -112,10 +111,10 @@ def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device
 
 
 def distinct(numbers: Tensor, name: str) -> None:
-    """Refuse rows that are named twice.
+    """Check that row indices are distinct.
 
     Raises:
-        ValueError: a row is.
+        ValueError: an index occurs twice.
     """
     if len(numbers.unique()) < len(numbers):
         raise ValueError(f"{name} {_listed(numbers)} name a row twice")
@@ -124,17 +123,17 @@ def distinct(numbers: Tensor, name: str) -> None:
 def checked_integers(
     name: str, given: object, shape: Sequence[int], bits: int, device: torch.device | None = None
 ) -> Tensor:
-    """Return integers from 0 on as int64.
+    """Check a tensor of integers in [0, 2^bits) and return it as int64.
 
     Args:
         name: for messages.
-        given: what should be a tensor of them.
-        shape: that it must have.
-        bits: they are below this power of two.
-        device: to bring them to; by default where they are.
+        given: the tensor.
+        shape: required shape.
+        bits: width of the range in bits.
+        device: of the result; by default that of the tensor.
 
     Raises:
-        ValueError: they are no integers, of another shape, or not in the range.
+        ValueError: it is not a tensor of integers, or has another shape, or a value is out of range.
     """
     if not isinstance(given, Tensor) or given.shape != tuple(shape):
         got = tuple(given.shape) if isinstance(given, Tensor) else form(given)
@@ -149,16 +148,16 @@ def checked_integers(
 
 
 def check_same_forms(what: str, given: Mapping[str, object], own: Mapping[str, Tensor], device: bool = False) -> None:
-    """Refuse tensors that cannot take the place of others.
+    """Check that tensors have the names, shapes and types of those that they replace.
 
     Args:
         what: for messages.
-        given: by name.
-        own: those whose place they take.
-        device: whether they must be on the same device, too.
+        given: new tensors by name.
+        own: tensors to be replaced, by name.
+        device: whether devices must match, too.
 
     Raises:
-        ValueError: one is missing or unknown, or has another shape, type or device.
+        ValueError: a tensor is missing or unknown, or has another shape, type or device.
     """
     for name in [*own, *(name for name in given if name not in own)]:
         new, old = given.get(name), own.get(name)
@@ -173,14 +172,14 @@ def check_same_forms(what: str, given: Mapping[str, object], own: Mapping[str, T
 
 
 def check_unchanged(now: Mapping[str, Tensor], layouts: Mapping[str, Layout]) -> None:
-    """Refuse tensors that a compiled call would misread.
+    """Check that tensors have the layouts for which a call was compiled.
 
     Args:
-        now: what it would read, by name.
-        layouts: what it was compiled for, by name.
+        now: current tensors by name.
+        layouts: at compilation, by name.
 
     Raises:
-        ValueError: a tensor has appeared, gone, or changed its shape, strides, type or device.
+        ValueError: a tensor was added, removed, or changed its shape, strides, type or device.
     """
     if now.keys() != layouts.keys():
         changed = ", ".join(sorted(now.keys() ^ layouts.keys()))
