@@ -1,1 +1,1 @@
-"""Algorithms, one readable file each."""
+"""Reinforcement learning: PPO, GRPO and its variants, evaluation of agents, metrics and reports."""

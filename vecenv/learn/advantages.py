@@ -1,4 +1,4 @@
-"""Advantages and returns of rollouts in which episodes end and restart. Time comes first: (T, N)."""
+"""Generalised advantage estimation and discounted returns of time-major rollouts (T, N) with auto-reset."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def generalised_advantages(
 ) -> Tensor:
     """Estimate advantages (Schulman et al., "High-dimensional continuous control using GAE", 2016, eq. 16).
 
-    An episode that terminated has no further value; one that was truncated goes on in ``next_value``. Neither lets
-    anything of the following episode through.
+    A terminated episode has no further value; a truncated one bootstraps from ``next_value``. Neither carries anything
+    over from the following episode.
 
     Args:
         reward: of each step. Shape: (T, N).
         value: of the observation acted on. Shape: (T, N).
-        next_value: of the observation after the step, before any reset. Shape: (T, N).
-        terminated: whether the step ended the episode by the rules. Shape: (T, N), bool.
-        truncated: whether the step was the last before a cut. Shape: (T, N), bool.
+        next_value: of the observation after the step, before auto-reset. Shape: (T, N).
+        terminated: whether the step terminated the episode. Shape: (T, N), bool.
+        truncated: whether the step truncated the episode. Shape: (T, N), bool.
         gamma: discount per step.
-        gae_lambda: weight of longer estimates; 0 is one step, 1 the whole episode.
+        gae_lambda: decay of the n-step estimates; 0 is one-step TD, 1 Monte Carlo.
 
     Returns:
-        Shape: (T, N). Added to ``value`` they are the targets of the critic.
+        Shape: (T, N). Plus ``value`` they are the targets of the critic.
     """
     delta = reward + gamma * torch.where(terminated, 0.0, next_value) - value
     weight = gamma * gae_lambda * (~(terminated | truncated)).to(delta.dtype)
@@ -47,11 +47,11 @@ def discounted_sums(reward: Tensor, done: Tensor, carried: Tensor, gamma: float)
     Args:
         reward: of each step. Shape: (T, N).
         done: whether the step ended the episode. Shape: (T, N), bool.
-        carried: sums that the rollout before left, 0 at the start of an episode. Shape: (N,).
+        carried: sums at the end of the previous rollout, 0 at the start of an episode. Shape: (N,).
         gamma: discount per step.
 
     Returns:
-        The sums, shape (T, N), and what to carry into the next rollout, shape (N,).
+        The sums, shape (T, N), and ``carried`` of the next rollout, shape (N,).
     """
     sums = torch.empty_like(reward)
     for step in range(len(reward)):

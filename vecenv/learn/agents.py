@@ -1,7 +1,7 @@
-"""Whatever acts in an environment: the protocol, a policy, and uniform draws.
+"""Agents: the protocol, a policy as an agent, and uniform random actions.
 
-An agent looks at an environment and returns an action for every row. It keeps nothing between calls: whatever it needs
-is in the environment's state, so one agent may play any number of environments, in any order.
+An agent takes an environment and returns an action for every row. It is stateless: all that it needs is in the
+environment's state, so one agent may play any number of environments, in any order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vecenv.core.random_actions import random_action
 
 
 class Agent(Protocol):
-    """Whatever can act in an environment."""
+    """Protocol of an agent."""
 
     def act(self, env: VecEnv) -> Tensor:
         """Return an action for every row of ``env``. Shape: (N, *action)."""
@@ -28,7 +28,7 @@ class PolicyAgent:
     """A policy of the fused collector as an agent.
 
     Args:
-        policy: deterministic or not; it draws from each episode's own key.
+        policy: deterministic, or random by the episodes' keys.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -36,13 +36,13 @@ class PolicyAgent:
 
     @torch.no_grad()
     def act(self, env: VecEnv) -> Tensor:
-        """Return the policy's action for what each row sees. Shape: (N, *action)."""
+        """Return the policy's actions for the current observations. Shape: (N, *action)."""
         observation = env.observe_rows(env.rows, torch.arange(env.num_envs, device=env.device))
         return self.policy.act(self.policy.parameters, observation, env.episode_keys, env.rows.elapsed)[0]
 
 
 class Random:
-    """Draws uniform actions from each episode's own key, the same in every run."""
+    """Draws uniform actions, reproducible by the episodes' keys."""
 
     def act(self, env: VecEnv) -> Tensor:
         """Return random actions. Shape: (N, K)."""

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, that load without running code, and that fit what they are loaded into."""
+"""Checkpoints: atomic writing, safe loading without pickled code, and validation of shapes and types."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vecenv.system.atomic_files import replacing
 
 
 class _Target:
-    """A file for `torch.save`, which would hide what went wrong with it behind an error of its own."""
+    """File object that records the `OSError` of a write, which `torch.save` replaces by another error."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write, and remember a failure."""
+        """Write, and record a failure."""
         try:
             return self.file.write(data)
         except OSError as error:
@@ -29,11 +29,11 @@ class _Target:
             raise
 
     def flush(self) -> None:
-        """Do nothing: closing the file does."""
+        """Do nothing: closing the file flushes it."""
 
 
 def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint in one stroke: an interruption, or a disk that is full, leaves the one before.
+    """Write a checkpoint atomically: an interruption or a full disk leaves the previous file.
 
     Args:
         state: tensors, numbers and strings in dicts and lists.
@@ -45,7 +45,7 @@ def save_checkpoint(state: Mapping[str, Any], path: Path) -> None:
     with replacing(path) as partial, partial.open("wb") as file:
         target = _Target(file)
         try:
-            torch.save(dict(state), target)  # type: ignore[arg-type]  # all that it asks of a file
+            torch.save(dict(state), target)  # type: ignore[arg-type]  # write and flush suffice
         except Exception:
             if target.error is not None:
                 raise target.error from None
@@ -57,21 +57,21 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is something else, or not as it was written.
+        ValueError: the file is not a checkpoint, or is corrupted.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no checkpoint")
     damaged = f"{path}: not a checkpoint, or a damaged one"
     with path.open("rb") as file:
         try:
-            # PyTorch does not compare the checksums that it writes.
+            # torch.load does not verify the archive's checksums.
             with zipfile.ZipFile(file) as archive:
                 whole = archive.testzip() is None
             state = torch.load(path, map_location=device, weights_only=True) if whole else None
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            # Whatever the bytes of some other file make of a reader.
+            # A foreign file may raise any exception.
             raise ValueError(damaged) from error
     if not isinstance(state, dict):
         raise ValueError(damaged)
@@ -79,12 +79,12 @@ def load_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
 
 
 def check_same_form(saved: object, own: object, where: str) -> None:
-    """Refuse a saved state whose names, shapes or types are not those of the state that it would replace.
+    """Check that a saved state has the names, shapes and types of the state that it replaces.
 
     Args:
         saved: tensors, numbers and strings in dicts and lists.
-        own: likewise.
-        where: what they are, for the message.
+        own: the state to be replaced, likewise.
+        where: name of the state, for the message.
 
     Raises:
         ValueError: naming the first difference.
@@ -106,7 +106,7 @@ def check_same_form(saved: object, own: object, where: str) -> None:
 
 
 def check_optimiser(saved: object, optimiser: torch.optim.Optimizer) -> None:
-    """Refuse a saved state of Adam, before or after its first step, that is not of the optimiser's parameters.
+    """Check that a saved state of Adam, before or after its first step, fits the optimiser's parameters.
 
     Raises:
         ValueError: naming the first difference.
@@ -114,7 +114,7 @@ def check_optimiser(saved: object, optimiser: torch.optim.Optimizer) -> None:
     own = optimiser.state_dict()
     parameters = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     known = saved.get("state") if isinstance(saved, Mapping) else None
-    # Parameters that no gradient has reached yet have no moments.
+    # Parameters without a gradient so far have no moments.
     numbers = [number for number in range(len(parameters)) if isinstance(known, Mapping) and number in known]
     step = torch.zeros(())
     moments = {

@@ -1,4 +1,4 @@
-"""Outcomes of the episodes that end within a rollout."""
+"""Mean reward, grade and return of the episodes that end within a rollout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
 
     Returns:
         Mean ``reward`` of all steps, number of ``episodes`` ended, and their mean ``grade`` and ``return_percent``:
-        NaN where none ended, or where the task tells no ``total_return``.
+        NaN if none ended, or if ``total_return`` is no outcome of the task.
     """
     step, ids = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
     metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
@@ -27,9 +27,9 @@ def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
     """Return mean ``grade`` and ``return_percent`` of episodes, as `episode_metrics`.
 
     Args:
-        env: whose rows they are.
+        env: of the rows.
         ended: rows at the ends of the episodes. Batch: (E,).
-        ids: their numbers in the environment. Shape: (E,), int64.
+        ids: their indices in the environment. Shape: (E,), int64.
     """
     metrics = {"return_percent": math.nan, "grade": math.nan}
     if len(ids):

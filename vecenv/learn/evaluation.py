@@ -1,4 +1,4 @@
-"""Agents side by side: the same episodes for all, and what they came to with intervals."""
+"""Evaluation of agents on the same episodes: grades, outcomes and trading metrics with confidence intervals."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class AccountRecord:
 
 @dataclass(frozen=True)
 class AgentRecord:
-    """What one agent did in N episodes.
+    """Results of one agent in N episodes.
 
     Attributes:
-        grades: outcome of every episode in [0, 1], by grader. Shape of each: (N,).
-        outcomes: what the task tells of every episode at its end, by name. Shape of each: (N,).
+        grades: of every episode in [0, 1], by grader. Shape of each: (N,).
+        outcomes: episode outcomes by name. Shape of each: (N,).
         reward: sum of the rewards of every episode. Shape: (N,), float64.
         length: steps of every episode. Shape: (N,), int64.
-        account: day by day, of a task that trades; else None.
+        account: daily accounts of a trading task; else None.
     """
 
     grades: dict[str, Tensor]
@@ -56,7 +56,7 @@ class AgentRecord:
 
     @property
     def curves(self) -> EpisodeCurves:
-        """Equity, traded value and length of every episode of a task that trades.
+        """Equity, traded value and length of every episode of a trading task.
 
         Raises:
             ValueError: the task does not trade.
@@ -68,14 +68,14 @@ class AgentRecord:
 
 @dataclass(frozen=True)
 class Traded:
-    """Where the episodes of a task that trades lie.
+    """Market positions of the episodes of a trading task.
 
     Attributes:
         symbols: of the market.
         dates: of the market. Shape: (T,), datetime64.
         path: of each episode. Shape: (N,).
         start_day: of each episode. Shape: (N,).
-        return_bound: cumulative return that no account can pass, None where there is no bound. Shape: (N,).
+        return_bound: upper bound of the cumulative return, None without one. Shape: (N,).
     """
 
     symbols: tuple[str, ...]
@@ -91,12 +91,12 @@ class Evaluation:
 
     Attributes:
         metadata: of the task and its market, from the scenario.
-        seed: that named the episodes.
+        seed: of the episodes.
         num_episodes: number of episodes of each agent, N.
         records: by agent.
-        traded: where the episodes lie in the market; None for a task that does not trade.
-        reference: agent that the others' differences are taken from, where it played.
-        hindsight: agent that sees the future.
+        traded: market positions of the episodes; None for a task that does not trade.
+        reference: name of the agent to which differences are taken, if it played.
+        hindsight: name of the agent that sees the future.
     """
 
     metadata: dict[str, Any]
@@ -109,7 +109,7 @@ class Evaluation:
 
     @property
     def market(self) -> Traded:
-        """Where the episodes lie in the market.
+        """Market positions of the episodes.
 
         Raises:
             ValueError: the task does not trade.
@@ -120,19 +120,19 @@ class Evaluation:
 
     @cached_property
     def _groups(self) -> Tensor:
-        """Group of each day of each episode; without a market every episode is one of its own. Shape: (T, N)."""
+        """Group of each day of each episode; without a market each episode is a group. Shape: (T, N)."""
         if self.traded is None:
             return torch.arange(self.num_episodes).unsqueeze(0)
         longest = max(len(record.curves.traded) for record in self.records.values())
         return independent_groups(self.traded.path, self.traded.start_day, longest)
 
     def interval(self, values: Tensor) -> Interval:
-        """Return the mean of a number of every episode with its bootstrap interval. Shape: (N,)."""
+        """Return the mean of per-episode values with its bootstrap interval. Shape: (N,)."""
         return bootstrap_interval(values, self._groups[0].to(values.device))
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:
-        """Means of the metrics of accounts, by agent; none of a task that does not trade."""
+        """Means of the account metrics, by agent; empty for a task that does not trade."""
         if self.traded is None:
             return {}
         return {name: summarise(record.curves, self._groups) for name, record in self.records.items()}
@@ -155,7 +155,7 @@ class Evaluation:
 
     @cached_property
     def excess_log_returns(self) -> dict[str, Interval]:
-        """Mean log-return of an episode in excess of the reference's, with bootstrap intervals, by agent."""
+        """Mean log-return of an episode minus the reference's, with bootstrap intervals, by agent."""
         reference = self.records.get(self.reference)
         if reference is None or self.traded is None:
             return {}
@@ -168,7 +168,7 @@ class Evaluation:
 
     @cached_property
     def deflated_sharpes(self) -> dict[str, float]:
-        """Deflated Sharpe ratios, by agent; NaN for hindsight, which is no strategy that was tried."""
+        """Deflated Sharpe ratios, by agent; NaN for the hindsight agent, which does not count as a trial."""
         if self.traded is None:
             return {}
         tried = {
@@ -210,12 +210,12 @@ class Evaluation:
 
 
 def _log_growth(curves: EpisodeCurves) -> Tensor:
-    """Return the log-return of every episode; a ruined account counts as one with a millionth left. Shape: (N,)."""
+    """Return the log-return of every episode, with final / initial equity at least 1e-6. Shape: (N,)."""
     return torch.log((curves.equity[-1] / curves.equity[0]).clamp(min=1e-6))
 
 
 def _or_none(value: float) -> float | None:
-    """Return a number for JSON, which has no NaN."""
+    """Return None for NaN, which JSON lacks."""
     return None if math.isnan(value) else value
 
 
@@ -224,20 +224,19 @@ def _bounds(interval: Interval) -> list[float | None]:
 
 
 def _interval_json(interval: Interval) -> dict[str, float | None]:
-    """Return an interval for JSON."""
+    """Return an interval as JSON-able dict."""
     return {name: _or_none(value) for name, value in interval._asdict().items()}
 
 
 def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluation:
-    """Let every agent play the same episodes, one per row of the environment.
+    """Play the same episodes with every agent, one per row of the environment.
 
-    The episodes are the first of each row under ``seed``; a row that ends stays as it is. The rows of ``env`` are
-    used up.
+    The episodes are the first of each row under ``seed``, without auto-reset. The rows of ``env`` are overwritten.
 
     Args:
-        env: its environment; what is told of the episodes is what its task declares.
+        env: the environment; its task declares the episode outcomes.
         agents: by name.
-        seed: names the episodes and the random agents' draws.
+        seed: of the episodes and of random agents.
 
     Raises:
         ValueError: there is no agent, or an agent does not act for every row, or the curves do not fit in memory.
@@ -252,7 +251,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluat
     traded = None
     if task.account is not None:
         tape = task.account.tape(env)
-        # Before the first step: the bound is of episodes that begin.
+        # Before the first step: the bound is computed at the start of episodes.
         bound = None if task.bound is None else task.bound(env)
         path, start_day = env.state.path.clone(), env.state.start_day.clone()
         traded = Traded(tape.symbols, tape.dates, path, start_day, bound)
@@ -272,7 +271,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
     """Play the first episode of every row under ``seed`` to its end.
 
     Raises:
-        ValueError: the agent does not act for every row, or in another shape or type.
+        ValueError: the agent does not act for every row, or its actions have another shape or type.
     """
     env.reset_groups(env.num_envs, 1, seed)
     account = task_of(env).account
@@ -293,6 +292,6 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
 
 
 def _account_record(views: list[AccountView], length: Tensor) -> AccountRecord:
-    """Return accounts from what was seen of them at the start and after every step."""
+    """Stack the account views at the start and after every step."""
     equity, traded, cash, positions = (torch.stack(column) for column in zip(*views, strict=True))
     return AccountRecord(EpisodeCurves(equity, traded[1:], length), cash, positions)

@@ -1,4 +1,4 @@
-"""A comparison of agents as a table."""
+"""Evaluation of agents as a `rich` table for the terminal."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _short(value: float, decimals: int = 2) -> str:
-    """Return a number in few characters."""
+    """Format a number: fixed decimals below 10,000, else two significant digits."""
     return f"{value:.{decimals}f}" if abs(value) < 1e4 else f"{value:.2g}"
 
 
 def _interval_text(interval: Interval, scale: float = 100.0, decimals: int = 1) -> str:
-    """Return the bounds, in percent by default."""
+    """Format the bounds of an interval, in percent by default."""
     if math.isnan(interval.low):
         return "too few days"
     return f"{_short(scale * interval.low, decimals)} … {_short(scale * interval.high, decimals)}"

@@ -1,7 +1,7 @@
-"""Advantages of episodes against others that began alike, which need no critic.
+"""Group-relative advantages of episodes and steps, without a critic.
 
 An episode is compared with the group of episodes that share its market path and start (Shao et al., "DeepSeekMath",
-arXiv 2402.03300, 2024), and a step with the steps of its group that were taken in a like position (Feng et al., "Group-
+arXiv 2402.03300, 2024), and a step with the steps of its group in a similar position (Feng et al., "Group-
 in-Group Policy Optimization", arXiv 2505.10978, 2025).
 """
 
@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-6
-"""Added to a standard deviation before anything is divided by it."""
+"""Added to standard deviations in denominators."""
 
 
 def has_spread(returns: Tensor) -> Tensor:
-    """Return whether the members of each group differ; if not, there is nothing to learn from them.
+    """Return whether the returns within each group differ; groups of equal returns have no gradient.
 
     Shape: (num_groups, group_size) -> (num_groups,), bool.
     """
@@ -23,9 +23,9 @@ def has_spread(returns: Tensor) -> Tensor:
 
 
 def group_advantages(returns: Tensor, scaled: bool) -> Tensor:
-    """Return how much better each episode did than its group: R - mean, over std + `EPSILON` if scaled.
+    """Return the group-relative advantage of each episode: R - mean, over std + `EPSILON` if scaled.
 
-    The standard deviation is the unbiased one. Groups without spread get exactly 0.
+    The variance estimate is unbiased. Groups of equal returns get exactly 0.
 
     Args:
         returns: of the episodes. Shape: (num_groups, group_size).
@@ -46,14 +46,14 @@ def group_advantages(returns: Tensor, scaled: bool) -> Tensor:
 
 
 def step_advantages(returns: Tensor, anchor: Tensor, mask: Tensor, scaled: bool) -> Tensor:
-    """Return how much better the rest of an episode was than that of the steps with the same anchor.
+    """Return the advantage of each step's return-to-go over the mean of the steps with the same anchor.
 
-    Steps that share their anchor with none get 0.
+    Steps with an anchor of their own get 0.
 
     Args:
-        returns: discounted sums of the rewards from each step on. Shape: (...).
-        anchor: number of the step's group, day and position; equal numbers are compared. Shape: (...), int64.
-        mask: which steps count; the others get 0. Shape: (...), bool.
+        returns: discounted returns-to-go. Shape: (...).
+        anchor: id of the step's group, day and position; steps of equal ids are compared. Shape: (...), int64.
+        mask: valid steps; the others get 0. Shape: (...), bool.
         scaled: divide by the standard deviation, as in `group_advantages`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What every step of a group's episodes is credited with, and groups in the place of those that teach nothing."""
+"""Step advantages of groups of episodes, and replacement of zero-variance groups (dynamic sampling)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Episodes = TypeVar("Episodes", bound=EpisodeAccounts)
 
 
 def group_returns(episodes: EpisodeAccounts, group_size: int) -> Tensor:
-    """Return what each episode is worth. Shape: (num_groups, group_size)."""
+    """Return the return of each episode. Shape: (num_groups, group_size)."""
     return episodes.reward.sum(0).view(-1, group_size)
 
 
@@ -25,10 +25,10 @@ def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int,
     """Return the advantage of every step.
 
     Args:
-        episodes: of whole groups, whose members are neighbours.
+        episodes: of whole groups, whose members are consecutive rows.
         config: the variant.
         group_size: members of a group.
-        progress: share of the run's updates that are done.
+        progress: fraction of the run's updates done.
 
     Returns:
         Shape: (T, N), float32.
@@ -47,7 +47,7 @@ def step_credit(episodes: EpisodeAccounts, config: GroupConfig, group_size: int,
 
 
 def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Tensor:
-    """Number the group, day and, where there is an account, position of every step. Shape: (T, N), int64."""
+    """Return an id of group, day and, if there is an account, position of every step. Shape: (T, N), int64."""
     days, rows = episodes.mask.shape
     exposure = torch.zeros_like(episodes.reward) if episodes.exposure is None else episodes.exposure
     position = (exposure * buckets).floor().clamp(0, buckets - 1).long()
@@ -59,18 +59,19 @@ def step_anchors(episodes: EpisodeAccounts, buckets: int, group_size: int) -> Te
 def refilled(
     episodes: Episodes, again: Callable[[], Episodes], config: GroupConfig, group_size: int
 ) -> tuple[Tensor, int]:
-    """Put groups of further rollouts in the place of those whose members all did as well.
+    """Replace zero-variance groups by groups of further rollouts, if the variant refills.
 
-    Steps of groups that stay without spread no longer count. Nothing changes unless the variant refills.
+    Steps of zero-variance groups that remain are masked out.
 
     Args:
-        episodes: of the first rollout, which are changed.
+        episodes: of the first rollout, changed in place.
         again: makes another rollout and returns its episodes.
-        config: the variant, and how many further rollouts there may be.
+        config: the variant, and the largest number of further rollouts.
         group_size: members of a group.
 
     Returns:
-        Which groups of the first rollout have spread, shape (num_groups,), and the number of further rollouts.
+        Which groups of the first rollout have non-zero variance, shape (num_groups,), and the number of further
+        rollouts.
     """
     with_spread = has_spread(group_returns(episodes, group_size))
     if not config.rules.refill:
@@ -87,6 +88,6 @@ def refilled(
 
 
 def _rows(groups: Tensor, group_size: int) -> Tensor:
-    """Return the rows of groups. Shape: (M,) -> (M group_size,)."""
+    """Return the row indices of groups. Shape: (M,) -> (M group_size,)."""
     member = torch.arange(group_size, device=groups.device)
     return (groups.unsqueeze(-1) * group_size + member).flatten()

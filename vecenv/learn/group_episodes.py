@@ -1,4 +1,4 @@
-"""Whole episodes of groups: which steps of a rollout belong to them, what they are worth, and what was done in them."""
+"""Whole episodes of group rollouts: step masks, rewards and their parts, exposure, trades and audit metrics."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from vecenv.registry import task_of
 
 @dataclass(frozen=True, eq=False)
 class EpisodeAccounts:
-    """What the first episode of every row since its start came to, in T steps of N rows.
+    """Mask, rewards and trades of the first episode of every row, in T steps of N rows.
 
     Attributes:
         mask: which steps belong to the episode. Shape: (T, N), bool.
-        reward: of each step, with the outcome on the last; they add up to what the episode is worth. Shape: (T, N),
+        reward: of each step, the last including the terminal parts; their sum is the episode's return. Shape: (T, N),
             float64.
-        parts: what each part of the reward is worth, weighted, by name. Shape of each: (N,), float64.
-        exposure: share of the account that is invested before each step, None without an account. Shape: (T, N).
-        flow: sign of the account's trade on each step: 1 where cash was spent in all, -1 where it was raised, 0 where
-            nothing was traded; None without an account. Shape: (T, N), int8.
+        parts: weighted parts of the return, by name. Shape of each: (N,), float64.
+        exposure: invested share of the account before each step, None without an account. Shape: (T, N).
+        flow: sign of the net purchases of each step: 1 bought, -1 sold, 0 no trade; None without an account.
+            Shape: (T, N), int8.
         invalid: number of invalid actions. Shape: (N,).
     """
 
@@ -40,7 +40,7 @@ class EpisodeAccounts:
     invalid: Tensor
 
     def put(self, rows: Tensor, other: Self, others: Tensor) -> None:
-        """Replace the episodes of some rows by others. Shape of both numbers: (M,)."""
+        """Replace the episodes of ``rows`` by those of rows ``others`` of ``other``. Shape of both: (M,)."""
         for name, own in vars(self).items():
             new = getattr(other, name)
             if own is None:
@@ -59,12 +59,12 @@ class EpisodeAccounts:
 
 @dataclass(frozen=True, eq=False)
 class GroupEpisodes(EpisodeAccounts):
-    """Episodes with what tensor agents saw and did: the collector's buffers, which its next rollout overwrites.
+    """Episodes with observations, actions and log-probabilities: views of buffers that the next rollout overwrites.
 
     Attributes:
         observation: Shape: (T, N, D).
         action: Shape: (T, N, *spec.shape).
-        log_prob: of the actions under the policy that took them. Shape: (T, N).
+        log_prob: of the actions under the behaviour policy. Shape: (T, N).
     """
 
     observation: Tensor
@@ -72,17 +72,17 @@ class GroupEpisodes(EpisodeAccounts):
     log_prob: Tensor
 
     def owned(self) -> GroupEpisodes:
-        """Return the episodes with copies of the collector's buffers."""
+        """Return the episodes with copies instead of views of the collector's buffers."""
         seen, done, log_prob = self.observation.clone(), self.action.clone(), self.log_prob.clone()
         return replace(self, observation=seen, action=done, log_prob=log_prob)
 
 
 SEED_STRIDE = 1 << 32
-"""Between the environment's seeds of two rollouts."""
+"""Difference of the environment seeds of consecutive rollouts."""
 
 
 def rollout_seed(first_seed: int, rollouts: int) -> int:
-    """Return the environment's seed of a rollout, by the number of rollouts before it."""
+    """Return the environment seed of a rollout by the number of earlier rollouts."""
     return (first_seed + rollouts * SEED_STRIDE) % (1 << 63)
 
 
@@ -90,13 +90,13 @@ def rollout_seed(first_seed: int, rollouts: int) -> int:
 def played_accounts(
     env: VecEnv, act: Callable[[], Tensor], worth: EpisodeReward, ids: Sequence[int]
 ) -> EpisodeAccounts:
-    """Play episodes that begin now to their ends and return what those of some rows came to.
+    """Play freshly reset episodes to their ends and return the `EpisodeAccounts` of some rows.
 
     Args:
-        env: whose rows have just begun.
+        env: with all rows at the start of an episode.
         act: returns the actions of all rows. Shape: (N, *action).
-        worth: what an episode is worth.
-        ids: numbers of the rows. B of them.
+        worth: weights of the reward.
+        ids: indices of the B rows.
 
     Raises:
         ValueError: as `episode_accounts`.
@@ -105,26 +105,26 @@ def played_accounts(
     while not bool(rows[-1].done.all()):
         rewards.append(env.advance(act())[list(ids)])
         rows.append(env.rows_of(ids)[0])
-    # A tensorclass stacks as tensors do.
+    # torch.stack accepts tensorclasses.
     whole: Any = torch.stack(rows)  # type: ignore[arg-type]
     number = torch.tensor(list(ids), device=env.device)
     return episode_accounts(env, whole[:-1], whole[1:], torch.stack(rewards), worth, number)
 
 
 def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tuple[dict[str, Tensor], Tensor]:
-    """Return what episodes are worth beside their steps.
+    """Return the terminal parts of the episode reward.
 
     Args:
         bound: the task's functions for the rows.
         ended: rows at the end of their episodes. Batch: (N,).
-        worth: what an episode is worth.
+        worth: weights of the reward.
 
     Returns:
         The weighted parts ``grade``, ``return`` and ``invalid``, and the number of invalid actions. Shape of each:
         (N,), float64.
 
     Raises:
-        ValueError: the task does not tell what they are made of.
+        ValueError: the task's info lacks an entry of non-zero weight.
     """
     info = bound.info(ended)
     weights = {"total_return": worth.total_return, "invalid_actions": worth.invalid}
@@ -146,18 +146,18 @@ def episode_outcome(bound: BoundEngine, ended: Rows, worth: EpisodeReward) -> tu
 def episode_accounts(
     env: VecEnv, before: Rows, after: Rows, reward: Tensor, worth: EpisodeReward, ids: Tensor | None = None
 ) -> EpisodeAccounts:
-    """Return what episodes came to that began with the first of T steps.
+    """Return the `EpisodeAccounts` of the episodes that start at the first of T steps.
 
     Args:
-        env: whose rows they are.
+        env: of the rows.
         before: the rows before every step. Batch: (T, N).
-        after: the rows after every step, not reset. Batch: (T, N).
+        after: the rows after every step, before auto-reset. Batch: (T, N).
         reward: of the steps. Shape: (T, N).
-        worth: what an episode is worth.
-        ids: numbers of the rows in the environment, by default all. Shape: (N,), int64.
+        worth: weights of the reward.
+        ids: indices of the rows in the environment, by default all. Shape: (N,), int64.
 
     Raises:
-        ValueError: an episode did not end within the steps, or the task does not tell what the reward is made of.
+        ValueError: an episode does not end within the steps, or as `episode_outcome`.
     """
     steps, count = reward.shape
     done = after.done
@@ -182,7 +182,7 @@ def episode_accounts(
 
 
 def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpisodes:
-    """Return the episodes of a rollout that began with a new episode in every row.
+    """Return the episodes of a rollout at whose start every row was reset.
 
     Raises:
         ValueError: as `episode_accounts`.
@@ -195,17 +195,16 @@ def group_episodes(collector: FusedCollector, worth: EpisodeReward) -> GroupEpis
 
 
 def audit(episodes: EpisodeAccounts, with_spread: Tensor) -> dict[str, float]:
-    """Return what one watches so that a reward is not gamed unseen.
+    """Return metrics that reveal reward hacking.
 
     Args:
         episodes: of the update.
-        with_spread: whether the members of each group differ. Shape: (num_groups,), bool.
+        with_spread: whether the returns within each group differ. Shape: (num_groups,), bool.
 
     Returns:
-        Mean ``episode_reward``; the ``share/…`` of each part of the reward in the absolute amounts of all; where there
-        is an account, the share of steps on which nothing was traded (``hold``), cash was spent in all (``buy``) or
-        raised (``sell``); ``invalid`` actions per step; ``no_spread``, the share of groups whose members all did as
-        well; mean ``length`` in steps.
+        Mean ``episode_reward``; the ``share/…`` of each reward part in the sum of the absolute parts; with an account,
+        the shares of steps without trades (``hold``), with net purchases (``buy``) and with net sales (``sell``);
+        ``invalid`` actions per step; ``no_spread``, the share of zero-variance groups; mean ``length`` in steps.
     """
     days = episodes.mask.sum()
     amounts = {name: float(part.abs().sum()) for name, part in episodes.parts.items()}

@@ -1,7 +1,7 @@
-"""The objective of group-relative policy optimisation: probability ratios, clipped, over the tokens of sequences.
+"""Loss of group-relative policy optimisation (GRPO): clipped probability ratios over the tokens of sequences.
 
-A token is what is drawn at once: a word piece of a language model, or a day's action of a tensor policy, whose sequence
-is then an episode. Everything is a function of log-probabilities, so that both learn by the same lines.
+For a language model a token is a token of text; for a tensor policy it is one day's action, and the sequence an
+episode. Everything is a function of log-probabilities, so that both share this code.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 Ratio = Literal["token", "sequence"]
-"""Whose probability is compared with that under the old policy: of each token, or of the whole sequence as the
-geometric mean of its tokens (Zheng et al., "Group Sequence Policy Optimization", arXiv 2507.18071, 2025, eq. 7)."""
+"""Probability ratio to the old policy: of each token, or of the sequence, the geometric mean over its tokens (Zheng
+et al., "Group Sequence Policy Optimization", arXiv 2507.18071, 2025, eq. 7)."""
 
 Aggregation = Literal["sequence_mean", "token_mean", "fixed_length"]
-"""How tokens are averaged: within each sequence first (GRPO), all alike (DAPO), or over as many as the longest sequence
-may have, so that long sequences are not favoured (Dr. GRPO)."""
+"""Averaging of token losses: per sequence, then over sequences (GRPO); over all tokens (DAPO); or divided by the
+maximum sequence length, which removes the length bias (Dr. GRPO)."""
 
 
 @dataclass(frozen=True)
 class GroupObjective:
-    """How a loss is made of probability ratios and advantages.
+    """Settings of the clipped surrogate.
 
     Attributes:
         ratio: see `Ratio`.
         aggregation: see `Aggregation`.
-        clip_low: a ratio below 1 less this gets no gradient where the advantage is negative.
-        clip_high: a ratio above 1 plus this gets no gradient where the advantage is positive.
+        clip_low: a ratio below 1 - clip_low gets no gradient where the advantage is negative.
+        clip_high: a ratio above 1 + clip_high gets no gradient where the advantage is positive.
     """
 
     ratio: Ratio
@@ -39,15 +39,15 @@ class GroupObjective:
 
 
 class GroupLosses(NamedTuple):
-    """Terms of the objective and what one watches beside them; all of shape ().
+    """Terms of the objective and diagnostics; all of shape ().
 
     Attributes:
         policy: the clipped surrogate, to be minimised.
-        reference_kl: estimate of the KL divergence to the reference policy, averaged as the surrogate is; 0 without
-            one. It is (r - 1) - log r, r the ratios of the reference's probabilities to the policy's (Schulman,
-            "Approximating KL divergence", 2020, k3).
-        approx_kl: the same estimate of the divergence from the old policy, over all tokens alike.
-        clip_fraction: share of the tokens whose ratio is beyond the bounds.
+        reference_kl: estimate of the KL divergence to the reference policy, averaged as the surrogate; 0 without a
+            reference. It is (r - 1) - log r, r = reference probability / policy probability (Schulman, "Approximating
+            KL divergence", 2020, k3).
+        approx_kl: the same estimate of the divergence from the old policy, averaged over all tokens.
+        clip_fraction: fraction of tokens whose ratio is outside the clipping bounds.
     """
 
     policy: Tensor
@@ -65,23 +65,23 @@ def group_losses(
     longest: int,
     reference_log_prob: Tensor | None = None,
 ) -> GroupLosses:
-    """Return the loss of sequences and what belongs to it.
+    """Return the loss of a batch of sequences and its diagnostics.
 
     Args:
         log_prob: of the tokens under the current policy. Shape: (B, L).
-        old_log_prob: of the tokens under the policy that drew them. Shape: (B, L).
-        advantage: of each token. Shape: (B, L), or (B, 1) where those of a sequence are the same.
-        mask: which tokens the policy drew; nothing of the others counts, whatever they hold. Shape: (B, L), bool.
+        old_log_prob: of the tokens under the behaviour policy. Shape: (B, L).
+        advantage: of each token. Shape: (B, L), or (B, 1) if constant within sequences.
+        mask: tokens sampled by the policy; the others are ignored, whatever their values. Shape: (B, L), bool.
         objective: the variant.
-        longest: tokens that a sequence may have at most, for a mean over a fixed length.
-        reference_log_prob: of the tokens under the policy that is not to be left. Shape: (B, L).
+        longest: maximum sequence length, for the ``fixed_length`` aggregation.
+        reference_log_prob: of the tokens under the reference policy. Shape: (B, L).
     """
     token = (log_prob - old_log_prob).where(mask, 0.0)
     log_ratio = token
     if objective.ratio == "sequence":
         mean = token.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
-        # Its value is the sequence's, its gradient each token's own: their mean over the sequence is the gradient of
-        # the sequence's ratio, and tokens may have different advantages (eq. 13 of the paper).
+        # Value of the sequence ratio, gradient of each token: its mean over the sequence is the gradient of the
+        # sequence ratio, and tokens may have different advantages (eq. 13 of the paper, GSPO-token).
         log_ratio = token + (mean - token).detach()
     ratio = log_ratio.exp()
     low, high = 1.0 - objective.clip_low, 1.0 + objective.clip_high
@@ -104,7 +104,7 @@ def _k3(log_ratio: Tensor) -> Tensor:
 
 
 def _averaged(value: Tensor, mask: Tensor, objective: GroupObjective, longest: int) -> Tensor:
-    """Average numbers of tokens, which are 0 where the mask is not set. Shapes: (B, L), (B, L) -> ()."""
+    """Average token values, which are 0 outside the mask. Shapes: (B, L), (B, L) -> ()."""
     if objective.aggregation == "token_mean":
         return value.sum() / mask.sum().clamp(min=1)
     if objective.aggregation == "fixed_length":

@@ -1,8 +1,8 @@
-"""Group-relative policy optimisation of tensor policies: episodes compared with others of the same start, no critic.
+"""Group-relative policy optimisation (GRPO) of tensor policies: advantages within groups of episodes, no critic.
 
-A group is rows that share path, start and length, so that their members differ by their actions alone. One rollout of
-the collector is one episode of every row. An episode is a sequence and a day's action a token, so that the objective is
-the one by which language models are trained (`vecenv.learn.group_objective`).
+A group is a set of rows that share path, start and length, so that its members differ by their actions alone. One
+rollout of the collector is one episode of every row. An episode is a sequence and a day's action a token of the
+objective that is also used for language models (`vecenv.learn.group_objective`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
 
 
 def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
-    """Refuse rows that are not whole groups, or that cannot be split into minibatches.
+    """Check that the rows split into whole groups and equal minibatches.
 
     Raises:
-        ValueError: they are not, or cannot.
+        ValueError: they do not.
     """
     if group_size < 2 or num_envs % group_size:
         raise ValueError(f"group_size must be at least 2 and divide the {num_envs} sub-environments, got {group_size}")
@@ -39,10 +39,10 @@ def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
 
 
 def check_same_rules(env: VecEnv) -> int:
-    """Refuse a task whose episodes cannot be compared, and return the steps of its longest.
+    """Check that the episodes of a group are comparable, and return the steps of the longest episode.
 
     Raises:
-        ValueError: it does not say how long an episode may be, or members of a group would play by different rules.
+        ValueError: the task sets no longest episode, or parameters differ between sub-environments.
     """
     scenario = env.scenario
     if scenario.longest is None:
@@ -56,16 +56,16 @@ def check_same_rules(env: VecEnv) -> int:
 
 
 class GRPO(Learner[GRPOConfig]):
-    """The learner; `train` runs it.
+    """GRPO learner; `train` runs it.
 
     Args:
-        env: the environment to learn in; all its rows start anew at every rollout.
+        env: the training environment; all its rows are reset at every rollout.
         config: settings.
-        group_size: rows of a group, which divide the environment's.
+        group_size: rows of a group, a divisor of N.
 
     Raises:
-        ValueError: the rows are not whole groups, the groups cannot be split into minibatches, or the members of a
-            group would play by different rules or for an unknown time.
+        ValueError: the rows do not split into whole groups or equal minibatches, parameters differ between
+            sub-environments, or the task sets no longest episode.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -74,7 +74,7 @@ class GRPO(Learner[GRPOConfig]):
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
         check_groups(env.num_envs, group_size, config)
         super().__init__(env, config, check_same_rules(env), units=env.num_envs, with_critic=False)
-        # A curriculum makes its rules differ by row when it begins.
+        # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)
         self.group_size = group_size
         self.first_seed, self.rollouts = int(env.seed_tensor), 0
@@ -82,19 +82,19 @@ class GRPO(Learner[GRPOConfig]):
 
     @property
     def num_groups(self) -> int:
-        """Groups of an update."""
+        """Number of groups of an update."""
         return self.env.num_envs // self.group_size
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `Learner.state_dict` does, which rollout comes next, and the policy that is not to be left."""
+        """Extend `Learner.state_dict` by group size, rollout counter and reference policy."""
         own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}
         return super().state_dict() | own | {"reference": [tensor.clone() for tensor in self.reference]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
+        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
 
         Raises:
-            ValueError: it is of groups of another size, or does not fit otherwise.
+            ValueError: it has another group size, or does not fit otherwise.
         """
         if state.get("group_size") != self.group_size:
             raise ValueError(f"the checkpoint was trained with groups of {state.get('group_size')}")
@@ -110,7 +110,7 @@ class GRPO(Learner[GRPOConfig]):
         self.rollouts += 1
 
     def learn(self) -> Metrics:
-        """Compare the episodes of every group and make all optimiser steps of one update."""
+        """Compute group-relative advantages and make all optimiser steps of one update."""
         episodes, with_spread, refills = self._episodes()
         credit = step_credit(episodes, self.config, self.group_size, self.update_number / self.num_updates)
         batch = [episodes.observation, episodes.action, episodes.log_prob, credit, episodes.mask]
@@ -120,7 +120,7 @@ class GRPO(Learner[GRPOConfig]):
         return metrics | audit(episodes, with_spread) | {"refills": refills}
 
     def _episodes(self) -> tuple[GroupEpisodes, Tensor, int]:
-        """Return the episodes of the update, which groups of the first rollout have spread, and further rollouts."""
+        """Return the update's episodes, which groups of the first rollout have variance, and the number of refills."""
         episodes = group_episodes(self.collector, self.config.reward)
         if self.config.rules.refill:
             episodes = episodes.owned()
@@ -131,7 +131,7 @@ class GRPO(Learner[GRPOConfig]):
         return group_episodes(self.collector, self.config.reward)
 
     def _reference_log_prob(self, episodes: GroupEpisodes) -> Tensor:
-        """Return the log-probabilities of the actions under the first policy. Shape: (T, N)."""
+        """Return the log-probabilities of the actions under the reference policy. Shape: (T, N)."""
         return torch.stack(
             [
                 self._evaluated(self.reference, *day)[0]
@@ -147,7 +147,7 @@ class GRPO(Learner[GRPOConfig]):
         return log_prob, entropy
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return some episodes, days first."""
+        """Return the selected episodes, time-major."""
         return tensor[:, index]
 
     def objective(
@@ -161,7 +161,7 @@ class GRPO(Learner[GRPOConfig]):
         mask: Tensor,
         *reference_log_prob: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `loss_metrics` for a minibatch of episodes, days first."""
+        """Return the loss to minimise and `loss_metrics` for a time-major minibatch of episodes."""
         config, days = self.config, len(mask)
         outputs, own = self.network.outputs(parameters, observation, allowed)
         log_prob, entropy = self.network.head.evaluate(outputs, own, action.flatten(0, 1))
@@ -189,6 +189,6 @@ def train(
     on_update: Callable[[Metrics], None] | None = None,
     before_update: Callable[[int], None] | None = None,
 ) -> Trained[GRPO]:
-    """Train GRPO in an environment of whole groups, as `vecenv.learn.runs.run` says."""
+    """Train GRPO; for the arguments see `vecenv.learn.runs.run`."""
     learner = GRPO(env, config or GRPOConfig(), group_size)
     return Trained(learner, run(learner, folder, resume, on_update, before_update))

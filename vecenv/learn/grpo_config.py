@@ -1,4 +1,4 @@
-"""Settings of group-relative policy optimisation, and its variants by name."""
+"""Settings of GRPO and its variants: Dr. GRPO, DAPO, GSPO, GiGPO and CAPO."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Variant = Literal["grpo", "dr_grpo", "dapo", "gspo", "gigpo", "capo"]
 
 
 class VariantRules(NamedTuple):
-    """What a variant does differently.
+    """Differences between the variants of GRPO.
 
     Attributes:
-        objective: ratios, their bounds and how tokens are averaged.
+        objective: probability ratios, clipping bounds and averaging of tokens.
         scaled: divide advantages by the group's standard deviation.
-        refill: draw new groups in the place of those without spread.
-        compare_steps: add the advantage of each step among those of its group in a like position.
-        positive_first: learn from positive advantages alone at first.
+        refill: replace zero-variance groups by new ones (dynamic sampling).
+        compare_steps: add each step's advantage over the steps of its group in a similar position.
+        positive_first: use positive advantages only in the first updates.
     """
 
     objective: GroupObjective
@@ -49,16 +49,16 @@ VARIANTS: dict[Variant, VariantRules] = {
 
 @dataclass(frozen=True)
 class EpisodeReward:
-    """What an episode is worth: weights of its parts, which are added."""
+    """Weights of the parts whose sum is the reward of an episode."""
 
     grade: float = 1.0
-    """Of the grader's outcome in [0, 1]."""
+    """Weight of the grade in [0, 1]."""
     total_return: float = 0.0
-    """Of the account's return, as a share of its value at the start."""
+    """Weight of the account's return as a fraction of its initial value."""
     steps: float = 0.0
-    """Of the rewards of the steps."""
+    """Weight of the sum of step rewards."""
     invalid: float = 0.0
-    """Of the format gate: taken away once if any action was invalid."""
+    """Format penalty: subtracted once if any action was invalid."""
 
     def __post_init__(self) -> None:
         if self.grade == self.total_return == self.steps == 0:
@@ -69,28 +69,28 @@ class EpisodeReward:
 
 @dataclass(frozen=True)
 class GroupConfig(RunConfig):
-    """Settings of GRPO and its variants, whatever learns by them."""
+    """Settings of GRPO and its variants, for tensor policies and language models."""
 
     variant: Variant = "grpo"
     """grpo, dr_grpo, dapo, gspo, gigpo or capo."""
     reward: EpisodeReward = field(default_factory=EpisodeReward)
-    """What an episode is worth."""
+    """Weights of the episode reward."""
     clip_low: float | None = None
-    """Probability ratios below 1 less this get no gradient; by default the variant's."""
+    """Probability ratios below 1 - clip_low get no gradient; by default the variant's."""
     clip_high: float | None = None
-    """Probability ratios above 1 plus this get no gradient; by default the variant's."""
+    """Probability ratios above 1 + clip_high get no gradient; by default the variant's."""
     kl_coef: float = 0.0
-    """Weight of the KL divergence to the policy before the first update."""
+    """Weight of the KL divergence to the initial policy."""
     refills: int = 4
-    """dapo: most further rollouts of an update for new groups in the place of those without spread."""
+    """dapo: largest number of further rollouts of an update to replace zero-variance groups."""
     step_weight: float = 1.0
-    """gigpo: weight of the advantages among steps."""
+    """gigpo: weight of the step advantages."""
     step_gamma: float = 0.95
-    """gigpo: discount of later rewards in them."""
+    """gigpo: discount per step of the step returns."""
     position_buckets: int = 5
-    """gigpo: steps are alike if the invested share of the account falls in the same of so many equal parts."""
+    """gigpo: number of equal bins of the invested share of the account; steps of one bin are compared."""
     positive_share: float = 0.25
-    """capo: share of the updates, the first ones, that learn from positive advantages alone."""
+    """capo: fraction of the updates, from the first on, that use positive advantages only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,7 +104,7 @@ class GroupConfig(RunConfig):
                 self._check_positive(name)
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
+        """Return the settings without effect under this variant, each with the variant that uses it."""
         own = {
             "dapo": ("refills",),
             "gigpo": ("step_weight", "step_gamma", "position_buckets"),
@@ -114,7 +114,7 @@ class GroupConfig(RunConfig):
 
     @property
     def rules(self) -> VariantRules:
-        """The variant, with the bounds that are set."""
+        """The variant's rules, with ``clip_low`` and ``clip_high`` if set."""
         rules = VARIANTS[self.variant]
         bounds = {name: getattr(self, name) for name in ("clip_low", "clip_high") if getattr(self, name) is not None}
         return rules._replace(objective=replace(rules.objective, **bounds))
@@ -125,4 +125,4 @@ class GRPOConfig(GroupConfig, LearnerConfig):
     """Settings of GRPO for tensor policies."""
 
     total_frames: int = 2_500_000
-    """Steps of all sub-environments together; rounded up to whole rollouts."""
+    """Total environment steps over all sub-environments; rounded up to whole rollouts."""

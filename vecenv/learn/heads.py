@@ -1,4 +1,4 @@
-"""What turns an actor's outputs into actions: a head for each kind of action spec."""
+"""Action heads: Gaussian and categorical distributions over the actions of a spec, from the actor's outputs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from vecenv.core.random import EpisodeKey, box_muller, open_uniform, step_bits
 from vecenv.core.streams import EpisodeStream
 
 FORBIDDEN = -1e9
-"""Logit of a choice that is masked out: its probability is 0, the others' are exact, and gradients stay finite."""
+"""Logit of a masked choice: its probability is 0, the others are exact, and gradients stay finite."""
 
 
 def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Draw uniform numbers for one step, every word of ceil(count / 4) blocks of Philox.
+    """Draw uniform numbers for one step, all four words of ceil(count / 4) Philox blocks.
 
     Args:
         key: of the episodes. Shape of each word: (N,).
         elapsed: steps taken in the episode. Shape: (N,).
-        count: numbers wanted per row.
+        count: numbers per row.
 
     Returns:
         Four tensors in (0, 1), float32. Shape of each: (N, ceil(count / 4)).
@@ -33,7 +33,7 @@ def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor,
 
 
 class Head(Protocol):
-    """Turns the actor's outputs into actions.
+    """Distribution of actions, parametrised by the actor's outputs.
 
     Attributes:
         size: number of outputs.
@@ -46,7 +46,7 @@ class Head(Protocol):
         ...
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the likeliest actions. Shape: (B, *spec.shape)."""
+        """Return the most probable actions. Shape: (B, *spec.shape)."""
         ...
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
@@ -59,10 +59,10 @@ class Head(Protocol):
 
 
 class GaussianHead:
-    """Independent normal distributions with a standard deviation that does not depend on the observation.
+    """Independent normal distributions with a state-independent standard deviation.
 
-    Samples are not bounded: the environment clamps them. Mean and deviation start at the centre of the bounds and
-    at ``initial_std`` times half their width.
+    Samples are unbounded; the environment clamps them. The initial mean is the centre of the bounds, the initial
+    deviation ``initial_std`` times half their width.
 
     Args:
         spec: of one agent's action.
@@ -112,11 +112,11 @@ class CategoricalHead:
         choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [spec.n] * spec.shape.numel()
         self.choices = [int(count) for count in choices]
         self.size = sum(self.choices)
-        # Components that repeat in a pattern, such as symbol and size of every order, are computed together.
+        # Components in a repeating pattern, such as symbol and size of every order, are computed in one batch.
         self.pattern = shortest_pattern(self.choices)
 
     def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
-        """Return zero logits; there are no parameters of its own."""
+        """Return zero logits and no further parameters."""
         return torch.zeros(self.size, device=device), []
 
     def _logits(self, outputs: Tensor) -> tuple[Tensor, ...]:
@@ -127,11 +127,11 @@ class CategoricalHead:
         return torch.stack(components, dim=-1).to(self.dtype).reshape(-1, *self.shape)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """Return the likeliest choices."""
+        """Return the most probable choices."""
         return self._stack([logits.argmax(-1) for logits in self._logits(outputs)])
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
-        """Draw choices by inverting the distribution functions."""
+        """Draw choices by inverting the cumulative distribution functions."""
         count = len(self.choices)
         uniforms = torch.cat(open_uniforms(key, elapsed, count), dim=-1)[:, :count]
         drawn = []
@@ -140,7 +140,8 @@ class CategoricalHead:
         ):
             probability = logits.softmax(-1)
             before = probability.cumsum(-1) - probability
-            # The last possible choice that starts below the number: however sums round, it has a probability.
+            # The last choice of non-zero probability whose cumulative sum before it is below the uniform number:
+            # a rounded sum never selects a masked choice.
             reached = (before < uniform.unsqueeze(-1)) & (probability > 0)
             index = torch.arange(logits.shape[-1], device=logits.device)
             drawn.append(torch.where(reached, index, 0).amax(-1))
@@ -158,7 +159,7 @@ class CategoricalHead:
 
 
 def shortest_pattern(counts: Sequence[int]) -> list[int]:
-    """Return the shortest start of a sequence that, repeated, is the sequence."""
+    """Return the shortest prefix of which a sequence is a repetition."""
     for length in range(1, len(counts) + 1):
         pattern = list(counts[:length])
         if pattern * (len(counts) // length) == list(counts):
@@ -170,7 +171,7 @@ def make_head(spec: TensorSpec, initial_std: float) -> Head:
     """Return the head for an action spec.
 
     Raises:
-        TypeError: there is none for this kind of spec.
+        TypeError: the kind of spec is not supported.
     """
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         return GaussianHead(spec, initial_std)

@@ -1,7 +1,7 @@
-"""What every learner on the fused collector has in common: settings, parameters, one update after the other, and runs.
+"""Base class of learners on the fused collector: parameters, update loop, minibatch optimisation and checkpoints.
 
-One update: collect T steps of N sub-environments, learn from them by some epochs of minibatch steps, and take the
-observations into the running moments that scale those of the next update.
+One update: collect T steps of N sub-environments, make some epochs of minibatch steps on them, and add the
+observations to the running moments that scale those of the next update.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Learner(ABC, Generic[Config]):
     """A learner and its state; `run` runs it.
 
     Args:
-        env: the environment to learn in; its rows move on.
+        env: the training environment; its rows advance.
         config: settings.
         num_steps: of a rollout, T.
-        units: what the batch is shuffled and split by, steps or episodes; a multiple of the minibatches.
+        units: number of steps or episodes by which the batch is shuffled and split; a multiple of the minibatches.
         with_critic: train a critic beside the actor.
 
     Raises:
@@ -45,7 +45,7 @@ class Learner(ABC, Generic[Config]):
     """
 
     loss_metrics: Sequence[str]
-    """Names of what `objective` returns beside the loss, ``approx_kl`` among them."""
+    """Names of the metrics that `objective` returns with the loss, ``approx_kl`` among them."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
         self.env, self.config, self.units = env, config, units
@@ -62,9 +62,9 @@ class Learner(ABC, Generic[Config]):
         self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
         size = self.network.observation_size
         self.observation_moments = RunningMoments((size,), device)
-        # What the moments were when the rollout began, in float32 for the fused step.
+        # The moments at the start of the rollout, in float32 for the fused step.
         self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
-        # Before the collector, which takes the parameters as they are then.
+        # Before the collector, which binds the parameter tensors.
         self.schedule = env.scenario.schedule(env.num_envs)
         if self.schedule is not None:
             env.follow(self.schedule)
@@ -78,22 +78,22 @@ class Learner(ABC, Generic[Config]):
 
     @abstractmethod
     def learn(self) -> Metrics:
-        """Make all optimiser steps of one update from what was collected, and return metrics."""
+        """Make all optimiser steps of one update on the rollout, and return metrics."""
 
     @abstractmethod
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the part of one of the batch's tensors that belongs to some units."""
+        """Return the units ``index`` of one of the batch's tensors."""
 
     @abstractmethod
     def objective(self, *arguments: Any, **keywords: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Return the loss to minimise and `loss_metrics` for a minibatch.
 
-        Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the choices of
-        the actions that are allowed, None for all; and what `minimise` was given after the observations, picked.
+        Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the action mask,
+        None to allow all; and the minibatch of the tensors that follow the observations in the batch of `minimise`.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that the rest of the run depends on, of types that a safe load accepts."""
+        """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
         return {
             **origin(self.config, self.env),
             "update": self.update_number,
@@ -107,14 +107,14 @@ class Learner(ABC, Generic[Config]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit.
+        """Resume from a `state_dict`, bit for bit.
 
         Raises:
-            ValueError: it is of another task, market, number of sub-environments, or of other settings than
-                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors are of other forms.
+            ValueError: it is of another task, market or number of sub-environments, its settings differ in more than
+                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors in shape or type.
         """
         check_resumable(state, self.config, self.env)
-        # Before anything is loaded, and without what has been checked or may differ.
+        # Before anything is loaded; without entries that are checked elsewhere or may differ.
         apart = ("config", "scenario", "optimiser")
         saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
         check_same_form(saved, own, "state")
@@ -132,10 +132,10 @@ class Learner(ABC, Generic[Config]):
 
     @torch.no_grad()
     def update(self) -> Metrics:
-        """Collect one batch, learn from it and return metrics; the time of the first includes compilation."""
+        """Collect one batch, learn from it and return metrics; the first update includes compilation."""
         started = time.perf_counter()
         if self.update_number == 0:
-            # A rollout that only gives the moments, so that the first policy sees scaled observations too.
+            # A rollout for the moments alone, so that the first policy sees scaled observations too.
             self.collect()
             self.update_moments()
         rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
@@ -160,7 +160,7 @@ class Learner(ABC, Generic[Config]):
         return progress | metrics
 
     def update_moments(self) -> None:
-        """Take the rollout into the moments that scale the next one."""
+        """Add the rollout's observations to the running moments that scale the next rollout."""
         assert self.collector.observation is not None
         if self.config.normalise_observations:
             self.observation_moments.update(self.collector.observation.flatten(0, 1))
@@ -171,8 +171,8 @@ class Learner(ABC, Generic[Config]):
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
         Args:
-            batch: of the update: observations as collected, then what `objective` takes after them.
-            largest_kl: no further epochs once the mean ``approx_kl`` of one exceeds this.
+            batch: of the update: raw observations, then the further tensors of `objective`.
+            largest_kl: early stopping: no further epochs once the mean ``approx_kl`` of an epoch exceeds this.
 
         Raises:
             FloatingPointError: a loss is not finite.
@@ -196,7 +196,7 @@ class Learner(ABC, Generic[Config]):
         return dict(zip(self.loss_metrics, means, strict=True))
 
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
-        """Return the clipped gradients and the metrics of the units that the last tensor, an index, picks."""
+        """Return clipped gradients and metrics of a minibatch; the last tensor is the index of its units."""
         count = len(self.parameters)
         parameters = list(tensors[:count])
         mean, deviation, *batch, index = tensors[count:]
@@ -219,7 +219,7 @@ class Trained(Generic[TensorLearner]):
     """A learner of a tensor policy after `run`.
 
     Attributes:
-        learner: with parameters, optimiser and environment as they are at the end.
+        learner: with the final parameters, optimiser and environment.
         metrics: of every update of this call.
     """
 

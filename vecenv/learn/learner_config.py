@@ -1,4 +1,4 @@
-"""Settings that learners have in common."""
+"""Common settings of learners: optimiser, run and networks."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ class RunConfig:
     """Settings of the optimiser and the run."""
 
     total_frames: int = 1_250_000
-    """Steps of all sub-environments together; rounded up to whole rollouts."""
+    """Total environment steps over all sub-environments; rounded up to whole rollouts."""
     epochs: int = 4
     """Passes over each batch."""
     minibatches: int = 8
-    """Parts of a batch, of equal size; one optimiser step each."""
+    """Number of equal parts of a batch; one optimiser step each."""
     learning_rate: float = 1e-3
-    """Step size of Adam."""
+    """Learning rate of Adam."""
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
     max_grad_norm: float = 0.5
-    """Gradients are scaled down to this norm."""
+    """Gradient clipping: largest global norm."""
     seed: int = 0
-    """Of the initial weights and the minibatches; the environment has its own."""
+    """Seed of the initial weights and the minibatches; the environment has another."""
     checkpoint_every: int = 10
     """Updates between checkpoints."""
     tensorboard: bool = False
@@ -52,7 +52,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class LearnerConfig(RunConfig):
-    """Settings of a learner with networks of its own."""
+    """Settings of a learner of actor and critic networks."""
 
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""

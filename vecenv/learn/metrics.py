@@ -1,7 +1,7 @@
-"""Metrics of trading episodes, batched over episodes, and honest intervals of their means.
+"""Trading metrics (Sharpe, drawdown, turnover, CVaR, ...) batched over episodes, with jackknife intervals of means.
 
-Every metric is a function of the daily returns of an episode and a mask of the days that count, so an episode may end
-early, and the same code serves the intervals, which leave days out.
+Every metric is a function of an episode's daily returns and a mask of the counted days, so episodes may end early, and
+the jackknife, which leaves days out, uses the same code.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 
 TRADING_DAYS = 252
-"""Days of a year in annualised numbers."""
+"""Trading days per year, for annualisation."""
 
 CVAR_TAIL = 0.05
-"""Share of the days that the conditional value at risk looks at."""
+"""Tail share of the days of the conditional value at risk."""
 
 MIN_GROUPS = 20
-"""Independent groups that `independent_groups` cuts a market into, where it has the days."""
+"""Least number of groups of `independent_groups`, if the market has enough days."""
 
 MAX_GROUPS = 64
-"""Paths beyond this number share groups: more groups cost time and sharpen nothing."""
+"""Largest number of groups, beyond which paths share groups: more cost time without narrower intervals."""
 
 MIN_BLOCK_DAYS = 20
-"""Shortest block of the calendar: returns a month apart count as independent."""
+"""Shortest block of days: returns a month apart count as independent."""
 
 # Below this a standard deviation of daily returns is a rounding error.
 _NO_DEVIATION = 1e-12
@@ -35,11 +35,11 @@ _NO_DEVIATION = 1e-12
 
 @dataclass(frozen=True)
 class EpisodeCurves:
-    """What N episodes of at most T days left behind. Money is in currency, float64.
+    """Daily equity and traded value of N episodes of at most T days. Money is in currency, float64.
 
     Attributes:
-        equity: portfolio value at the start and after each day; it stays after the end. Shape: (T + 1, N).
-        traded: value bought plus value sold on each day. Shape: (T, N).
+        equity: portfolio value at the start and after each day; constant after the end. Shape: (T + 1, N).
+        traded: purchases plus sales of each day. Shape: (T, N).
         length: days of each episode, at least 1. Shape: (N,), int64.
     """
 
@@ -49,18 +49,18 @@ class EpisodeCurves:
 
     @property
     def lived(self) -> Tensor:
-        """Whether the episode was still running on a day. Shape: (T, N)."""
+        """Whether the episode ran on each day. Shape: (T, N)."""
         return torch.arange(len(self.traded), device=self.length.device)[:, None] < self.length
 
     @property
     def returns(self) -> Tensor:
-        """Simple daily returns, 0 after the end and from a worthless account. Shape: (T, N)."""
+        """Simple daily returns, 0 after the end and where equity is not positive. Shape: (T, N)."""
         before, after = self.equity[:-1], self.equity[1:]
         return torch.where(before > 0, (after - before) / torch.where(before > 0, before, 1.0), 0.0)
 
 
 def drawdowns(equity: Tensor) -> Tensor:
-    """Return the loss since the highest value so far, as a share of it. Shape: (T + 1, N), both."""
+    """Return the relative drawdown from the running maximum. Shapes: (T + 1, N) -> (T + 1, N)."""
     return 1.0 - equity / equity.cummax(0).values
 
 
@@ -69,23 +69,23 @@ def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dic
 
     With r the n simple daily returns of an episode and a risk-free rate of 0:
 
-    * ``cumulative_return``: prod(1 + r) - 1, which is last value / first value - 1.
-    * ``sharpe``: sqrt(252) mean(r) / std(r), std with n - 1 (Sharpe 1994); 0 where the returns do not vary.
-    * ``sortino``: sqrt(252) mean(r) / sqrt(mean(min(r, 0)²)) (Sortino and Price 1994, target 0); 0 where no day lost.
+    * ``cumulative_return``: prod(1 + r) - 1 = last value / first value - 1.
+    * ``sharpe``: sqrt(252) mean(r) / std(r), std with n - 1 (Sharpe 1994); 0 if r is constant.
+    * ``sortino``: sqrt(252) mean(r) / sqrt(mean(min(r, 0)²)) (Sortino and Price 1994, target 0); 0 without losses.
     * ``max_drawdown``: largest loss from an earlier peak as a share of the peak, at the closes; at least 0.
-    * ``turnover``: value traded, purchases plus sales, over the mean of the values at which the days began,
-      times 252 / n: how often a year the account is turned over, a round trip counting twice.
-    * ``win_loss_ratio``: days with r > 0 over days with r < 0, where no losing day counts as one.
+    * ``turnover``: purchases plus sales over the mean value at the start of a day, times 252 / n: turnovers of the
+      account per year, a round trip counting twice.
+    * ``win_loss_ratio``: days with r > 0 over days with r < 0, the latter at least 1.
     * ``cvar``: mean of the ceil(5% n) lowest r (Rockafellar and Uryasev 2000); a loss is negative.
     * ``return_over_max_drawdown``: cumulative return / maximum drawdown, the Calmar ratio of the episode without
-      annualisation; 0 where there was no drawdown.
+      annualisation; 0 without drawdown.
 
     Args:
         curves: the episodes.
-        counted: days that count, all by default; the others are cut out and the rest is joined. Shape: (T, N), bool.
+        counted: days to use, all by default; the others are removed and the rest is joined. Shape: (T, N), bool.
 
     Returns:
-        Metrics by name; NaN where no day counts. Shape of each: (N,), float64.
+        Metrics by name; NaN without counted days. Shape of each: (N,), float64.
     """
     days = curves.lived if counted is None else curves.lived & counted
     returns = torch.where(days, curves.returns, 0.0)
@@ -109,7 +109,7 @@ def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dic
 
 
 def _quotient(value: Tensor, divisor: Tensor, smallest: float = _NO_DEVIATION) -> Tensor:
-    """Return value / divisor, 0 where the divisor vanishes."""
+    """Return value / divisor, 0 where the divisor is at most ``smallest``."""
     present = divisor > smallest
     return torch.where(present, value / torch.where(present, divisor, 1.0), 0.0)
 
@@ -125,7 +125,7 @@ def _ratios(returns: Tensor, days: Tensor, number: Tensor) -> dict[str, Tensor]:
 
 
 def _tail_mean(returns: Tensor, days: Tensor, number: Tensor) -> Tensor:
-    """Return the mean of each episode's lowest 5% of returns, at least of one. Shape: (N,)."""
+    """Return the mean of each episode's lowest 5% of returns, at least one return. Shape: (N,)."""
     lowest = torch.where(days, returns, math.inf).sort(0).values
     # Rounded first: 0.05 * 20 must not become two days.
     taken = torch.ceil((number * CVAR_TAIL).round(decimals=9)).clamp(min=1.0)
@@ -134,7 +134,7 @@ def _tail_mean(returns: Tensor, days: Tensor, number: Tensor) -> Tensor:
 
 
 class Interval(NamedTuple):
-    """A mean with its 95% confidence interval; NaN bounds where the data cannot give any."""
+    """A mean with its 95% confidence interval; NaN bounds with too few groups."""
 
     mean: float
     low: float
@@ -142,14 +142,13 @@ class Interval(NamedTuple):
 
 
 def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor:
-    """Sort the days of episodes into groups whose returns are nearly independent of one another.
+    """Assign the days of episodes to groups of nearly independent returns.
 
     Episodes are not independent: on one real path those that start within a year share most of their days, and
-    treating 250 of them as a sample of 250 makes an interval several times too narrow. What is random is the market.
-    So a group holds all that happened in one block of the calendar on one path, whichever episodes were running.
-    Generated paths are independent: where they suffice for `MIN_GROUPS` groups, each is one block. Fewer are cut into
-    blocks of equal length, of at least `MIN_BLOCK_DAYS`. Returns that hang together for longer than a block, as in a
-    lasting regime, still make the interval too narrow.
+    treating 250 of them as a sample of 250 makes an interval several times too narrow. The market is what is random,
+    so a group is one block of days on one path, for all episodes that ran on them. Generated paths are independent: if
+    there are `MIN_GROUPS` of them, each is one block; fewer are cut into blocks of equal length, of at least
+    `MIN_BLOCK_DAYS`. Correlation of returns beyond a block, as in a long regime, still makes the interval too narrow.
 
     Args:
         path: path of each episode. Shape: (N,), int64.
@@ -170,7 +169,7 @@ def independent_groups(path: Tensor, start_day: Tensor, num_days: int) -> Tensor
 
 @dataclass(frozen=True)
 class Summary:
-    """Means over episodes, and the same means with each group of days left out.
+    """Means over episodes, and leave-one-group-out means.
 
     Attributes:
         mean: by metric.
@@ -181,11 +180,11 @@ class Summary:
     without: dict[str, Tensor]
 
     def interval(self, metric: str, minus: Summary | None = None) -> Interval:
-        """Return the 95% interval of a mean, or of its difference to another agent's on the same episodes.
+        """Return the 95% interval of a mean, or of its paired difference to another agent's on the same episodes.
 
-        The variance is the delete-a-group jackknife's, (G - 1) / G Σ (θ₍g₎ - mean θ₍.₎)² (Künsch 1989; Kott 2001),
-        taken times the 97.5% quantile of Student's t with G - 1 degrees of freedom. A pair shares the market's luck,
-        so its difference is known better than either mean.
+        The variance is the delete-a-group jackknife's, (G - 1) / G Σ (θ₍g₎ - mean θ₍.₎)² (Künsch 1989; Kott 2001);
+        the margin is its root times the 97.5% quantile of Student's t with G - 1 degrees of freedom. Pairing removes
+        the common market noise, so a difference is more precise than either mean.
         """
         mean, without = self.mean[metric], self.without[metric]
         if minus is not None:
@@ -199,7 +198,7 @@ class Summary:
 
 
 def student_quantile(degrees: float) -> float:
-    """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% from 3 degrees on."""
+    """Return the 97.5% quantile of Student's t (Abramowitz and Stegun 26.7.5), within 1% for 3 degrees or more."""
     z = NormalDist().inv_cdf(0.975)
     terms = (
         (z**3 + z) / 4,
@@ -211,11 +210,11 @@ def student_quantile(degrees: float) -> float:
 
 
 def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:
-    """Average the metrics over episodes, with and without each group.
+    """Average the metrics over episodes, with all groups and leaving out each one.
 
     Args:
         curves: the episodes.
-        groups: from `independent_groups`, the same for all agents that are to be compared. Shape: (T or more, N).
+        groups: from `independent_groups`, the same for all compared agents. Shape: (T or more, N).
     """
     values = episode_metrics(curves)
     without: dict[str, list[Tensor]] = {name: [] for name in values}
@@ -225,7 +224,7 @@ def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:
         part = EpisodeCurves(curves.equity[:, touched], curves.traded[:, touched], curves.length[touched])
         changed = episode_metrics(part, ~left_out[:, touched])
         for name, value in values.items():
-            # An episode of which nothing is left is NaN and drops out of the mean.
+            # An episode without remaining days is NaN and is excluded from the mean.
             without[name].append(value.index_copy(0, touched, changed[name]).nanmean())
     return Summary(
         {name: float(value.mean()) for name, value in values.items()},

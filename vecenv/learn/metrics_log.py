@@ -1,4 +1,4 @@
-"""Metrics of a run, one row per update, as CSV and for TensorBoard."""
+"""Log of training metrics, one row per update, as CSV and TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ METRICS = "metrics.csv"
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
-    """Return the metrics of every update that a file tells of, in their order.
+    """Read a CSV file of metrics, one row per update.
 
-    A last row that was cut off, because the process was killed while it wrote, is left out with a warning.
+    A truncated last row, of a process killed while writing, is skipped with a warning.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: any other row is damaged; the message names its line.
+        ValueError: another row is corrupted; the message names its line.
     """
     lines, unfinished = _lines(path)
     if unfinished:
@@ -47,7 +47,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 def _lines(path: Path) -> tuple[list[str], str]:
-    """Return the finished lines of a file, and what follows the last of them."""
+    """Return the complete lines of a file, and the text after the last newline."""
     *lines, unfinished = path.read_bytes().decode(errors="replace").split("\n")
     return [line.removesuffix("\r") for line in lines], unfinished
 
@@ -60,17 +60,17 @@ def _number(text: str, where: str) -> float:
 
 
 class MetricsLog:
-    """Appends metrics to ``metrics.csv`` in a folder and, if asked, to TensorBoard's event files there.
+    """Appends metrics to ``metrics.csv`` in a folder and optionally to TensorBoard event files there.
 
     Args:
         folder: of the run.
-        after: rows of later updates, left by a run that was cut off after its last checkpoint, are dropped; 0 starts
-            a new file.
+        after: update of the checkpoint from which a run resumes; rows of later updates are dropped. 0 starts a new
+            file.
         tensorboard: write event files too.
 
     Raises:
-        ImportError: TensorBoard is asked for and not installed.
-        ValueError: the file that is to go on is damaged, see `read_metrics`.
+        ImportError: TensorBoard is requested and not installed.
+        ValueError: the file to resume is corrupted, see `read_metrics`.
         OSError: the file cannot be written.
     """
 
@@ -89,11 +89,11 @@ class MetricsLog:
         self._file = path.open("a" if self._names else "w", newline="", encoding="utf-8")
 
     def _go_on(self, path: Path, after: int) -> None:
-        """Keep the rows up to an update."""
+        """Truncate the file to the rows up to an update."""
         kept = sum(row["update"] <= after for row in read_metrics(path))
         if not kept:
             return
-        # The texts as they are: a number that is read and written again may be another.
+        # Copy the text: parsing and formatting could change numbers.
         lines = _lines(path)[0][: kept + 1]
         with replacing(path) as partial:
             partial.write_bytes("\n".join([*lines, ""]).encode())
@@ -109,7 +109,7 @@ class MetricsLog:
         """Log the metrics of one update; ``"update"`` is its number.
 
         Raises:
-            ValueError: the metrics have other names than those before.
+            ValueError: the names of the metrics have changed.
             OSError: they cannot be written.
         """
         if self._names is None:
@@ -126,5 +126,5 @@ class MetricsLog:
                     self._events.add_scalar(name, value, int(metrics["update"]))
 
     def sync(self) -> None:
-        """Wait until all rows are on the disk, for a checkpoint that is of the last one."""
+        """Flush all rows to disk (fsync) before the checkpoint of the last update."""
         os.fsync(self._file.fileno())

@@ -1,4 +1,4 @@
-"""Actor and critic as pure functions of a list of parameters, and the actor as the collector's policy."""
+"""Actor and critic MLPs as pure functions of a list of parameters, and the actor as the collector's policy."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from vecenv.core.random import EpisodeKey
 from vecenv.learn.heads import FORBIDDEN, Head, make_head
 
 OBSERVATION_CLIP = 10.0
-"""Standard deviations from the mean at which observations are cut off."""
+"""Clipping bound of normalised observations in standard deviations."""
 
 
 class ActorCritic:
-    """Two separate tanh networks. Holds shapes only; every method is a pure function of the parameters.
+    """Two separate tanh MLPs. Holds shapes only; every method is a pure function of the parameters.
 
-    The actor's parameters are a weight and a bias per layer, then the head's own; the critic's likewise.
+    Parameters are a weight and a bias per layer; for the actor, then those of the head.
 
     Args:
         observation_size: D.
         head: of the actor.
         hidden: widths of the hidden layers.
-        bf16: multiply in bfloat16 in the hidden layers; weights, heads and everything after stay float32.
-        mask: says which choices of a categorical action are allowed: a function of the observation as it is, before
-            it is normalised, as `vecenv.core.scenario.Scenario.action_mask`.
+        bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
+        mask: action mask of categorical actions as a function of the raw observation, such as
+            `vecenv.core.scenario.Scenario.action_mask`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ActorCritic:
         self.layers = len(self.hidden) + 1
 
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters of actor and critic: orthogonal, the actor's last layer small, biases zero."""
+        """Return parameters of actor and critic: orthogonal, the actor's last gain 0.01, biases zero or of the head."""
         bias, own = self.head.initial_parameters(device)
         actor = [*self._orthogonal(self.head.size, 0.01, generator, device)[:-1], bias, *own]
         return actor, self._orthogonal(1, 1.0, generator, device)
@@ -72,12 +72,12 @@ class ActorCritic:
     def outputs(
         self, actor: Sequence[Tensor], observation: Tensor, allowed: Tensor | None = None
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the outputs that the head reads, shape (B, size), and the head's own parameters.
+        """Return the inputs of the head, shape (B, size), and the head's parameters.
 
         Args:
-            actor: its parameters.
+            actor: parameters of the actor.
             observation: normalised. Shape: (B, D).
-            allowed: what ``mask`` returned; None allows all. Shape: (B, size), bool.
+            allowed: result of ``mask``; None allows all. Shape: (B, size), bool.
 
         Raises:
             ValueError: the mask has another shape.
@@ -95,12 +95,12 @@ class ActorCritic:
 
 
 def make_network(env: VecEnv, hidden: Sequence[int], initial_std: float, bf16: bool) -> ActorCritic:
-    """Return the architecture for an environment.
+    """Return the actor and critic architecture for an environment.
 
     Args:
-        env: gives the sizes, the kind of head and the mask.
+        env: determines sizes, head and action mask.
         hidden: widths of the hidden layers.
-        initial_std: of continuous actions, as in `vecenv.learn.heads.GaussianHead`.
+        initial_std: of continuous actions, see `vecenv.learn.heads.GaussianHead`.
         bf16: multiply in bfloat16 in the hidden layers.
 
     Raises:
@@ -116,13 +116,13 @@ def normalised(observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 class ActorPolicy:
-    """The actor as the collector sees it; the observations' moments are among its parameters.
+    """The actor as the collector's policy; its parameters include the observations' moments.
 
     Args:
         network: architecture.
         moments: mean and standard deviation of observations. Shape of each: (D,).
         actor: parameters of the actor.
-        deterministic: take the likeliest action instead of a sample, and return no log-probability.
+        deterministic: return the most probable action instead of a sample, without log-probability.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ActorPolicy:
     def act(
         self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return actions and, of sampled ones, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
         mean, deviation, *actor = parameters
         head = self.network.head
         allowed = self.network.mask(observation)

@@ -1,4 +1,4 @@
-"""Trained actors from their checkpoints."""
+"""Load trained policies from checkpoints."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vecenv.learn.networks import ActorPolicy, make_network
 
 
 def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
-    """Return the actor of a checkpoint for a `FusedCollector` of ``env``.
+    """Load the actor of a checkpoint as a policy for a `FusedCollector` of ``env``.
 
     Args:
         path: of the checkpoint.
         env: an environment of the same task with observations and actions of the same shape, on any market.
-        deterministic: take the likeliest action instead of a sample.
+        deterministic: return the most probable action instead of a sample.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the checkpoint holds no policy, is of another task, or of observations or actions of other shapes.
+        ValueError: the checkpoint has no policy, another task, or other shapes of observations or actions.
     """
     state = load_checkpoint(Path(path), env.device)
     if "actor" not in state:

@@ -1,13 +1,13 @@
-"""Proximal policy optimisation on the fused collector, after Schulman et al., arXiv 1707.06347, 2017.
+"""Proximal policy optimisation (PPO) on the fused collector (Schulman et al., arXiv 1707.06347, 2017).
 
-One update: collect T steps of N sub-environments, value the whole batch, estimate advantages, then make some epochs
+One update: collect T steps of N sub-environments, compute values and advantages of the batch, then make some epochs
 of clipped-surrogate steps over shuffled minibatches. Observations and rewards are scaled by running moments that
-stay frozen from the rollout to the end of the update, so that every first probability ratio is 1.
+are constant from the rollout to the end of the update, so that every first probability ratio is 1.
 
-The losses are those of `torchrl.objectives.ClipPPOLoss`, to which a test compares values and gradients. They are
-written out because one compiled function of plain tensors, from the gather of the rows to the clipped gradients, is
-faster: the gradients for 16,384 rows, D = 301, K = 30 and two 64 x 64 networks took 64 ms, with TorchRL's loss 80 ms,
-eager or under `torch.compile` (CPU time on one core of a 2.5 GHz Xeon, torch 2.13, torchrl 0.14.1, without the gather).
+The losses are those of `torchrl.objectives.ClipPPOLoss`; a test compares values and gradients. They are reimplemented
+because one compiled function of plain tensors, from the gather of the rows to the clipped gradients, is faster: the
+gradients for 16,384 rows, D = 301, K = 30 and two 64 x 64 networks took 64 ms, with TorchRL's loss 80 ms, eager or
+under `torch.compile` (CPU time on one core of a 2.5 GHz Xeon, torch 2.13, torchrl 0.14.1, without the gather).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["CHECKPOINT", "LOSS_METRICS", "PPO", "PPOConfig", "Trained", "load_po
 
 
 class PPO(Learner[PPOConfig]):
-    """The learner; `train` runs it.
+    """PPO learner; `train` runs it.
 
     Args:
-        env: the environment to learn in; its rows move on.
+        env: the training environment; its rows advance.
         config: settings.
 
     Raises:
@@ -57,18 +57,18 @@ class PPO(Learner[PPOConfig]):
         self.discounted_return = torch.zeros(env.num_envs, device=env.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what `Learner.state_dict` does, and the moments of returns."""
+        """Extend `Learner.state_dict` by the discounted returns and their moments."""
         own = {"return_moments": self.return_moments.state_dict(), "discounted_return": self.discounted_return.clone()}
         return super().state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
+        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
         self.return_moments.load_state_dict(state["return_moments"])
         self.discounted_return.copy_(state["discounted_return"])
 
     def collect(self) -> None:
-        """Let every episode go on."""
+        """Continue the episodes for one rollout."""
         self.collector.rollout()
 
     def learn(self) -> Metrics:
@@ -82,7 +82,7 @@ class PPO(Learner[PPOConfig]):
         return metrics | {"explained_variance": float(explained)}
 
     def update_moments(self) -> None:
-        """Take the rollout into the moments that scale observations and rewards of the next one."""
+        """Add the rollout to the moments that scale observations and rewards of the next one."""
         super().update_moments()
         collector = self.collector
         if self.config.normalise_rewards:
@@ -103,7 +103,7 @@ class PPO(Learner[PPOConfig]):
         config, collector = self.config, self.collector
         assert collector.observation is not None
         values = self._values(collector.observation.flatten(0, 1)).view(config.num_steps, -1)
-        # The observation after a step is the next one acted on, except where an episode is cut or the rollout ends.
+        # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         cut = collector.truncated.clone()
         cut[-1] = True
@@ -119,7 +119,7 @@ class PPO(Learner[PPOConfig]):
         return values, advantages, targets
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return some steps."""
+        """Return the selected steps."""
         return tensor[index]
 
     def objective(
@@ -151,6 +151,6 @@ def train(
     on_update: Callable[[Metrics], None] | None = None,
     before_update: Callable[[int], None] | None = None,
 ) -> Trained[PPO]:
-    """Train PPO in an environment, as `vecenv.learn.runs.run` says."""
+    """Train PPO; for the arguments see `vecenv.learn.runs.run`."""
     learner = PPO(env, config or PPOConfig())
     return Trained(learner, run(learner, folder, resume, on_update, before_update))

@@ -1,4 +1,4 @@
-"""Settings of proximal policy optimisation and its losses."""
+"""Settings and losses of PPO: clipped surrogate, value loss, entropy and approximate KL divergence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from vecenv.learn.learner_config import LearnerConfig
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-"""Names of `Losses` in a log, in their order."""
+"""Metric names of the fields of `Losses`, in order."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class PPOConfig(LearnerConfig):
     gamma: float = 0.99
     """Discount per step."""
     gae_lambda: float = 0.95
-    """Weight of longer advantage estimates."""
+    """Lambda of generalised advantage estimation."""
     clip: float = 0.2
-    """Probability ratios further than this from 1 get no gradient."""
+    """Probability ratios outside 1 ± clip get no gradient."""
     value_coef: float = 0.5
-    """Weight of the critic's squared error."""
+    """Weight of the value loss."""
     target_kl: float | None = None
-    """No further epochs in an update once the approximate KL divergence exceeds this."""
+    """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
     normalise_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     normalise_advantages: bool = True
@@ -43,7 +43,7 @@ class PPOConfig(LearnerConfig):
 
 
 class Losses(NamedTuple):
-    """Terms of the objective and what one watches beside them; all of shape ()."""
+    """Terms of the objective and diagnostics; all of shape ()."""
 
     policy: Tensor
     value: Tensor
@@ -63,13 +63,13 @@ def ppo_losses(
 ) -> Losses:
     """Return the clipped surrogate loss (eq. 7 of the paper), the critic's squared error and the mean entropy.
 
-    ``approx_kl`` is the mean of (r - 1) - log r over the ratios r, unbiased and never negative.
+    ``approx_kl`` is the mean of (r - 1) - log r over the ratios r, an unbiased, non-negative estimator.
 
     Args:
         log_prob: of the actions under the current policy. Shape: (B,).
         entropy: of the current policy. Shape: (B,).
         value: of the current critic. Shape: (B,).
-        old_log_prob: of the actions under the policy that took them. Shape: (B,).
+        old_log_prob: of the actions under the behaviour policy. Shape: (B,).
         advantage: Shape: (B,).
         target: of the critic. Shape: (B,).
         clip: largest distance of the ratio from 1.

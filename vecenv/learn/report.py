@@ -1,4 +1,4 @@
-"""The folder of a run: numbers as JSON, and pictures."""
+"""Report of a run: ``metrics.json`` and plots of equity, drawdown, holdings and the learning curve."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
-"""Okabe and Ito's palette and a wine red, told apart by colour-blind readers."""
+"""Okabe and Ito's palette for colour-blind readers, and a wine red."""
 
 _STYLE: dict[Any, Any] = {
     "font.size": 12,
@@ -32,7 +32,7 @@ _STYLE: dict[Any, Any] = {
 }
 _LARGEST_POSITIONS = 8
 
-# Equity that spans more than this factor is drawn on a logarithmic axis, or the oracle would flatten the others.
+# Ratio of highest to lowest equity above which the axis is logarithmic, so that the oracle does not flatten the others.
 _LOG_SCALE_RATIO = 2.0
 
 
@@ -43,17 +43,17 @@ def write_run_folder(
     history: Sequence[Mapping[str, float]] = (),
     agent: str | None = None,
 ) -> dict[str, Any]:
-    """Write ``metrics.json`` and the pictures of a run; accounts are drawn where the task trades.
+    """Write ``metrics.json`` and the plots of a run; accounts are plotted for trading tasks.
 
     Args:
-        folder: made if missing; files of an earlier run are replaced.
+        folder: created if missing; files of an earlier run are replaced.
         metadata: of the run, JSON-able, such as its settings and seed.
         evaluation: of the agents.
-        history: metrics of every update, for the learning curve; without any there is no such picture.
-        agent: whose holdings are shown, the first by default.
+        history: metrics of every update, for the learning curve; if empty, none is plotted.
+        agent: whose holdings are plotted, the first by default.
 
     Returns:
-        What ``metrics.json`` holds.
+        The content of ``metrics.json``.
 
     Raises:
         ValueError: the evaluation has no such agent.
@@ -84,7 +84,7 @@ def write_run_folder(
 
 
 def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure that no window ever shows."""
+    """Return an empty figure with the Agg canvas, without a window."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -105,14 +105,14 @@ def _task_title(evaluation: Evaluation) -> str:
 
 
 def _title(evaluation: Evaluation, subject: str) -> str:
-    """Return two lines: what is shown, and of which episodes."""
+    """Return two lines: the subject; task, market and dates of the episodes."""
     market = evaluation.market
     first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
     return f"{subject}\n{_task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
 
 
 def _end_day(evaluation: Evaluation) -> torch.Tensor:
-    """Return the day on which the longest-lived agent ended each episode. Shape: (N,)."""
+    """Return the last day of each episode over all agents. Shape: (N,)."""
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
     return evaluation.market.start_day + lengths.max(0).values
 
@@ -122,11 +122,11 @@ def _colour(index: int) -> str:
 
 
 def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) -> Figure:
-    """Plot return, grade and samples per second of the updates over the steps taken.
+    """Plot return, grade and samples per second of the updates over environment steps.
 
     Args:
         history: rows with ``frames`` and any of ``return_percent``, ``grade`` and ``samples_per_second``.
-        title: of the picture.
+        title: of the figure.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -170,7 +170,7 @@ def equity_figure(evaluation: Evaluation) -> Figure:
 
 
 def drawdown_figure(evaluation: Evaluation) -> Figure:
-    """Plot the loss since the highest value so far of every agent: median and 5-95% of the episodes."""
+    """Plot the drawdown of every agent: median and 5-95% of the episodes."""
     curves = {name: -100.0 * drawdowns(record.curves.equity) for name, record in evaluation.records.items()}
     figure, _ = _bands(evaluation, curves, "Loss since the peak %")
     figure.suptitle(_title(evaluation, "Drawdown: median and 5-95% of the episodes"))
@@ -178,7 +178,7 @@ def drawdown_figure(evaluation: Evaluation) -> Figure:
 
 
 def _bands(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str) -> tuple[Figure, Axes]:
-    """Plot median and 5-95% of curves over the days of an episode; an episode that has ended drops out."""
+    """Plot median and 5-95% of curves over the days of an episode, without ended episodes."""
     figure, (axis,) = _figure()
     for index, (name, curve) in enumerate(curves.items()):
         length = evaluation.records[name].curves.length
@@ -196,7 +196,7 @@ def _bands(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: st
 
 
 def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
-    """Plot what an agent's account consisted of in its first episode, the largest positions apart."""
+    """Plot cash and positions of an agent in its first episode, the smaller positions summed."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     record, market = evaluation.records[agent], evaluation.market
@@ -221,13 +221,13 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
 
 
 def _of_currency(evaluation: Evaluation) -> str:
-    """Return which currency amounts are in, nothing where the market does not tell."""
+    """Return " of " and the market's currency, empty if unknown."""
     currency = evaluation.metadata["market"].get("currency")
     return "" if currency is None else f" of {currency}"
 
 
 def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
-    """Return cash, the positions largest on average, and the sum of the rest. Shape: (layers, days)."""
+    """Return cash, the positions largest by mean, and the sum of the rest. Shape: (layers, days)."""
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
     shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]

@@ -1,4 +1,4 @@
-"""What a run writes as it goes: a row of metrics after every update, and now and then a checkpoint."""
+"""Files of a training run: the log of metrics after every update, and periodic checkpoints."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ CHECKPOINT = "checkpoint.pt"
 
 
 class RunStoppedError(OSError):
-    """The folder of a run cannot be written; the message names it and the checkpoint that is kept."""
+    """The folder of a run cannot be written; the message names it and the last checkpoint."""
 
 
 @contextlib.contextmanager
 def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]:
-    """Say in one sentence that the folder of a run cannot be written, and what of the run is kept.
+    """Convert an `OSError` into an error that names the run's folder and its last checkpoint.
 
     Args:
         checkpoint: of the run.
-        update: that it is of, in words; None where none of this run has been written.
+        update: of the checkpoint, in words; None if this run has written none.
 
     Raises:
-        RunStoppedError: an `OSError` came out of the context.
+        RunStoppedError: the context raised an `OSError`.
     """
     try:
         yield
@@ -41,13 +41,13 @@ def telling_what_is_kept(checkpoint: Path, update: str | None) -> Iterator[None]
 
 
 class Resumable(Protocol):
-    """What `RunFiles` reads of a learner."""
+    """Protocol of learners for `RunFiles`."""
 
     config: Any
     update_number: int
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that the rest of the run depends on."""
+        """Return copies of the state needed to resume."""
         ...
 
 
@@ -55,13 +55,13 @@ class RunFiles:
     """Checkpoint and log of a run.
 
     Args:
-        folder: of the run, which exists.
-        learner: before its first update, or as the checkpoint in the folder left it.
-        resumed: which of the two it is.
+        folder: of the run, existing.
+        learner: before its first update, or loaded from the checkpoint in the folder.
+        resumed: whether it was loaded.
 
     Raises:
-        ValueError: the log that is to go on is damaged.
-        ImportError: TensorBoard is asked for and not installed.
+        ValueError: the log to resume is corrupted.
+        ImportError: TensorBoard is requested and not installed.
         RunStoppedError: the folder cannot be written.
     """
 
@@ -71,16 +71,16 @@ class RunFiles:
         self._saved = learner.update_number if resumed else None
         with self._told():
             self.log = MetricsLog(folder, learner.update_number, learner.config.tensorboard)
-        # A copy after every update, because an interruption may come in the middle of the next.
+        # A copy after every update, for an interruption during the next.
         self._state = learner.state_dict()
 
     def after_update(self, metrics: Mapping[str, float]) -> None:
-        """Log an update and, if it is due, write a checkpoint.
+        """Log an update and, every ``checkpoint_every`` updates, write a checkpoint.
 
         Raises:
             RunStoppedError: the folder cannot be written.
         """
-        # The row first: a resumed run drops a row without its checkpoint, but could not write one that is missing.
+        # The row first: a resumed run drops rows after its checkpoint, but could not restore a missing one.
         with self._told():
             self.log.write(metrics)
         self._state, self._update = self.learner.state_dict(), self.learner.update_number
@@ -88,7 +88,7 @@ class RunFiles:
             self._save()
 
     def close(self) -> None:
-        """Write the checkpoint of the last update, if it is not there, and close the log.
+        """Write the checkpoint of the last update, unless written, and close the log.
 
         Raises:
             RunStoppedError: the folder cannot be written.
@@ -108,7 +108,7 @@ class RunFiles:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Say what is kept where something cannot be written."""
+        """Convert write errors as `telling_what_is_kept`."""
         kept = None if self._saved is None else f"update {self._saved}"
         with telling_what_is_kept(self.path, kept):
             yield

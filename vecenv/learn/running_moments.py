@@ -1,4 +1,4 @@
-"""Mean and variance of everything seen so far, batch by batch, on the device."""
+"""Running mean and variance over batches, on the device."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 RELATIVE_FLOOR = 1e-5
-"""Standard deviations below this share of the mean are rounding of a constant."""
+"""Standard deviations below this fraction of the mean count as rounding of a constant."""
 ABSOLUTE_FLOOR = 1e-8
 CHUNK = 8192
-"""Samples summed at a time: few enough for the cache, many enough for a GPU."""
+"""Samples per partial sum: few enough for the CPU cache, many enough for a GPU."""
 
 
 class RunningMoments:
@@ -28,8 +28,8 @@ class RunningMoments:
         self.squares = torch.zeros(shape, dtype=torch.float64, device=device)
 
     def update(self, samples: Tensor) -> None:
-        """Take in a batch. Shape: (B, *shape)."""
-        # Sums relative to one sample: a constant gives exactly 0, a large mean costs no precision.
+        """Add a batch. Shape: (B, *shape)."""
+        # Sums relative to the first sample: exactly 0 for a constant, no loss of precision for a large mean.
         origin = samples[0]
         total, squares = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
         for part in samples.split(CHUNK):
@@ -44,7 +44,7 @@ class RunningMoments:
         self.count.copy_(count)
 
     def deviation(self) -> Tensor:
-        """Return the standard deviation, 1 where samples do not vary or none came. Shape: ``shape``, float64."""
+        """Return the standard deviation, 1 where samples are constant or absent. Shape: ``shape``, float64."""
         deviation = (self.squares / self.count.clamp(min=1.0)).sqrt()
         varies = deviation > RELATIVE_FLOOR * self.mean.abs() + ABSOLUTE_FLOOR
         return torch.where(varies, deviation, 1.0)
@@ -54,6 +54,6 @@ class RunningMoments:
         return {name: getattr(self, name).clone() for name in ("count", "mean", "squares")}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         for name, value in state_dict.items():
             getattr(self, name).copy_(value)

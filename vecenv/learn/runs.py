@@ -1,4 +1,4 @@
-"""Runs of learners of any kind: one update after the other, checkpoints, a log, and how an interrupted one goes on."""
+"""Training loop of any learner: updates, checkpoints, log of metrics, and resuming."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from vecenv.system.interrupts import interrupts_held
 from vecenv.system.write_lock import WriteLock
 
 WEYL = 0x9E3779B9
-"""2^32 over the golden ratio, odd: its multiples modulo 2^32 are all different and far apart."""
+"""2^32 / golden ratio, odd (Weyl sequence): its multiples modulo 2^32 are distinct and well spread."""
 
 Metrics = dict[str, float]
 
 
 def origin(config: RunConfig, env: VecEnv) -> dict[str, Any]:
-    """Return what a state is of: settings and scenario, of types that a safe load accepts."""
+    """Return settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
     return {"config": asdict(config), "scenario": json.loads(json.dumps(env.scenario.metadata()))}
 
 
 def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) -> None:
-    """Refuse a state of another run.
+    """Check that a checkpoint fits the settings and the scenario.
 
     Raises:
-        ValueError: it is of no run, of another task or market, or of other settings than ``total_frames``,
-            ``checkpoint_every`` and ``tensorboard``.
+        ValueError: it is not a run's checkpoint, is of another task or market, or its settings differ in more than
+            ``total_frames``, ``checkpoint_every`` and ``tensorboard``.
     """
     if not all(isinstance(state.get(name), Mapping) for name in ("config", "scenario")):
         raise ValueError("not a checkpoint of a run")
@@ -50,7 +50,7 @@ def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) ->
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, config: RunConfig, progress: float) -> float:
-    """Set the step size after a share of the updates, and return it."""
+    """Set and return the learning rate at a fraction ``progress`` of the updates."""
     rate = config.learning_rate * (1 - progress if config.anneal else 1.0)
     for group in optimiser.param_groups:
         group["lr"] = rate
@@ -58,12 +58,12 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, config: RunConfig, progr
 
 
 def update_seed(config: RunConfig, update: int) -> int:
-    """Return the seed of an update's order, so that a resumed run needs no generator's state; 32 bits, as are read."""
+    """Return the 32-bit shuffling seed of an update, so that checkpoints need no generator state."""
     return (config.seed + WEYL * update) % 2**32
 
 
 class Runnable(Protocol):
-    """What `run` asks of a learner."""
+    """Protocol of learners for `run`."""
 
     env: VecEnv
     config: Any
@@ -75,11 +75,11 @@ class Runnable(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of everything that the rest of the run depends on."""
+        """Return copies of the state needed to resume."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Resume from a `state_dict`."""
         ...
 
 
@@ -91,22 +91,22 @@ def run(
     before_update: Callable[[int], None] | None = None,
     lock: WriteLock | None = None,
 ) -> list[Metrics]:
-    """Run a learner and return the metrics of every update. Equal seeds, machine and threads give equal parameters.
+    """Run a learner and return the metrics of every update; deterministic for equal seed, machine and threads.
 
     Args:
         learner: before its first update.
-        folder: for ``checkpoint.pt``, which any interruption leaves too, and ``metrics.csv``; None writes nothing.
-        resume: go on from the folder's checkpoint, as if never interrupted.
+        folder: for ``checkpoint.pt``, also written on interruption, and ``metrics.csv``; None writes nothing.
+        resume: resume from the folder's checkpoint, with the results of an uninterrupted run.
         on_update: called with the metrics of each update.
         before_update: called with the number of updates done; it may change the environment.
-        lock: of the folder, where the caller holds it; by default it is held while this runs.
+        lock: of the folder, if the caller holds it; by default it is held during the run.
 
     Raises:
-        ValueError: a setting is out of range, or the checkpoint or the log of metrics does not fit or is damaged.
+        ValueError: a setting is out of range, or checkpoint or log do not fit or are corrupted.
         FileNotFoundError: there is no checkpoint to resume from.
-        BlockingIOError: another run writes into the folder.
-        FloatingPointError: the losses are not finite; the checkpoint is of the update before.
-        RunStoppedError: the folder cannot be written, as when the disk is full; it names the checkpoint that is kept.
+        BlockingIOError: another run holds the folder's lock.
+        FloatingPointError: the losses are not finite; the checkpoint is of the previous update.
+        RunStoppedError: the folder cannot be written, such as on a full disk; it names the last checkpoint.
     """
     place = None if folder is None else Path(folder)
     if place is None:
@@ -121,17 +121,17 @@ def run(
         try:
             return _updates(learner, files, on_update, before_update)
         finally:
-            # An interruption that is repeated would leave the state of an older update.
+            # A second interruption here would leave an older checkpoint.
             with interrupts_held(f"{place}: the last checkpoint is being written"):
                 files.close()
 
 
 def load_run(learner: Runnable, path: Path) -> None:
-    """Let a learner go on from a checkpoint.
+    """Load a checkpoint into a learner.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: it is damaged, or of another run.
+        ValueError: it is corrupted, or of another run.
     """
     state = load_checkpoint(path, learner.env.device)
     try:
@@ -146,7 +146,7 @@ def _updates(
     on_update: Callable[[Metrics], None] | None,
     before_update: Callable[[int], None] | None,
 ) -> list[Metrics]:
-    """Make the updates that are left."""
+    """Make the remaining updates."""
     history: list[Metrics] = []
     while learner.update_number < learner.num_updates:
         if before_update:

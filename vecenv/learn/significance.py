@@ -1,4 +1,4 @@
-"""What separates skill from luck over many episodes."""
+"""Statistical significance: block bootstrap intervals, probabilistic and deflated Sharpe ratios."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 from vecenv.learn.metrics import Interval
 
 DRAWS = 2000
-"""Resamples of a bootstrap: the ends of a 95% interval are then its 50th lowest and highest."""
+"""Bootstrap resamples: the bounds of a 95% interval are the 50th lowest and highest."""
 
 _EULER_MASCHERONI = 0.5772156649015329
 
-# Below this a standard deviation of daily returns is a rounding error.
+# Standard deviations of daily returns below this are rounding errors.
 _NO_DEVIATION = 1e-12
 
 
 def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interval:
-    """Return the mean with the 95% percentile interval of a bootstrap that draws whole groups.
+    """Return the mean with the 95% percentile interval of a cluster bootstrap over groups.
 
     Efron, "Bootstrap methods", Annals of Statistics 7(1), 1979; Künsch, "The jackknife and the bootstrap for general
     stationary observations", Annals of Statistics 17(3), 1989.
@@ -30,7 +30,7 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
         values: one per episode. Shape: (N,).
         groups: episodes of a group share market days; from `vecenv.learn.metrics.independent_groups`. Shape: (N,),
             int64.
-        seed: of the draws.
+        seed: of the resampling.
 
     Returns:
         NaN bounds with fewer than three groups.
@@ -50,7 +50,7 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
 
 
 def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tensor) -> Tensor:
-    """Average the returns of all episodes that ran on the same day of the same path, so that no day counts twice.
+    """Average returns over the episodes that ran on the same day of the same path, so that each day counts once.
 
     Args:
         returns: simple daily returns. Shape: (T, N).
@@ -59,7 +59,7 @@ def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tens
         start_day: of each episode. Shape: (N,).
 
     Returns:
-        One number per day of the market that any episode saw. Shape: (days,), float64.
+        One return per day on which an episode ran. Shape: (days,), float64.
     """
     day = start_day + torch.arange(len(returns), device=path.device)[:, None]
     place = (path * (int(day.max()) + 1) + day)[lived].unique(return_inverse=True)[1]
@@ -69,7 +69,7 @@ def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tens
 
 
 def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
-    """Return the probability that each agent's true Sharpe ratio is above what the best of as many shows by luck.
+    """Return the probability that each agent's true Sharpe ratio exceeds the expected maximum of trials without skill.
 
     Bailey and López de Prado, "The Deflated Sharpe Ratio", Journal of Portfolio Management 40(5), 2014: the
     `probabilistic_sharpe` ratio against the `expected_maximum_sharpe` of as many trials as agents whose returns vary.
@@ -78,13 +78,13 @@ def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
         returns: by agent, daily returns of distinct days. Shape of each: (days,).
 
     Returns:
-        By agent; NaN where the returns do not vary.
+        By agent; NaN for constant returns.
     """
     ratios = {name: _sharpe(series) for name, series in returns.items()}
     known = torch.tensor([ratio for ratio in ratios.values() if not math.isnan(ratio)], dtype=torch.float64)
     deviation = float(known.std()) if len(known) > 1 else 0.0
     best_by_luck = expected_maximum_sharpe(len(known), deviation)
-    # Where the ratio is NaN, so is the probability.
+    # NaN ratios propagate to the probability.
     return {
         name: probabilistic_sharpe(ratio, best_by_luck, len(returns[name]), *_skewness_and_kurtosis(returns[name]))
         for name, ratio in ratios.items()
@@ -92,10 +92,10 @@ def deflated_sharpe(returns: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 def expected_maximum_sharpe(num_trials: int, deviation: float) -> float:
-    """Return the highest Sharpe ratio to be expected among trials without skill (eq. 1 of Bailey and López de Prado).
+    """Return the expected maximum Sharpe ratio of trials without skill (eq. 1 of Bailey and López de Prado).
 
     Args:
-        num_trials: number of independent trials; one trial or none has nothing to choose from, and gives 0.
+        num_trials: number of independent trials; fewer than two give 0.
         deviation: standard deviation of the trials' ratios.
     """
     if num_trials < 2:
@@ -106,11 +106,11 @@ def expected_maximum_sharpe(num_trials: int, deviation: float) -> float:
 
 
 def probabilistic_sharpe(ratio: float, benchmark: float, num_days: int, skewness: float, kurtosis: float) -> float:
-    """Return the probability that the true Sharpe ratio is above a benchmark (eq. 2 of Bailey and López de Prado).
+    """Return the probability that the true Sharpe ratio exceeds a benchmark (eq. 2 of Bailey and López de Prado).
 
     Args:
-        ratio: observed, of daily returns and not annualised.
-        benchmark: in the same unit.
+        ratio: observed Sharpe ratio of daily returns, not annualised.
+        benchmark: Sharpe ratio of daily returns.
         num_days: number of returns.
         skewness: of the returns.
         kurtosis: of the returns, 3 for a normal distribution.
@@ -120,7 +120,7 @@ def probabilistic_sharpe(ratio: float, benchmark: float, num_days: int, skewness
 
 
 def _sharpe(returns: Tensor) -> float:
-    """Return mean over standard deviation, NaN where the returns do not vary."""
+    """Return mean / standard deviation, NaN for constant returns."""
     deviation = float(returns.std()) if len(returns) > 1 else 0.0
     return float(returns.mean()) / deviation if deviation > _NO_DEVIATION else math.nan
 
