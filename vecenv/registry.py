@@ -1,6 +1,6 @@
-"""Task records: everything that learners, doors and commands know of a task, found by its name.
+"""Task registry: task records by name, and `make` for environments.
 
-Another package adds its tasks as entry points of the group ``vecenv.tasks``; `register` adds one in this process.
+Other packages add tasks as entry points of the group ``vecenv.tasks``; `register` adds one in this process.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ GROUP = "vecenv.tasks"
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Settings of a task that has none."""
+    """Empty settings, the default of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a task is called, how it is made, and what there is to say of it.
+    """Record of a task: name, version, and factories of scenario, settings, agents and text interface.
 
     Attributes:
-        name: by which it is made, and under which results are filed.
+        name: identifier in `make` and in the metadata of results.
         version: changes when, and only when, behaviour does.
-        scenario: makes the rules, from the settings alone or, if the task has a market, from the tape and the settings.
+        scenario: makes the scenario from the settings or, if the task has a market, from the tape and the settings.
         settings: returns the default settings, a dataclass.
-        market: returns the options of `load_market` that settings ask for; None for a task without a market.
-        agents: agents that learn nothing, by name, each made by a call without arguments.
-        reference: agent among them that others are measured against.
-        hindsight: agent among them that knows what is to come.
-        outcomes: unit of each outcome that is told of an episode, most important first: numbers of `Scenario.info`.
-            Units are ``currency``, ``share`` and ``count``. The grade needs no mention.
-        account: reads the accounts of a task that trades.
-        bound: returns a cumulative return that no account can pass in the episodes that begin, shape (N,), or None.
-        compared: returns the settings under which all agents are compared, whatever they were trained with.
+        market: returns the options of `load_market` for given settings; None for a task without a market.
+        agents: factories of untrained (baseline) agents, without arguments, by name.
+        reference: name of the baseline agent to which others are compared.
+        hindsight: name of the baseline agent that sees the future.
+        outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
+            ``currency``, ``share`` or ``count``. The grade is implied.
+        account: reads the accounts of a trading task.
+        bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
+        compared: returns the settings for comparisons of agents, independent of their training settings.
         shortened: returns settings whose episodes fit into a number of days.
-        trained: makes an agent of a checkpoint, the settings that it was trained under, and an environment of a
-            comparison; by default the policy acts as it was trained.
-        check_trained: refuses settings that a checkpoint, of whose settings it is told, cannot be compared under.
-        text: makes what reads and writes the task's language.
-        spoken: returns the settings under which agents that write text act.
+        trained: makes an agent from a checkpoint, its training settings and the environment of a comparison; by
+            default the trained policy.
+        check_trained: checks that a checkpoint, given its training settings, can be compared under other settings.
+        text: makes the `TaskText` of a scenario.
+        spoken: returns the settings for agents that act by text.
         recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
     """
 
@@ -76,7 +76,7 @@ class Task:
     recorder: Callable[..., Sequence[Any]] | None = None
 
     def check_text(self) -> None:
-        """Refuse a task whose agents cannot read and write text.
+        """Check that the task has a text interface.
 
         Raises:
             ValueError: the task has no text.
@@ -85,10 +85,10 @@ class Task:
             raise ValueError(f"task {self.name!r} has no text")
 
     def build(self, tape: MarketTape | None = None, settings: Any = None) -> Scenario:  # noqa: ANN401
-        """Return the rules under settings, the defaults if None.
+        """Return the scenario for settings, the defaults if None.
 
         Raises:
-            ValueError: the task needs a market and got none, or the reverse, or the settings do not fit it.
+            ValueError: a required market is missing, the task takes none, or the settings do not fit it.
         """
         if (tape is None) != (self.market is None):
             raise ValueError(f"task {self.name!r} has no market" if tape else f"task {self.name!r} needs a market")
@@ -105,7 +105,7 @@ _registered: dict[str, Task] = {}
 
 
 def register(task: Task) -> Task:
-    """Let a task be made by its name in this process, and return it.
+    """Register a task by its name in this process, and return it.
 
     Raises:
         ValueError: another task has the name.
@@ -121,12 +121,12 @@ def _announced() -> dict[str, Any]:
 
 
 def task_names() -> list[str]:
-    """Return the names of all tasks, without importing any."""
+    """Return the names of all tasks, without importing them."""
     return sorted({*_announced(), *_registered})
 
 
 def task_named(task: str | Task) -> Task:
-    """Return the record of a task, by its name or as it is given.
+    """Return the record of a task, given the record or its name.
 
     Raises:
         ValueError: there is no task of that name.
@@ -142,7 +142,7 @@ def task_named(task: str | Task) -> Task:
 
 
 def task_of(env: VecEnv) -> Task:
-    """Return the record of an environment's task: of rules made without one, a record that knows their name alone."""
+    """Return the record of an environment's task; for a scenario without one, a record of name and version."""
     scenario = env.scenario
     if scenario.task is not None:
         return scenario.task
@@ -166,11 +166,11 @@ def make(
     """Make an environment of a task.
 
     Args:
-        task: name of a task that is installed or registered, or its record.
+        task: name of an installed or registered task, or its record.
         num_envs: number of sub-environments, N.
-        market: path, long table, tape or generator's name; not looked at where the task has no market.
-        seed: names all episodes.
-        device: where all tensors live.
+        market: path, long table, tape or generator's name; ignored by tasks without a market.
+        seed: of all episodes.
+        device: of all tensors.
         compile: compile the steps.
         config: settings of the task, its defaults if None.
         market_options: further arguments of `load_market`.
@@ -179,7 +179,7 @@ def make(
         **overrides: fields of the task's settings.
 
     Raises:
-        ValueError: unknown task, unknown setting, or a fault in the market.
+        ValueError: unknown task, unknown setting, or invalid market data.
     """
     record = task_named(task)
     settings = config if config is not None else record.settings()
@@ -196,7 +196,7 @@ def make(
 
 
 def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv:  # noqa: ANN401
-    """Make an environment for agents that read and write text: as `make`, eager unless asked otherwise.
+    """Make an environment for agents that act by text: as `make`, but eager by default.
 
     Raises:
         ValueError: as `make`, or the task has no text.

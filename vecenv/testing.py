@@ -1,4 +1,4 @@
-"""Conformance of a task: does it keep what learners and doors rely on? For the tests of whoever writes one."""
+"""Conformance checks of a task (`check_task`), for the test suites of task authors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from vecenv.registry import make as make_env
 from vecenv.text.door import TextDoor
 
 ROWS = 6
-"""Sub-environments of a check."""
+"""Number of sub-environments in a check."""
 
 UNITS = ("currency", "share", "count")
 
 _FLOAT_TOLERANCE = 1e-5
-"""Compiled code may round functions such as a logarithm otherwise; integers are the same."""
+"""Compiled code may round functions such as a logarithm differently; integers must be equal."""
 
 _TEXTS = (
     "",
@@ -41,24 +41,24 @@ _TEXTS = (
     b"bytes",
     ["a", "list"],
 )
-"""What no text of an agent should be; none of it may raise."""
+"""Malformed agent texts, none of which may raise."""
 
 
 class TaskFault(AssertionError):
-    """A task breaks what others rely on; the message says what."""
+    """A task violates a conformance rule; the message says which."""
 
 
 def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
-    """Put a task through everything that learners and doors rely on.
+    """Check a task against all conformance rules of learners, collectors and text interface.
 
     Args:
         task: its record, or its name.
-        steps: steps of each check; more find more.
-        compiled: compare compiled steps with eager ones too, which takes some seconds.
+        steps: steps of each check; more find more faults.
+        compiled: also compare compiled with eager steps, which takes some seconds.
         **options: further arguments of `vecenv.make`, such as a small market.
 
     Raises:
-        TaskFault: the first rule that is broken, by name.
+        TaskFault: the first violated rule, by name.
     """
     record = task_named(task)
 
@@ -97,12 +97,12 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _actions(env: VecEnv) -> Tensor:
-    """Return random actions that depend on each row's episode and step alone."""
+    """Return random actions as a function of each row's episode key and step."""
     return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
 
 
 def _played(env: VecEnv, steps: int) -> list[list[Tensor]]:
-    """Step an environment with resets and return everything that was seen, with the rows."""
+    """Step an environment with auto-reset; return rows, observations, rewards and grades of each step."""
     seen = []
     for _ in range(steps):
         reward = env.advance(_actions(env))
@@ -255,7 +255,7 @@ def _check_compiled(eager: VecEnv, compiled: VecEnv, steps: int) -> None:
 
 
 def _follow(env: VecEnv, rows: Rows) -> None:
-    """Let an environment go on from copies of another's rows, so that rounding does not add up."""
+    """Set an environment's rows to copies of another's, so that rounding does not accumulate."""
     env.take_leaves([leaf.clone() for leaf in leaves(rows)])
 
 
