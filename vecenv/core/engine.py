@@ -74,7 +74,7 @@ class BoundEngine:
         self.scenario = scenario
         self.params = dict(params)
         self.shared = shared
-        # A shared tensor mapped along a dimension, or the reverse, would broadcast to N x N.
+        # Mapping a shared parameter, or not mapping a varied one, would broadcast to N x N.
         self._param_dims = {name: 0 if name in scenario.varied else None for name in params}
 
     def _vmap(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401

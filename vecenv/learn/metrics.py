@@ -29,7 +29,7 @@ MAX_GROUPS = 64
 MIN_BLOCK_DAYS = 20
 """Shortest block of days: returns a month apart count as independent."""
 
-# Below this a standard deviation of daily returns is a rounding error.
+# Standard deviations of daily returns below this are rounding errors.
 _NO_DEVIATION = 1e-12
 
 
@@ -127,7 +127,7 @@ def _ratios(returns: Tensor, days: Tensor, number: Tensor) -> dict[str, Tensor]:
 def _tail_mean(returns: Tensor, days: Tensor, number: Tensor) -> Tensor:
     """Return the mean of each episode's lowest 5% of returns, at least one return. Shape: (N,)."""
     lowest = torch.where(days, returns, math.inf).sort(0).values
-    # Rounded first: 0.05 * 20 must not become two days.
+    # Rounded first, so that ceil(0.05 * 20) is 1.
     taken = torch.ceil((number * CVAR_TAIL).round(decimals=9)).clamp(min=1.0)
     in_tail = torch.arange(len(returns), device=returns.device)[:, None] < taken
     return torch.where(in_tail, lowest, 0.0).sum(0) / taken
