@@ -1,4 +1,4 @@
-"""The fast door: the same numbers as the standard one, compiled or not, and every step kept."""
+"""The fused collector: the same numbers as `VecEnv`, compiled or not, and every step kept."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_length_of_a_rollout_does_not_matter(eager_rollouts):
 
 
 def stepped_by_hand(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
-    """Step the standard door, resetting the rows that are done before each step."""
+    """Step the environment, resetting the rows that are done before each step."""
     observed, results = env.reset(), []
     for action in actions:
         if observed["done"].any():

@@ -1,4 +1,4 @@
-"""The standard door: TorchRL's contract, masks, groups, branches and resuming."""
+"""`VecEnv`: the contract of TorchRL, masks, groups, branches and resuming."""
 
 from __future__ import annotations
 
