@@ -25,7 +25,7 @@ COMMANDS = (
     "play --task single_stock --num-paths 4 --record episode.jsonl",
     "replay episode.jsonl",
     "collect --task single_stock_costs --market planted --num-paths 4 --num-days 330 --episodes 4 --out chats.jsonl",
-    "bench --num-envs 8 --num-steps 2 --repeats 1 --columns environment",
+    "bench --num-envs 8 --num-steps 2 --repeats 5 --columns environment",
     "worldmodel validate --help",
     "sft --help",
     "serve --help",

@@ -130,7 +130,7 @@ def test_whole_episodes_and_their_rewards(market: Served, model: Model, tmp_path
             "invalid": 1.0,
             "finished": 1.0,
             "grade": pytest.approx(grades[-1]),
-            "total_return": pytest.approx(turns[-1].account.total_return),
+            **{name: pytest.approx(value) for name, value in turns[-1].outcomes.items()},
         }
     assert len(model.requests) == 2 * DAYS
     # Saved episodes are weighed anew from what the traces keep.

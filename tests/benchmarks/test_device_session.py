@@ -424,7 +424,7 @@ def test_training_is_measured_by_what_the_network_reads(monkeypatch):
 @pytest.mark.slow
 def test_every_part_runs_in_small(tmp_path):
     """The real command: no part fails, and what it leaves are few files with plain names."""
-    command = [sys.executable, "-m", "vecenv.benchmarks.device_session.command", "--device", "cpu", "--minutes", "20"]
+    command = [sys.executable, "-m", "vecenv.benchmarks.device_session", "--device", "cpu", "--minutes", "20"]
     result = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
     data = json.loads((tmp_path / "summary.json").read_text())

@@ -25,9 +25,6 @@ __all__ = ["ChatHarness", "MarketEnv", "MarketTaskset"]
 INFO = "market"
 """Key of the server's answers in a trace; saved, so that ``vf-replay`` re-weights rewards without a server."""
 
-OUTCOMES = ("grade", "total_return")
-"""Fields of the last observation that become metrics."""
-
 
 class MarketData(vf.TaskData):
     """Identifier of an episode. The address is left out: a task is the same on any machine."""
