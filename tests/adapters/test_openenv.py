@@ -69,6 +69,7 @@ def test_the_package_passes_the_static_checks():
     assert counts == dict.fromkeys(served_by_default.splits, served_by_default.num_tasks)
 
 
+@pytest.mark.slow
 def test_the_running_server_passes_the_checks(market: Served):
     told = openenv_cli("validate", "--url", market.url, "--json")
     assert told.returncode == 0, told.stdout + told.stderr
@@ -235,6 +236,7 @@ TAPE, OTHER = tape_of(0), tape_of(1)
 TEXTS = ("BUY", "BUY 0.3", "SELL 50%", "HOLD", "", '{"name": "position"}', '{"name": "price_history"}', "\x00{{")
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(TEXTS)), max_size=40),

@@ -103,6 +103,7 @@ def test_processes_share_starts_and_draw_apart(tmp_path):
     assert told[0]["completion_ids"] != told[1]["completion_ids"]
 
 
+@pytest.mark.slow
 def test_what_it_cannot_play_is_refused(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path)

@@ -117,6 +117,7 @@ def test_first_ratios_are_one_and_prices_of_a_group_the_same():
     assert one.update()["reference_kl"] > 0
 
 
+@pytest.mark.slow
 def test_one_seed_gives_the_same_tokens_rewards_and_weights():
     runs = []
     for seed in (0, 0, 1):

@@ -158,6 +158,7 @@ def test_whole_shares_equal_the_oracle_exactly(case):
             rows[dtype] = outcome.rows
 
 
+@pytest.mark.slow
 @given(rules_and_market(whole_shares=False))
 @settings(max_examples=20, **QUICK)
 def test_fractional_shares_in_float64_equal_the_oracle(case):
