@@ -72,7 +72,8 @@ def reset(connection: object, **options: object) -> dict:
     return json.loads(connection.recv(timeout=30))
 
 
-@pytest.mark.parametrize("sent", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
     with serving("--splits", "train") as (process, url, log):
         assert url.startswith("http://127.0.0.1:")

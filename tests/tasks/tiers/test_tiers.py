@@ -45,9 +45,8 @@ def orders(num_steps: int, num_envs: int, num_symbols: int = 25) -> torch.Tensor
     return torch.from_numpy(random_orders(rng, num_steps, num_envs, 8, num_symbols=num_symbols))
 
 
-@pytest.mark.parametrize(
-    ("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, marks=pytest.mark.slow, id="full tier")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, id="full tier")])
 def test_a_compiled_step_is_the_eager_one_bit_for_bit(num_symbols, max_orders):
     """Every tensor of the rows, the reward and the observation, over a whole episode; the full tier compiles long."""
     rules = {"symbols": FULL.symbols[:num_symbols], "max_orders": max_orders, "days": 12}
