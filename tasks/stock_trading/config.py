@@ -16,8 +16,14 @@ class StockTradingConfig:
 
     features: tuple[str, ...] = FINRL_INDICATORS
     """Indicators or numeric columns of the data shown to the agent, per symbol."""
-    action: Literal["shares", "weights"] = "shares"
-    """Orders as a share of hmax, or target portfolio weights."""
+    action: Literal["shares", "weights", "tilt"] = "shares"
+    """Orders as a share of hmax, target portfolio weights, or tilts of the benchmark's weights."""
+    benchmark: Literal["equal_weight", "buy_and_hold"] = "equal_weight"
+    """Benchmark portfolio of tilts and of the excess return: rebalanced daily, or bought at the start and held."""
+    benchmark_cash: float = 0.005
+    """Weight of cash in the benchmark of tilts, at most 0.5; it also bounds how much cash a tilt can reach."""
+    tilt_gain: float = 1.0
+    """Change of the logarithm of a weight per unit of tilt."""
     whole_shares: bool = True
     """Trade whole shares, with exact integer accounts; otherwise fractions."""
     dtype: Literal["float32", "float64"] = "float32"
@@ -26,7 +32,9 @@ class StockTradingConfig:
     """Orders fill at the close of day t, or at the open of day t+1."""
     rationing: Literal["pro_rata", "by_size"] = "pro_rata"
     """Rationing of insufficient cash: pro rata, or by order size, largest first (FinRL)."""
-    reward: Literal["delta_value", "log_return", "differential_sharpe", "risk_penalised"] = "delta_value"
+    reward: Literal["delta_value", "log_return", "excess_log_return", "differential_sharpe", "risk_penalised"] = (
+        "delta_value"
+    )
     """Reward of a step."""
     initial_cash: float = 1_000_000.0
     """Cash at the start, in the currency of the prices."""
@@ -84,7 +92,7 @@ class StockTradingConfig:
     """Scale of f in the observation."""
 
     def __post_init__(self) -> None:
-        for name in ("initial_cash", "hmax", "episode_length"):
+        for name in ("initial_cash", "hmax", "episode_length", "tilt_gain"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("dead_zone", "stop_loss", "ruin_fraction", "min_cash_fraction", "borrow_rate", "initial_margin"):
@@ -96,6 +104,8 @@ class StockTradingConfig:
                 raise ValueError(f"{name} must be in [0, 1), got {rates}")
         if _largest(self.commission) + _largest(self.slippage) >= 1:
             raise ValueError(f"commission {self.commission} and slippage {self.slippage} together must be below 1")
+        if not 0 <= self.benchmark_cash <= 0.5:
+            raise ValueError(f"benchmark_cash must be in [0, 0.5], got {self.benchmark_cash}")
         if not 0 <= self.min_episode_length <= self.episode_length:
             raise ValueError(
                 f"min_episode_length must be between 0 and episode_length ({self.episode_length}), "
@@ -105,8 +115,12 @@ class StockTradingConfig:
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with the setting that each requires."""
         names: dict[str, str] = {}
-        if self.action == "weights":
+        if self.action != "shares":
             names["hmax"] = "action shares"
+        if self.action != "tilt":
+            names |= dict.fromkeys(("benchmark_cash", "tilt_gain"), "action tilt")
+            if self.reward != "excess_log_return":
+                names["benchmark"] = "action tilt or reward excess_log_return"
         if self.gate == "none":
             names["gate_threshold"] = "a gate"
         if not self.shorting:

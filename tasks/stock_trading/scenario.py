@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded
+from torchrl.data import Bounded, TensorSpec
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.scenario import Scenario
@@ -20,15 +20,21 @@ from vecenv.core.streams import EpisodeStream
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
 from vecenv.kernels.money import Money, single_rounded_down
-from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares, wanted_weights
+from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares
+from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
+from vecenv.tasks.stock_trading.benchmark import equal_weight_growth, held_growth, held_portfolio
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.parameters import parameter_tensors
 from vecenv.tasks.stock_trading.state import StockState
 
 MAX_CASH_TICKS = 2**37
+
+LARGEST_DEAD_ZONE = 0.25
+"""Largest dead zone of tilts as a share of 1 / K, the weight of a symbol in an equally weighted portfolio."""
+
 Tensors = Mapping[str, Tensor]
 
 
@@ -86,8 +92,15 @@ class StockTrading(Scenario[StockState]):
         self.shared = self._market_tensors()
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
-        low = 0.0 if config.action == "weights" else -1.0
-        self.action_spec = Bounded(low, 1.0, (tape.num_symbols,), dtype=torch.float32, device=tape.device)
+        low, count = (0.0 if config.action == "weights" else -1.0), tape.num_symbols + (config.action == "tilt")
+        self.action_spec = Bounded(low, 1.0, (count,), dtype=torch.float32, device=tape.device)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of the actions that `step` accepts: with tilts also target weights, of shape (K,)."""
+        if self.config.action != "tilt":
+            return [self.action_spec]
+        weights = Bounded(0.0, 1.0, (self.tape.num_symbols,), dtype=torch.float32, device=self.action_spec.device)
+        return [self.action_spec, weights]
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
         """Replace parameters as `Scenario.randomise` does; rates are rounded like those of the settings."""
@@ -109,6 +122,10 @@ class StockTrading(Scenario[StockState]):
         }
         if config.fill == "next_open":
             tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(self.money.dtype)
+        if config.reward == "excess_log_return" and config.benchmark == "equal_weight":
+            close = tensors["close"].view(tape.num_paths, tape.num_days, -1)
+            growth = equal_weight_growth(close[:, :-1], close[:, 1:], tape.tradable[:, :-1])
+            tensors["benchmark_growth"] = torch.cat([growth, torch.ones_like(growth[:, :1])], dim=1).reshape(flat)
         if config.gate != "none":
             tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).clone()
         return tensors
@@ -176,10 +193,17 @@ class StockTrading(Scenario[StockState]):
 
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
-        order = torch.where(finite, self._wanted(state, action, prices, params), 0.0)
+        can_trade = shared["tradable"][row + 1 if late else row]
+        if config.action == "shares":
+            order = torch.where(finite, self._wanted_shares(action, params), 0.0)
+        elif config.action == "tilt" and action.shape == self.action_spec.shape:
+            weights = self._tilted(state, action, close, can_trade, shared)
+            order = self._wanted(weights, state, prices, params)
+        else:
+            order = torch.where(finite, self._wanted(chosen_weights(money, action), state, prices, params), 0.0)
         order = self._overruled(order, state, close, row, params, shared)
         if not self._always_tradable:
-            order = torch.where(shared["tradable"][row + 1 if late else row], order, 0.0)
+            order = torch.where(can_trade, order, 0.0)
 
         fills = self._execute(state, order, prices, params)
         cash, holdings = fills.cash, fills.holdings
@@ -219,7 +243,7 @@ class StockTrading(Scenario[StockState]):
     def _max_holdings(self) -> int | None:
         """Largest long position of a symbol; None if only cash bounds it, or it may be short."""
         config = self.config
-        if config.action == "weights" or config.shorting:
+        if config.action != "shares" or config.shorting:
             return None
         return int(
             self.params["initial_holdings"].max() + self.params["hmax"].max() * self.params["episode_length"].max()
@@ -233,13 +257,41 @@ class StockTrading(Scenario[StockState]):
             return self._max_holdings
         return int(self.params["hmax"].max())
 
-    def _wanted(self, state: StockState, action: Tensor, prices: Prices, params: Tensors) -> Tensor:
-        """Return the agent's order in shares. Shape: (K,)."""
-        dead_zone = params["dead_zone"] if self._uses("dead_zone") else None
-        if self.config.action == "shares":
-            return wanted_shares(self.money, action, params["hmax"], dead_zone)
+    def _dead_zone(self, params: Tensors) -> Tensor | None:
+        if not self._uses("dead_zone"):
+            return None
+        if self.config.action != "tilt":
+            return params["dead_zone"]
+        # A larger one would keep even the benchmark from being bought where there are many symbols.
+        return params["dead_zone"].clamp(max=LARGEST_DEAD_ZONE / self.tape.num_symbols)
+
+    def _wanted_shares(self, action: Tensor, params: Tensors) -> Tensor:
+        """Return the orders of an action in shares. Shape: (K,)."""
+        return wanted_shares(self.money, action, params["hmax"], self._dead_zone(params))
+
+    def _wanted(self, weights: Tensor, state: StockState, prices: Prices, params: Tensors) -> Tensor:
+        """Return the orders towards target weights. Shape: (K,)."""
         surcharge = 1.0 + params["commission"] + params["slippage"]
-        return wanted_weights(self.money, action, state.portfolio_value, state.holdings, prices, surcharge, dead_zone)
+        return orders_to_weights(
+            self.money, weights, state.portfolio_value, state.holdings, prices, surcharge, self._dead_zone(params)
+        )
+
+    def _tilted(self, state: StockState, action: Tensor, close: Tensor, can_trade: Tensor, shared: Tensors) -> Tensor:
+        """Return the tilted weights of the benchmark. Shape: (K,)."""
+        config = self.config
+        if config.benchmark == "equal_weight":
+            portfolio = can_trade.to(self.money.single)
+        else:
+            start, tradable = self._start(state, shared)
+            portfolio = held_portfolio(close.to(self.money.single), start.to(self.money.single), tradable)
+        if config.whole_shares:
+            portfolio = benchmark_units(portfolio)
+        return tilted_weights(self.money, action, portfolio, config.benchmark_cash, config.tilt_gain)
+
+    def _start(self, state: StockState, shared: Tensors) -> tuple[Tensor, Tensor]:
+        """Return closes and tradable symbols at the start of the episode. Shape of each: (K,)."""
+        row = state.path * self.tape.num_days + state.start_day
+        return shared["close"][row], shared["tradable"][row]
 
     def _overruled(
         self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, shared: Tensors
@@ -303,6 +355,9 @@ class StockTrading(Scenario[StockState]):
             reward = (next_value - value).to(dtype) * self.tape.tick_size
         elif config.reward == "log_return":
             reward = rewards.log_return(value, next_value, dtype)
+        elif config.reward == "excess_log_return":
+            growth = self._benchmark_growth(state, shared)
+            reward = (rewards.log_return(value, next_value, torch.float64) - torch.log(growth)).to(dtype)
         else:
             step_return = rewards.simple_return(value, next_value, dtype)
             if config.reward == "differential_sharpe":
@@ -320,6 +375,14 @@ class StockTrading(Scenario[StockState]):
             reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
         return reward
 
+    def _benchmark_growth(self, state: StockState, shared: Tensors) -> Tensor:
+        """Return the benchmark's growth over the step from a state. Shape: (), float64."""
+        row = state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+        if self.config.benchmark == "equal_weight":
+            return shared["benchmark_growth"][row]
+        close, next_close = shared["close"][row], shared["close"][row + 1]
+        return held_growth(close, next_close, *self._start(state, shared))
+
     def terminated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the account is ruined."""
         floor = state.start_value.double() * params["ruin_fraction"]
@@ -334,9 +397,8 @@ class StockTrading(Scenario[StockState]):
 
         No excess is graded 0.5, an excess of ten per cent 0.73, a deficit of ten per cent 0.27.
         """
-        base = state.path * self.tape.num_days
-        start, now = shared["close"][base + state.start_day], shared["close"][base + state.day]
-        held = shared["tradable"][base + state.start_day]
+        start, held = self._start(state, shared)
+        now = shared["close"][state.path * self.tape.num_days + state.day]
         count = held.sum(-1)
         # In float64 until the end, so that eager and compiled results are equal after rounding to float32.
         change = now.double() / start.double().clamp(min=1.0)

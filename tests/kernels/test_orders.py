@@ -21,7 +21,6 @@ from vecenv.kernels.orders import (
     ration_pro_rata,
     sell,
     wanted_shares,
-    wanted_weights,
 )
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
@@ -79,28 +78,6 @@ def test_wanted_shares_are_truncated_toward_zero(action, hmax, expected):
 def test_the_dead_zone_includes_its_edge():
     action = torch.tensor([0.1, -0.1, 0.1001, -0.2])
     assert wanted_shares(EXACT, action, rate(1_000), rate(0.1)).tolist() == [0.0, 0.0, 100.0, -200.0]
-
-
-def test_weights_become_the_orders_that_reach_them():
-    """A quarter of 10,000 in each: targets of 25 and 12 shares, from 30 and 0."""
-    prices = flat([100.0, 200.0])
-    weights, holdings = torch.tensor([0.25, 0.25]), torch.tensor([30.0, 0.0])
-    value = torch.tensor(10_000)
-    assert wanted_weights(EXACT, weights, value, holdings, prices, rate(1.0), None).tolist() == [-5.0, 12.0]
-    dropped = wanted_weights(EXACT, weights, value, holdings, prices, rate(1.0), rate(0.05))
-    assert dropped.tolist() == [0.0, 12.0], "an order of 500, 5% of the value, is in the dead zone"
-
-
-def test_weights_beyond_one_are_scaled_down_and_negative_ones_count_as_zero():
-    prices, nothing = flat([100.0, 100.0, 100.0]), torch.zeros(3)
-    order = wanted_weights(
-        EXACT, torch.tensor([1.0, 1.0, -1.0]), torch.tensor(10_000), nothing, prices, rate(1.0), None
-    )
-    assert order.tolist() == [50.0, 50.0, 0.0]
-    order = wanted_weights(
-        EXACT, torch.tensor([1.0, 0.0, 0.0]), torch.tensor(10_000), nothing, prices, rate(1.001), None
-    )
-    assert order.tolist() == [99.0, 0.0, 0.0], "costs are part of the price of a share: 101 ticks"
 
 
 def test_buys_are_rationed_by_one_ratio():

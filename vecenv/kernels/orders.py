@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.money import RATIO_STEPS, Money
+from vecenv.kernels.money import Money
 
 
 class Prices(NamedTuple):
@@ -75,52 +75,6 @@ def wanted_shares(money: Money, action: Tensor, hmax: Tensor, dead_zone: Tensor 
     action = action.to(money.single)
     order = money.rounded_down(action * hmax.to(money.single)).to(money.dtype)
     return order if dead_zone is None else torch.where(action.abs() <= dead_zone.to(money.single), 0.0, order)
-
-
-def wanted_weights(
-    money: Money,
-    action: Tensor,
-    value: Tensor,
-    holdings: Tensor,
-    prices: Prices,
-    surcharge: Tensor,
-    dead_zone: Tensor | None,
-) -> Tensor:
-    """Turn target portfolio weights into signed share orders.
-
-    Args:
-        money: arithmetic.
-        action: weights; negative ones count as 0, and a sum above 1 is scaled down to 1. Shape: (K,).
-        value: portfolio value in ticks. Shape: ().
-        holdings: Shape: (K,).
-        prices: of the day.
-        surcharge: 1 + commission + slippage, float64. Shape: () or (K,).
-        dead_zone: orders worth at most this share of the value are dropped; None for none. Shape: ().
-    """
-    weights = action.clamp(min=0.0)
-    precision = torch.float64 if money.whole_shares else money.dtype
-    if money.whole_shares:
-        # Integers in float32 sum exactly in any order.
-        steps = torch.floor(weights.to(torch.float32) * RATIO_STEPS)
-        total = steps.sum(-1)
-        steps = torch.where(
-            total > RATIO_STEPS, torch.floor(steps.double() * RATIO_STEPS / total.double()), steps.double()
-        )
-        weights = steps / RATIO_STEPS
-    else:
-        weights = weights.to(precision)
-        weights = weights / weights.sum(-1).clamp(min=1.0)
-    price = prices.fill.to(precision) * surcharge.to(precision)
-    if money.whole_shares:
-        price = torch.ceil(price)
-    budget = weights.to(precision) * value.to(precision)
-    budget = torch.floor(budget) if money.whole_shares else budget
-    target = torch.where(price > 0, budget / torch.where(price > 0, price, 1.0), 0.0)
-    order = (torch.floor(target) if money.whole_shares else target).to(money.dtype) - holdings
-    if dead_zone is None:
-        return order
-    worth = order.abs().to(precision) * prices.fill.to(precision)
-    return torch.where(worth <= dead_zone.to(precision) * value.to(precision), 0.0, order)
 
 
 def ration_pro_rata(

@@ -22,6 +22,9 @@ class Rules:
 
     whole_shares: bool = True
     action: str = "shares"
+    benchmark: str = "equal_weight"
+    benchmark_cash: float = 0.005
+    tilt_gain: float = 1.0
     hmax: float = 100
     dead_zone: float = 0.0
     fill: str = "close"
@@ -80,7 +83,8 @@ class Account:
     def __init__(self, rules: Rules, market: Market, start_day: int, length: int) -> None:
         """Open the account at the close of ``start_day`` for at most ``length`` steps."""
         self.rules, self.market = rules, market
-        self.day, self.last_day = start_day, min(start_day + length, len(market.close) - 1)
+        self.start_day = self.day = start_day
+        self.last_day = min(start_day + length, len(market.close) - 1)
         self.symbols = range(len(market.close[0]))
         self.whole = rules.whole_shares
         self.commission_rate = 0.0 if isinstance(rules.commission, Sequence) else rules.commission
@@ -132,7 +136,12 @@ class Account:
         margin_call = rules.shorting and self.cash < maintenance
         gated = rules.gate and self.market.gate_series[self.day] >= rules.gate_threshold  # rule 4
         entries = [self._single(max(-1.0, min(1.0, a))) if math.isfinite(a) else None for a in action]
-        wanted = self._wanted_shares(entries) if rules.action == "shares" else self._wanted_weights(entries)
+        if rules.action == "shares":
+            wanted = self._wanted_shares(entries)
+        elif len(entries) == len(closes):
+            wanted = self._wanted_weights(self._chosen(entries), entries)
+        else:
+            wanted = self._wanted_weights(self._tilted([entry or 0.0 for entry in entries]), [0.0] * len(closes))
         for k in self.symbols:
             stop_price = self._product(1 - rules.stop_loss, self.average_price[k])
             stopped = rules.stop_loss > 0 and self.holdings[k] > 0 and closes[k] <= stop_price  # rule 5
@@ -146,26 +155,63 @@ class Account:
         wanted = [self._product(entry, self.rules.hmax) for entry in moved]
         return [math.trunc(shares) for shares in wanted] if self.whole else wanted
 
-    def _wanted_weights(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="weights"
-        rules = self.rules
+    def _chosen(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="weights"
         weights = [Fraction(max(entry or 0.0, 0.0)) for entry in entries]
         if self.whole:
             weights = [Fraction(math.floor(weight * RATIO_STEPS), RATIO_STEPS) for weight in weights]
         total = max(sum(weights), Fraction(1))
-        wanted: list[float] = [0] * len(entries)
+        shares = [weight / total for weight in weights]
+        return [math.floor(share * RATIO_STEPS) / RATIO_STEPS if self.whole else float(share) for share in shares]
+
+    def _tilted(self, entries: Sequence[float]) -> list[float]:  # rule 3, action="tilt"
+        rules, largest = self.rules, max(entries)
+        portfolio = self._benchmark()
+        if not self.whole:
+            portfolio = [*portfolio, sum(portfolio) * rules.benchmark_cash / (1 - rules.benchmark_cash)]
+            parts = [b * math.exp(rules.tilt_gain * (a - largest)) for b, a in zip(portfolio, entries, strict=True)]
+            return [part / sum(parts) if sum(parts) else 0.0 for part in parts[:-1]]
+        scale = 2 ** min(16, 23 - len(portfolio).bit_length())
+        most = max(portfolio)
+        units = [math.floor(self._single(self._single(b / (most or 1)) * scale)) for b in portfolio]
+        units.append(math.floor(sum(units) * (rules.benchmark_cash / (1 - rules.benchmark_cash))))
+        exponents = [self._product(self._single(a - largest), rules.tilt_gain) for a in entries]
+        tilted = [math.floor(self._product(u, self._exp(x))) for u, x in zip(units, exponents, strict=True)]
+        return [math.floor(u * RATIO_STEPS / max(sum(tilted), 1)) / RATIO_STEPS for u in tilted[:-1]]
+
+    def _benchmark(self) -> list[float]:
+        if self.rules.benchmark == "equal_weight":
+            return [float(can) for can in self.can_trade]
+        start, now = self.market.close[self.start_day], self.market.close[self.day]
+        tradable = self.market.tradable[self.start_day]
+        return [self._single(now[k] / start[k]) if tradable[k] and start[k] > 0 else 0.0 for k in self.symbols]
+
+    def _exp(self, exponent: float) -> float:
+        """The exponential function by halving, seven terms of its series, and squaring, in single precision."""
+        halvings = 0
+        while 2 * self.rules.tilt_gain / 2**halvings > 0.5:
+            halvings += 1
+        x = self._single(exponent / 2**halvings)
+        result = self._single(1 / math.factorial(7))
+        for term in range(6, -1, -1):
+            result = self._single(self._product(result, x) + self._single(1 / math.factorial(term)))
+        for _ in range(halvings):
+            result = self._product(result, result)
+        return result
+
+    def _wanted_weights(self, weights: Sequence[float], entries: Sequence[float | None]) -> list[float]:
+        rules = self.rules
+        dead_zone = min(rules.dead_zone, 0.25 / len(weights)) if rules.action == "tilt" else rules.dead_zone
+        wanted: list[float] = [0] * len(weights)
         for k in self.symbols:
             if entries[k] is None or not self.can_trade[k]:
                 continue
-            weight = float(weights[k] / total)
-            if self.whole:
-                weight = math.floor(weights[k] / total * RATIO_STEPS) / RATIO_STEPS
             commission = _of(rules.commission, k)
             if isinstance(rules.commission, Sequence):
                 commission = self._rate(commission)
             price_with_costs = self.prices[k] * (1 + commission + self._rate(_of(rules.slippage, k)))
-            target = self._down(self._down(weight * self.value) / self._up(price_with_costs))
+            target = self._down(self._down(weights[k] * self.value) / self._up(price_with_costs))
             order = target - self.holdings[k]
-            if abs(order) * self.prices[k] > rules.dead_zone * self.value:
+            if abs(order) * self.prices[k] > dead_zone * self.value:
                 wanted[k] = order
         return wanted
 
@@ -262,6 +308,8 @@ class Account:
             reward = (after - before) * tick_size
         elif rules.reward == "log_return":
             reward = math.log(max(after / before, 1e-6))
+        elif rules.reward == "excess_log_return":
+            reward = math.log(max(after / before, 1e-6)) - math.log(self._benchmark_growth())
         elif rules.reward == "differential_sharpe":
             reward = self._differential_sharpe(after / before - 1)
         else:
@@ -274,6 +322,17 @@ class Account:
         if self.terminated or self.truncated:
             reward += rules.terminal_bonus * (after / self.start_value - 1)
         return reward
+
+    def _benchmark_growth(self) -> float:
+        """Return the growth of the benchmark over the day that has passed."""
+        if self.rules.benchmark == "equal_weight":
+            origin, now = self.market.close[self.day - 1], self.market.tradable[self.day - 1]
+            grown = [self.market.close[self.day][k] / origin[k] for k in self.symbols if now[k]]
+            return sum(grown) / len(grown) if grown else 1.0
+        origin = self.market.close[self.start_day]
+        bought = [k for k in self.symbols if self.market.tradable[self.start_day][k] and origin[k] > 0]
+        values = [sum(self.market.close[day][k] / origin[k] for k in bought) for day in (self.day - 1, self.day)]
+        return values[1] / values[0] if values[0] else 1.0
 
     def _differential_sharpe(self, r: float) -> float:
         a, b = self.return_mean, self.return_square

@@ -38,7 +38,10 @@ def rules_and_market(draw, whole_shares=True, shorting=None):
     shorts = draw(st.booleans()) if shorting is None else shorting
     rules = {
         "whole_shares": whole_shares,
-        "action": draw(st.sampled_from(["shares", "shares", "weights"])),
+        "action": draw(st.sampled_from(["shares", "shares", "weights", "tilt", "tilt"])),
+        "benchmark": draw(st.sampled_from(["equal_weight", "buy_and_hold"])),
+        "benchmark_cash": draw(st.sampled_from([0.0, 0.005, 0.5])),
+        "tilt_gain": draw(st.sampled_from([0.2, 1.0, 3.0])),
         "fill": draw(st.sampled_from(["close", "next_open"])),
         "rationing": draw(st.sampled_from(["pro_rata", "pro_rata", "by_size"])),
         "initial_cash": draw(st.sampled_from([0.0, 10.0, 1e4, 1e6, 1.3e7])) or 0.5,
@@ -52,7 +55,9 @@ def rules_and_market(draw, whole_shares=True, shorting=None):
         "shorting": shorts,
         "borrow_rate": draw(st.sampled_from([0.0, 0.5])) if shorts else 0.0,
         "ruin_fraction": draw(st.sampled_from([0.0, 0.9])),
-        "reward": draw(st.sampled_from(["delta_value", "log_return", "differential_sharpe", "risk_penalised"])),
+        "reward": draw(
+            st.sampled_from(["delta_value", "log_return", "excess_log_return", "differential_sharpe", "risk_penalised"])
+        ),
         "min_cash_fraction": draw(st.sampled_from([0.0, 0.2])),
         "terminal_bonus": draw(st.sampled_from([0.0, 3.0])),
     }
@@ -63,9 +68,10 @@ def rules_and_market(draw, whole_shares=True, shorting=None):
     return rules, gate, tape, rng
 
 
-def actions_for(rng, symbols):
-    """Draw actions of all sizes, beyond the bounds and a few that are not numbers."""
-    actions = rng.uniform(-1.3, 1.3, (NUM_DAYS, NUM_ENVS, symbols)).astype(np.float32)
+def actions_for(rng, symbols, rules):
+    """Draw actions of all sizes, beyond the bounds and a few that are not numbers; with tilts also weights."""
+    count = symbols + (rules["action"] == "tilt" and rng.random() < 0.8)
+    actions = rng.uniform(-1.3, 1.3, (NUM_DAYS, NUM_ENVS, count)).astype(np.float32)
     actions *= rng.choice([0.01, 0.3, 1.0], (1, NUM_ENVS, 1)).astype(np.float32)
     actions[rng.random(actions.shape) < 0.01] = np.nan
     actions[rng.random(actions.shape) < 0.01] = np.inf
@@ -132,7 +138,7 @@ def account_numbers(account):
 def test_whole_shares_equal_the_oracle_exactly(case):
     """50 examples of 200 episodes: account and flags are equal in both precisions, bit for bit, at every step."""
     rules, gate, tape, rng = case
-    actions = actions_for(rng, tape.num_symbols)
+    actions = actions_for(rng, tape.num_symbols, rules)
     engines = {dtype: engine_for(rules, gate, tape, dtype) for dtype in ("float32", "float64")}
     bounds = {dtype: bound for dtype, (bound, _) in engines.items()}
     rows = {dtype: start for dtype, (_, start) in engines.items()}
@@ -164,7 +170,7 @@ def test_whole_shares_equal_the_oracle_exactly(case):
 def test_fractional_shares_in_float64_equal_the_oracle(case):
     """Cash, holdings and value within 1e-9 of the value at every step of whole episodes."""
     rules, gate, tape, rng = case
-    actions = actions_for(rng, tape.num_symbols)
+    actions = actions_for(rng, tape.num_symbols, rules)
     bound, rows = engine_for(rules, gate, tape, "float64")
     accounts = accounts_for(rules, gate, rows, tape)
     for step, (_, rewards) in enumerate(oracle_steps(accounts, actions)):
@@ -186,7 +192,7 @@ def test_fractional_shares_in_float64_equal_the_oracle(case):
 def test_one_fractional_step_in_float32_from_an_equal_state(case):
     """From the same account, one float32 step lands within 1e-6 of the float64 one, and never in debt."""
     rules, gate, tape, rng = case
-    actions = actions_for(rng, tape.num_symbols)
+    actions = actions_for(rng, tape.num_symbols, rules)
     double, rows = engine_for(rules, gate, tape, "float64")
     single, like = engine_for(rules, gate, tape, "float32")
     for action in torch.from_numpy(actions[:2]):

@@ -1,0 +1,41 @@
+"""Benchmark portfolio that tilts start from and excess returns are measured against.
+
+``equal_weight`` holds the same value in every symbol that can trade, every day; ``buy_and_hold`` bought the same value of
+each at the start of the episode and keeps the shares. Both are costless and hold no cash.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def held_portfolio(close: Tensor, start_close: Tensor, start_tradable: Tensor) -> Tensor:
+    """Return the value of each position bought and held since the start, per unit. Shape: (K,), as the closes."""
+    bought = start_tradable & (start_close > 0)
+    growth = close / torch.where(bought, start_close, 1.0)
+    return torch.where(bought, growth, 0.0)
+
+
+def equal_weight_growth(close: Tensor, next_close: Tensor, tradable: Tensor) -> Tensor:
+    """Return the growth of one day of the equally weighted symbols that can trade; 1 without any.
+
+    Args:
+        close: Shape: (..., K).
+        next_close: of the day after. Shape: (..., K).
+        tradable: at the close. Shape: (..., K).
+
+    Returns:
+        Shape: (...), float64, so that eager and compiled results are equal after rounding to float32.
+    """
+    change = torch.where(tradable, next_close.double() / close.double().clamp(min=1e-12), 0.0)
+    count = tradable.sum(-1)
+    return torch.where(count > 0, change.sum(-1) / count.clamp(min=1), 1.0)
+
+
+def held_growth(close: Tensor, next_close: Tensor, start_close: Tensor, start_tradable: Tensor) -> Tensor:
+    """Return the growth of one day of the portfolio bought at the start; 1 if nothing was. Shape: (), float64."""
+    bought = start_tradable & (start_close > 0)
+    shares = torch.where(bought, 1.0 / torch.where(bought, start_close, 1.0).double(), 0.0)
+    value, next_value = (shares * close.double()).sum(-1), (shares * next_close.double()).sum(-1)
+    return torch.where(value > 0, next_value / torch.where(value > 0, value, 1.0), 1.0)
