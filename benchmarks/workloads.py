@@ -1,4 +1,4 @@
-"""Benchmark workloads: task rules, given actions, and the minimum memory traffic of a step."""
+"""Benchmark workloads: task configs, given actions, and the minimum memory traffic of a step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecenv.core.rows import leaves
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.scenario import TierTrading
@@ -22,35 +22,35 @@ NUMBER_BYTES = 4
 """Bytes of a float32."""
 
 
-def task_rules(task: str, given: bool) -> Any:  # noqa: ANN401
-    """Return the default rules of a task; with order-list actions for a tier with given actions.
+def workload_config(task: str, given: bool) -> Any:  # noqa: ANN401
+    """Return the default config of a task; with order-list actions for a tier with given actions.
 
     Raises:
         ValueError: there is no such task.
     """
-    rules = rules_of(task)
-    return replace(rules, action="orders") if given and isinstance(rules, TierConfig | CurriculumConfig) else rules
+    config = config_of(task)
+    return replace(config, action="orders") if given and isinstance(config, TierConfig | CurriculumConfig) else config
 
 
 def task_market(
-    rules: Any,  # noqa: ANN401
+    config: Any,  # noqa: ANN401
     market: str,
     num_days: int,
     start: str | None,
     end: str | None,
     device: torch.device,
 ) -> MarketTape:
-    """Read or generate the market for rules, with their symbols.
+    """Read or generate the market for a task's config, with its symbols.
 
     Raises:
         ValueError: the market is invalid, or lacks a symbol.
     """
     tape = load_market(
         market,
-        symbols=getattr(rules, "market_symbols", ()) or None,
+        symbols=getattr(config, "market_symbols", ()) or None,
         end=end,
-        features=rules.features,
-        context=rules.context,
+        features=config.features,
+        context=config.context,
         num_paths=1,
         num_days=num_days,
         device=device,

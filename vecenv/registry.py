@@ -25,20 +25,20 @@ GROUP = "vecenv.tasks"
 
 
 @dataclass(frozen=True)
-class NoSettings:
-    """Empty settings, the default of a task."""
+class NoConfig:
+    """Empty config, the default of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Record of a task: name, version, and factories of scenario, settings, agents and text interface.
+    """Record of a task: name, version, and factories of scenario, config, agents and text interface.
 
     Attributes:
         name: identifier in `make` and in the metadata of results.
         version: changes when, and only when, behaviour does.
-        scenario: makes the scenario from the settings or, if the task has a market, from the tape and the settings.
-        settings: returns the default settings, a dataclass.
-        market: returns the options of `load_market` for given settings; None for a task without a market.
+        scenario: makes the scenario from the config or, if the task has a market, from the tape and the config.
+        config: returns the default config, a frozen dataclass of the task's settings.
+        market: returns the options of `load_market` for a config; None for a task without a market.
         agents: factories of untrained (baseline) agents, without arguments, by name.
         reference: name of the baseline agent to which others are compared.
         hindsight: name of the baseline agent that sees the future.
@@ -46,20 +46,20 @@ class Task:
             ``currency``, ``share`` or ``count``. The grade is implied.
         account: reads the accounts of a trading task.
         bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
-        compared: returns the settings for comparisons of agents, independent of their training settings.
-        shortened: returns settings whose episodes fit into a number of days.
-        trained: makes an agent from a checkpoint, its training settings and the environment of a comparison; by
+        compared: returns the config for comparisons of agents, independent of the one that they were trained under.
+        shortened: returns a config whose episodes fit into a number of days.
+        trained: makes an agent from a checkpoint, its training config and the environment of a comparison; by
             default the trained policy.
-        check_trained: checks that a checkpoint, given its training settings, can be compared under other settings.
+        check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
-        spoken: returns the settings for agents that act by text.
+        spoken: returns the config for agents that act by text.
         recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
     """
 
     name: str
     version: str
     scenario: Callable[..., Scenario]
-    settings: Callable[[], Any] = NoSettings
+    config: Callable[[], Any] = NoConfig
     market: Callable[[Any], Mapping[str, Any]] | None = None
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     reference: str = "buy_and_hold"
@@ -67,12 +67,12 @@ class Task:
     outcomes: Mapping[str, str] = field(default_factory=dict)
     account: MarketAccount | None = None
     bound: Callable[[VecEnv], Tensor | None] | None = None
-    compared: Callable[[Any], Any] = lambda settings: settings
-    shortened: Callable[[Any, int], Any] = lambda settings, days: settings
+    compared: Callable[[Any], Any] = lambda config: config
+    shortened: Callable[[Any, int], Any] = lambda config, days: config
     trained: Callable[[Path, Any, VecEnv], Any] | None = None
-    check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, settings: None
+    check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
-    spoken: Callable[[Any], Any] = lambda settings: settings
+    spoken: Callable[[Any], Any] = lambda config: config
     recorder: Callable[..., Sequence[Any]] | None = None
 
     def check_text(self) -> None:
@@ -84,16 +84,16 @@ class Task:
         if self.text is None:
             raise ValueError(f"task {self.name!r} has no text")
 
-    def build(self, tape: MarketTape | None = None, settings: Any = None) -> Scenario:  # noqa: ANN401
-        """Return the scenario for settings, the defaults if None.
+    def build(self, tape: MarketTape | None = None, config: Any = None) -> Scenario:  # noqa: ANN401
+        """Return the scenario for a config, the default if None.
 
         Raises:
-            ValueError: a required market is missing, the task takes none, or the settings do not fit it.
+            ValueError: a required market is missing, the task takes none, or the config does not fit it.
         """
         if (tape is None) != (self.market is None):
             raise ValueError(f"task {self.name!r} has no market" if tape else f"task {self.name!r} needs a market")
-        settings = self.settings() if settings is None else settings
-        scenario = self.scenario(settings) if tape is None else self.scenario(tape, settings)
+        config = self.config() if config is None else config
+        scenario = self.scenario(config) if tape is None else self.scenario(tape, config)
         scenario.name, scenario.version, scenario.task = self.name, self.version, self
         scenario.outcomes = self.outcomes
         if self.text is not None:
@@ -172,27 +172,27 @@ def make(
         seed: of all episodes.
         device: of all tensors.
         compile: compile the steps.
-        config: settings of the task, its defaults if None.
+        config: of the task, its default if None.
         market_options: further arguments of `load_market`.
         params: parameters that differ per sub-environment, each with a leading dimension of N.
         env_ids: identity of each row in random draws; row numbers by default. Shape: (N,).
-        **overrides: fields of the task's settings.
+        **overrides: fields of the task's config.
 
     Raises:
         ValueError: unknown task, unknown setting, or invalid market data.
     """
     record = task_named(task)
-    settings = config if config is not None else record.settings()
-    known = [item.name for item in fields(settings)]
+    config = config if config is not None else record.config()
+    known = [item.name for item in fields(config)]
     unknown = sorted(set(overrides) - set(known))
     if unknown:
         raise ValueError(f"unknown settings {unknown} of task {record.name!r}; it has {', '.join(known) or 'none'}")
-    settings = replace(settings, **overrides)
+    config = replace(config, **overrides)
     tape = None
     if record.market is not None:
-        options = {**record.market(settings), **(market_options or {})}
+        options = {**record.market(config), **(market_options or {})}
         tape = load_market(market, device=device, **options)
-    return VecEnv(record.build(tape, settings), num_envs, seed, device, compile, params, env_ids)
+    return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
 
 
 def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv:  # noqa: ANN401
@@ -204,5 +204,5 @@ def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv: 
     record = task_named(task)
     record.check_text()
     given = options.pop("config", None)
-    settings = record.spoken(record.settings() if given is None else given)
-    return make(record, num_envs, **{"compile": False, "config": settings} | options)
+    config = record.spoken(record.config() if given is None else given)
+    return make(record, num_envs, **{"compile": False, "config": config} | options)

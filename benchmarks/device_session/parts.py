@@ -25,7 +25,7 @@ from vecenv.benchmarks.throughput.worldmodel_rollouts import (
     trunk_rates,
 )
 from vecenv.benchmarks.throughput.worldmodel_training import TrainingBenchConfig, measure_training
-from vecenv.benchmarks.workloads import fill_given_actions, necessary_bytes, task_market, task_rules
+from vecenv.benchmarks.workloads import fill_given_actions, necessary_bytes, task_market, workload_config
 from vecenv.core.collector import FusedCollector
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
@@ -64,7 +64,7 @@ class _Bench:
         return small if self.place.small else large
 
     def _tape(self, task: str) -> MarketTape:
-        return task_market(task_rules(task, given=True), "synthetic", self.num_days, None, None, self.device)
+        return task_market(workload_config(task, given=True), "synthetic", self.num_days, None, None, self.device)
 
     def throughput(self, task: str, column: Column, count: int, mode: Mode | None = None) -> Point:
         """Return the point of a figure of `vecenv.benchmarks.throughput.curve`."""
@@ -213,17 +213,19 @@ def _turns(
     config = GrpoRolloutsConfig(
         task=bench.sized("full_autonomous", "single_stock"), model=model, compile=not bench.place.small
     )
-    rules = task_rules(config.task, given=True)
+    task_config = workload_config(config.task, given=True)
 
     @cache
     def step_bytes() -> int:
-        env = make(config.task, 1, market=bench.tape(config.task), device=bench.device, compile=False, config=rules)
+        env = make(
+            config.task, 1, market=bench.tape(config.task), device=bench.device, compile=False, config=task_config
+        )
         collector = FusedCollector(env, "given", 1)
         fill_given_actions(collector)
         return necessary_bytes(collector)
 
     def played(groups: int, size: int) -> dict[str, Any]:
-        figure = play(config, rules, bench.tape(config.task), groups, size)
+        figure = play(config, task_config, bench.tape(config.task), groups, size)
         rate = figure.agent_turns_per_second
         moved = step_bytes() + figure.characters
         headline = f"{rate:,.0f} agent-turns/s"

@@ -26,7 +26,7 @@ from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.registry import task_of
 from vecenv.tasks.commands.cli import main as vecenv_command
-from vecenv.tasks.commands.comparison import compared_rules, held_out_environment, wide_console
+from vecenv.tasks.commands.comparison import compared_config, held_out_environment, wide_console
 from vecenv.tasks.commands.language_training import loaded_model
 from vecenv.tasks.commands.run_folder import read_progress
 from vecenv.tasks.commands.train import TrainSettings
@@ -149,9 +149,9 @@ def _frames(settings: TrainSettings) -> int:
 def _compared(config: LanguageLearningConfig, settings: TrainSettings, start: Path, run: Path) -> Evaluation:
     """Evaluate the model before and after GRPO, and others, on the same held-out episodes."""
     whole = TrainSettings.defaults(["--resume", str(run)])
-    rules = compared_rules(whole.task, whole.env)
-    test = whole.test(whole.tape(rules))
-    env, _ = held_out_environment(settings.task, test, rules, config.episodes)
+    task_config = compared_config(whole.task, whole.env)
+    test = whole.test(whole.tape(task_config))
+    env, _ = held_out_environment(settings.task, test, task_config, config.episodes)
     agents = {name: loaded_model(str(place), "cpu", whole.language) for name, place in ((START, start), (TRAINED, run))}
     known = task_of(env).agents
     others = {name: known[name]() for name in ("hold", "buy_and_hold", "rule_based", "oracle")}

@@ -24,7 +24,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.load import load_market
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TIERS, TierConfig
 from vecenv.tasks.tiers.reward_components import COMPONENTS, REWARD_PRESETS
 
@@ -84,11 +84,11 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
         ValueError: the market is invalid, or a setting of the learner does not fit.
     """
     torch.set_num_threads(config.threads)
-    rules = rules_of(config.task)
+    task_config = config_of(config.task)
     tape = load_market(
         config.market,
-        symbols=rules.market_symbols,
-        features=rules.features,
+        symbols=task_config.market_symbols,
+        features=task_config.features,
         num_paths=config.num_paths,
         num_days=config.num_days,
         device=config.device,
@@ -98,7 +98,7 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
     for preset in config.presets:
         runs[preset] = []
         for seed in range(config.num_seeds):
-            history = train_preset(config, rules, tape, preset, seed)
+            history = train_preset(config, task_config, tape, preset, seed)
             runs[preset].append(history)
             first, last = history[0], history[-1]
             print(
@@ -125,11 +125,13 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
 
 
 def train_preset(
-    config: RewardPresetsConfig, rules: TierConfig, tape: MarketTape, preset: str, seed: int
+    config: RewardPresetsConfig, task_config: TierConfig, tape: MarketTape, preset: str, seed: int
 ) -> list[dict[str, Any]]:
     """Train PPO under one preset and return the `rollout_record` of every update."""
     # Without a grade component, the grader does not affect the reward.
-    rules = replace(rules, reward=preset, grader=config.episode_grader, max_orders=config.max_orders, action="discrete")
+    task_config = replace(
+        task_config, reward=preset, grader=config.episode_grader, max_orders=config.max_orders, action="discrete"
+    )
     env = vecenv.make(
         config.task,
         config.num_envs,
@@ -137,10 +139,10 @@ def train_preset(
         seed=seed,
         device=tape.device,
         compile=config.compile,
-        config=rules,
+        config=task_config,
     )
-    frames = config.num_updates * rules.days * config.num_envs
-    learner = PPO(env, replace(config.ppo, num_steps=rules.days, total_frames=frames, seed=seed))
+    frames = config.num_updates * task_config.days * config.num_envs
+    learner = PPO(env, replace(config.ppo, num_steps=task_config.days, total_frames=frames, seed=seed))
     history = []
     while learner.update_number < learner.num_updates:
         metrics = learner.update()

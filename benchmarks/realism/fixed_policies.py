@@ -15,7 +15,7 @@ from vecenv.learn.metrics import TRADING_DAYS
 from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE
 from vecenv.market.streams import PortfolioStream
-from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, cost_rate, order_action, rules
+from vecenv.tasks.stock_trading.agents import BuyAndHold, Hold, config_of_env, cost_rate, order_action
 
 
 class TargetWeights(ABC):
@@ -52,7 +52,7 @@ class TargetWeights(ABC):
         weights = torch.where(tape.tradable[state.path, state.day], weights, 0.0)
         value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
         target = weights * value / (price[:, -1] * (1.0 + cost_rate(env)))
-        if rules(env).whole_shares:
+        if config_of_env(env).whole_shares:
             target = target.floor()
         due = ((state.day - state.start_day) % self.every == 0).unsqueeze(-1)
         return order_action(env, torch.where(due, target - state.holdings, 0.0))

@@ -36,15 +36,15 @@ def complete_symbols(bars: Bars, most: int) -> Bars:
     return Bars(symbols, bars.dates, bars.ohlcv[:, :, chosen], source=bars.source)
 
 
-def real_test(trial: Trial, rules: StockTradingConfig) -> MarketTape:
+def real_test(trial: Trial, config: StockTradingConfig) -> MarketTape:
     """Return the real test days, with preceding days as warm-up."""
-    tape = MarketTape.from_bars(trial.bars, rules.features, rules.context)
+    tape = MarketTape.from_bars(trial.bars, config.features, config.context)
     return _warmed_up(tape.days(trial.first - WARM_UP, tape.num_days))
 
 
-def replay(trial: Trial, rules: StockTradingConfig) -> MarketTape:
+def replay(trial: Trial, config: StockTradingConfig) -> MarketTape:
     """Return the real training days."""
-    return _warmed_up(MarketTape.from_bars(trial.train, rules.features, rules.context))
+    return _warmed_up(MarketTape.from_bars(trial.train, config.features, config.context))
 
 
 def start_days(trial: Trial, count: int, seed: int) -> list[int]:
@@ -67,7 +67,7 @@ def start_days(trial: Trial, count: int, seed: int) -> list[int]:
 def generated(
     trial: Trial,
     model: MarketModel,
-    rules: StockTradingConfig,
+    config: StockTradingConfig,
     num_paths: int,
     num_starts: int,
     num_days: int,
@@ -78,7 +78,7 @@ def generated(
     Args:
         trial: whose training days are the history.
         model: with the trial's symbols.
-        rules: of the task, for the features.
+        config: of the task, for the features.
         num_paths: a multiple of ``num_starts``.
         num_starts: number of start days.
         num_days: of a path, with the warm-up.
@@ -93,7 +93,7 @@ def generated(
     # Paths of different starts share a nominal calendar.
     dates = np.busday_offset(trial.train.dates[-1], np.arange(1, num_days + 1), roll="backward")
     bars = Bars(trial.bars.symbols, dates, torch.cat(parts), source=f"{model.name}, seed {seed}")
-    return _warmed_up(MarketTape.from_bars(bars, rules.features, rules.context))
+    return _warmed_up(MarketTape.from_bars(bars, config.features, config.context))
 
 
 def _warmed_up(tape: MarketTape) -> MarketTape:

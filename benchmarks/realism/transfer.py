@@ -44,13 +44,13 @@ class Arena:
 
     Args:
         tape: the market.
-        rules: of the task.
+        config: of the task.
         episodes: N.
         seed: of the episodes.
     """
 
-    def __init__(self, tape: MarketTape, rules: StockTradingConfig, episodes: int, seed: int) -> None:
-        self.env, self.note = held_out_environment(TASK, tape, rules, episodes)
+    def __init__(self, tape: MarketTape, config: StockTradingConfig, episodes: int, seed: int) -> None:
+        self.env, self.note = held_out_environment(TASK, tape, config, episodes)
         self.seed = seed
         self.env.reset_groups(episodes, 1, seed)
         state = self.env.state

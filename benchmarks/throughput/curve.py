@@ -25,7 +25,7 @@ from vecenv.benchmarks.figures import draw_throughput
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
 from vecenv.benchmarks.throughput.text import TextFigure, measure_text
-from vecenv.benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, task_rules
+from vecenv.benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, workload_config
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
@@ -134,8 +134,8 @@ def main(config: BenchConfig) -> dict[str, Any]:
         config = replace(config, start="2020-01-01", end="2021-12-31")
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    rules = task_rules(config.task, given=True)
-    tape = task_market(rules, config.market, config.num_days, config.start, config.end, device)
+    task_config = workload_config(config.task, given=True)
+    tape = task_market(task_config, config.market, config.num_days, config.start, config.end, device)
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
     print(f"{machine.device_name(device)}: copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
     figures = []
@@ -179,11 +179,15 @@ def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, n
     """Measure one figure on a device with a given copy bandwidth in bytes per second, read and written."""
     gc.collect()
     machine.reset_peak_memory(tape.device)
-    rules = task_rules(config.task, given=column in GIVEN)
-    if isinstance(rules, StockTradingConfig):
+    task_config = workload_config(config.task, given=column in GIVEN)
+    if isinstance(task_config, StockTradingConfig):
         longest = config.episode_length
-        rules = replace(rules, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2)
-    env = vecenv.make(config.task, num_envs, market=tape, device=tape.device, compile=mode != "eager", config=rules)
+        task_config = replace(
+            task_config, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2
+        )
+    env = vecenv.make(
+        config.task, num_envs, market=tape, device=tape.device, compile=mode != "eager", config=task_config
+    )
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _workload(config, env, column, mode, num_steps)
     first = machine.seconds_of(advance, tape.device, 1)[0]

@@ -21,7 +21,7 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.benchmarks.throughput.text import typical_texts
-from vecenv.benchmarks.workloads import task_market, task_rules
+from vecenv.benchmarks.workloads import task_market, workload_config
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.language.config import LanguageConfig
@@ -111,10 +111,10 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
     task_named(config.task).check_text()
-    rules = replace(task_rules(config.task, given=True), text_style=config.text_style)
-    tape = task_market(rules, config.market, config.num_days, None, None, device)
+    task_config = replace(workload_config(config.task, given=True), text_style=config.text_style)
+    tape = task_market(task_config, config.market, config.num_days, None, None, device)
     play = canned_turns if config.model is None else model_turns
-    figures = [play(config, rules, tape, groups, size) for groups in config.groups for size in config.group_sizes]
+    figures = [play(config, task_config, tape, groups, size) for groups in config.groups for size in config.group_sizes]
     result: dict[str, Any] = {
         "device": machine.device_name(device),
         "torch": torch.__version__,
@@ -127,10 +127,10 @@ def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
     return result
 
 
-def canned_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+def canned_turns(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
     """Play one episode of all agents with canned answers."""
     agents, ids = groups * size, range(groups * size)
-    env, before = _environment(config, rules, tape, agents)
+    env, before = _environment(config, task_config, tape, agents)
     env.reset_groups(groups, size, seed=0)
     answers = typical_texts(tape.symbols, agents)
     assert env.scenario.longest is not None
@@ -164,12 +164,12 @@ def canned_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, group
     )
 
 
-def model_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
+def model_turns(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
     """Play one episode of all agents with a model, and train on it."""
     from vecenv.benchmarks.throughput.language_turns import learner_of, timed_update
 
     agents = groups * size
-    env, before = _environment(config, rules, tape, agents)
+    env, before = _environment(config, task_config, tape, agents)
     characters = statistics.mean(map(len, TextDoor(env).render(range(agents))))
     assert config.model is not None and env.scenario.longest is not None
     learner = learner_of(env, config.model, config.language, size)
@@ -192,11 +192,11 @@ def model_turns(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, groups
     )
 
 
-def _environment(config: GrpoRolloutsConfig, rules: Any, tape: MarketTape, agents: int) -> tuple[VecEnv, int]:  # noqa: ANN401
+def _environment(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, agents: int) -> tuple[VecEnv, int]:  # noqa: ANN401
     """Return an environment of all agents, and the memory before it."""
     machine.reset_peak_memory(tape.device)
     before = machine.peak_memory(tape.device)
-    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=rules)
+    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=task_config)
     return env, before
 
 

@@ -23,7 +23,7 @@ from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.worldmodel.sampling.stationary import WARM_UP
@@ -91,18 +91,18 @@ def main(config: NeuralSamplingConfig) -> dict[str, Any]:
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    rules = rules_of(config.task)
+    task_config = config_of(config.task)
     settings = MarketSettings(
         market=config.market, num_paths=config.num_paths, num_days=config.num_days, device=str(device)
     )
-    settings, tape = first_round(settings, rules)
+    settings, tape = first_round(settings, task_config)
     training = settings.training(tape)
     env = vecenv.make(
-        config.task, config.num_envs, market=training, device=device, compile=config.compile, config=rules
+        config.task, config.num_envs, market=training, device=device, compile=config.compile, config=task_config
     )
     policy = PPO(env, PPOConfig(num_steps=config.num_steps)).collector.policy
     collector = FusedCollector(env, policy, config.num_steps)
-    fresh = FreshPaths(settings, rules, env, every=1)
+    fresh = FreshPaths(settings, task_config, env, every=1)
     renew = _renewal(fresh)
     # Compile everything and allocate the memory of a second round before timing.
     for _ in range(2):

@@ -12,7 +12,7 @@ import torch
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.workloads import fill_given_actions, task_rules
+from vecenv.benchmarks.workloads import fill_given_actions, workload_config
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.market.account import tape_of
@@ -120,8 +120,8 @@ def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
 
 def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
     """Return an environment some days into its episodes, with a text style."""
-    rules = replace(task_rules(task, given=True), text_style=style)
-    env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=rules)
+    task_config = replace(workload_config(task, given=True), text_style=style)
+    env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=task_config)
     collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)
     fill_given_actions(collector)
     collector.rollout()

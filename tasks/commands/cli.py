@@ -117,7 +117,7 @@ def _run(command: Callable[[Any], dict[str, Any]], name: str, args: Sequence[str
     default = tyro.MISSING_NONPROP
     if hasattr(kind, "defaults"):
         settings = kind.defaults(args)
-        # Settings are generic over the task's rules, whose class depends on the command line.
+        # Settings are generic over the task's config, whose class depends on the command line.
         kind = kind[type(settings.env)] if getattr(kind, "__parameters__", ()) else kind
         default = Invocation(settings)
     parse = partial(

@@ -16,7 +16,7 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     agents_for,
     chosen_agents,
-    compared_rules,
+    compared_config,
     held_out_environment,
     show_market,
     wide_console,
@@ -28,11 +28,11 @@ from vecenv.tasks.tiers.recorder import record_episodes
 from vecenv.tasks.tiers.records import RecordedEpisode
 from vecenv.text.door import TextDoor
 
-Rules = TypeVar("Rules")
+TaskConfig = TypeVar("TaskConfig")
 
 
 @dataclass(frozen=True)
-class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
+class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Settings of ``vecenv collect``. The episodes are drawn from the training days."""
 
     out: Path = Path("conversations.jsonl")
@@ -47,7 +47,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
     """Content of a line: all days of an episode, or a single day without the earlier ones."""
     min_grade: float = 0.0
     """Lowest grade of the episodes that are kept."""
-    env: Rules = field(kw_only=True)
+    env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
 
     @classmethod
@@ -58,7 +58,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(compared_config(options.task), "task", options.task_preset))
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write their conversations."""
-    rules = settings.with_symbols(settings.env)
+    config = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(rules)
+        tape = settings.tape(config)
     training = settings.training(tape)
     show_market(console, tape, {"Training": training})
-    env, _ = held_out_environment(settings.task, training, rules, settings.episodes)
+    env, _ = held_out_environment(settings.task, training, config, settings.episodes)
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
     with partial.open("w") as file:

@@ -30,8 +30,8 @@ ALL = "all"
 """Stands for all baselines of a task."""
 
 
-def rules_of(task: str) -> Any:  # noqa: ANN401
-    """Return the default rules of a task, a dataclass.
+def config_of(task: str) -> Any:  # noqa: ANN401
+    """Return the default config of a task, a dataclass.
 
     Raises:
         ValueError: there is no such task, or it has no market, which every command splits.
@@ -39,26 +39,26 @@ def rules_of(task: str) -> Any:  # noqa: ANN401
     record = task_named(task)
     if record.market is None:
         raise ValueError(f"task {task!r} has no market: commands work on one; use vecenv.make in Python")
-    return record.settings()
+    return record.config()
 
 
-def trained_rules(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
-    """Return the rules that a checkpoint was trained under.
+def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401
+    """Return the config that a checkpoint was trained under.
 
     Args:
         scenario: metadata in the checkpoint.
         source: the checkpoint, for error messages.
 
     Raises:
-        ValueError: the rules are not those of the installed task.
+        ValueError: the config is not that of the installed task.
     """
     values = scenario.get("curriculum", scenario["config"])
-    return with_values(rules_of(scenario["task"]), values, source)
+    return with_values(config_of(scenario["task"]), values, source)
 
 
-def compared_rules(task: str, rules: Any = None) -> Any:  # noqa: ANN401
-    """Return rules of a task, its defaults if None, as all agents are compared under them."""
-    return task_named(task).compared(rules_of(task) if rules is None else rules)
+def compared_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
+    """Return a config of a task, its default if None, as all agents are compared under it."""
+    return task_named(task).compared(config_of(task) if config is None else config)
 
 
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -76,33 +76,33 @@ def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def held_out_environment(task: str, tape: MarketTape, rules: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
+def held_out_environment(task: str, tape: MarketTape, config: Any, num_episodes: int) -> tuple[VecEnv, str]:  # noqa: ANN401
     """Make the test environment, one row per episode.
 
     Args:
         task: name of the task.
         tape: the days of the test.
-        rules: as `Task.compared` returns them; episodes longer than the test are shortened if the task supports it.
+        config: as `Task.compared` returns it; episodes longer than the test are shortened if the task supports it.
         num_episodes: N.
 
     Returns:
         The environment, and a note if episodes were shortened, else an empty string.
 
     Raises:
-        ValueError: there is no episode, no day after the warm-up, or the rules do not support comparison.
+        ValueError: there is no episode, no day after the warm-up, or the config does not support comparison.
     """
     if num_episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {num_episodes}")
     record = task_named(task)
-    if rules.action != record.compared(rules).action:
+    if config.action != record.compared(config).action:
         raise ValueError(f"agents of {task} are compared by their orders: env.action must be 'orders'")
     longest = tape.num_days - tape.first_day - 1
     note = ""
-    if longest >= 1 and (shortened := record.shortened(rules, longest)) != rules:
-        note = f"Test episodes have {longest} days instead of {rules.episode_length}: the test has {longest + 1}."
-        rules = shortened
+    if longest >= 1 and (shortened := record.shortened(config, longest)) != config:
+        note = f"Test episodes have {longest} days instead of {config.episode_length}: the test has {longest + 1}."
+        config = shortened
     # Too few steps to pay for compiling.
-    return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=rules), note
+    return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=config), note
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
@@ -114,7 +114,7 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     made = task_of(env).trained
     if made is None:
         return PolicyAgent(load_policy(checkpoint, env))
-    return made(checkpoint, trained_rules(read_checkpoint(checkpoint)["scenario"], str(checkpoint)), env)
+    return made(checkpoint, trained_config(read_checkpoint(checkpoint)["scenario"], str(checkpoint)), env)
 
 
 def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -> dict[str, Agent]:
@@ -133,26 +133,25 @@ def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
     return {name: known[name]() for name in names}
 
 
-def check_fits(state: Mapping[str, Any], tape: MarketTape, rules: Any) -> None:  # noqa: ANN401
-    """Reject a market or rules whose observations or actions differ from a checkpoint's.
+def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:  # noqa: ANN401
+    """Reject a market or a config whose observations or actions differ from a checkpoint's.
 
     Raises:
         ValueError: naming the difference.
     """
-    trained = state["scenario"]
-    symbols, config = trained["market"]["symbols"], trained["config"]
-    traded = getattr(rules, "symbols", tape.symbols)
+    scenario = state["scenario"]
+    symbols, trained = scenario["market"]["symbols"], scenario["config"]
+    traded = getattr(config, "symbols", tape.symbols)
     if len(symbols) != len(traded):
         raise ValueError(
             f"the checkpoint was trained on {len(symbols)} symbols, but {len(traded)} are chosen of {tape.source}; "
             f"choose as many with --symbols"
         )
     for name in ("features", "context"):
-        if name in config and list(config[name]) != list(getattr(rules, name)):
-            raise ValueError(
-                f"the checkpoint was trained on {name} {', '.join(config[name])}, not {', '.join(getattr(rules, name))}"
-            )
-    task_named(trained["task"]).check_trained(config, rules)
+        if name in trained and list(trained[name]) != list(getattr(config, name)):
+            chosen = ", ".join(getattr(config, name))
+            raise ValueError(f"the checkpoint was trained on {name} {', '.join(trained[name])}, not {chosen}")
+    task_named(scenario["task"]).check_trained(trained, config)
 
 
 def show_market(console: Console, tape: MarketTape, parts: Mapping[str, MarketTape]) -> None:

@@ -24,10 +24,10 @@ from vecenv.tasks.commands.comparison import (
     baseline_agents,
     check_fits,
     chosen_agents,
-    compared_rules,
+    compared_config,
     held_out_environment,
     show_market,
-    trained_rules,
+    trained_config,
     wide_console,
 )
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
@@ -40,7 +40,7 @@ from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
 """Record writers by file suffix."""
 
-Rules = TypeVar("Rules")
+TaskConfig = TypeVar("TaskConfig")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
+class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     """Settings of ``vecenv evaluate``. The episodes are drawn from the test days."""
 
     task: str = "stock_trading"
@@ -76,7 +76,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
     """File for the episodes of the table's first agent, tiers only: .jsonl, for vecenv replay, or .parquet."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
     """Answer settings of a language model."""
-    env: Rules = field(kw_only=True)
+    env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
-            settings = cls(task=task, env=compared_rules(task))
+            settings = cls(task=task, env=compared_config(task))
         if options.task not in (None, settings.task):
             place = options.checkpoint or options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
@@ -107,9 +107,11 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[Rules]):
 
     @classmethod
     def _trained(cls, place: Path) -> EvaluateSettings:
-        """Return the rules and, if its folder has it, the market of a training run."""
+        """Return the config and, if its folder has it, the market of a training run."""
         path, scenario = checkpoint_path(place), read_checkpoint(place)["scenario"]
-        settings = cls(task=scenario["task"], env=compared_rules(scenario["task"], trained_rules(scenario, str(path))))
+        settings = cls(
+            task=scenario["task"], env=compared_config(scenario["task"], trained_config(scenario, str(path)))
+        )
         record = path.parent / SETTINGS
         if not record.is_file():
             return settings
@@ -133,16 +135,16 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
 
 def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write the requested files."""
-    rules = settings.with_symbols(settings.env)
+    config = settings.with_symbols(settings.env)
     console = wide_console()
     with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(rules)
+        tape = settings.tape(config)
     test = settings.test(tape)
     checkpoint = None
     if settings.checkpoint is not None:
         checkpoint = checkpoint_path(settings.checkpoint)
-        check_fits(read_checkpoint(checkpoint), tape, rules)
-    env, note = held_out_environment(settings.task, test, rules, settings.episodes)
+        check_fits(read_checkpoint(checkpoint), tape, config)
+    env, note = held_out_environment(settings.task, test, config, settings.episodes)
     show_market(console, tape, {"Test": test})
     if note:
         console.print(note)

@@ -22,9 +22,9 @@ HEADROOM = 4.0
 """Headroom factor for higher prices in later rounds than in the first."""
 
 
-def first_round(settings: Settings, rules: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
+def first_round(settings: Settings, config: Any) -> tuple[Settings, MarketTape]:  # noqa: ANN401
     """Generate the first round of paths, and return settings that fix its tick size for all rounds."""
-    tape = settings.tape(rules, HEADROOM)
+    tape = settings.tape(config, HEADROOM)
     return replace(settings, tick_size=tape.tick_size), tape
 
 
@@ -33,7 +33,7 @@ class FreshPaths:
 
     Args:
         settings: of a generated market, from `first_round`.
-        rules: of the task, for the market's features.
+        config: of the task, with which the environment was made.
         env: starts on the first round of paths; its tape's metadata keeps describing that one.
         every: updates per round of paths.
 
@@ -41,12 +41,12 @@ class FreshPaths:
         ValueError: the market is data, or ``every`` is below one.
     """
 
-    def __init__(self, settings: MarketSettings, rules: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
+    def __init__(self, settings: MarketSettings, config: Any, env: VecEnv, every: int) -> None:  # noqa: ANN401
         if every < 1:
             raise ValueError(f"refresh_every must be at least 1, got {every}")
         if generator_of(settings.market) is None:
             raise ValueError(f"{settings.market}: only the paths of a generated market can be refreshed")
-        self.settings, self.rules, self.env, self.every, self.round = settings, rules, env, every, 0
+        self.settings, self.config, self.env, self.every, self.round = settings, config, env, every, 0
 
     def due(self, update: int) -> bool:
         """Whether the paths are replaced before an update."""
@@ -58,14 +58,14 @@ class FreshPaths:
             return
         current = update // self.every
         settings = replace(self.settings, market_seed=self.settings.market_seed + current * SEED_STRIDE)
-        tape = settings.training_alone(self.rules)
+        tape = settings.training_alone(self.config)
         scenario: Any = self.env.scenario
         if tape.price_bits > scenario.tape.price_bits:
             raise ValueError(
                 f"{tape.source}: the paths of round {current} have prices of 2^{scenario.tape.price_bits - 1} ticks "
                 f"of {tape.tick_size:g} or more, which the first round's accounts cannot hold; use a coarser tick_size"
             )
-        again = type(scenario)(tape, getattr(scenario, "settings", scenario.config))
+        again = type(scenario)(tape, self.config)
         self.env.write_shared(again.shared)
         if update % self.every == 0:
             self.env.reset()

@@ -14,7 +14,7 @@ from vecenv.market.currency import checked_currency
 from vecenv.market.load import generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 
-Rules = TypeVar("Rules", bound=Any)
+TaskConfig = TypeVar("TaskConfig", bound=Any)
 
 _OF_SOME_GENERATORS = ("history", "history_end", "temperature", "regime")
 """Settings that only some generators accept, under the same names."""
@@ -104,28 +104,28 @@ class MarketSettings:
             names["embargo"] = "a split by days"
         return names
 
-    def with_symbols(self, rules: Rules) -> Rules:
-        """Return the rules with the symbols chosen here, if they have symbols."""
-        if self.symbols and any(item.name == "symbols" for item in fields(rules)):
-            return replace(rules, symbols=self.symbols)
-        return rules
+    def with_symbols(self, config: TaskConfig) -> TaskConfig:
+        """Return a task's config with the symbols chosen here, if it has symbols."""
+        if self.symbols and any(item.name == "symbols" for item in fields(config)):
+            return replace(config, symbols=self.symbols)
+        return config
 
-    def tape(self, rules: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
-        """Read or generate the market of all days, with the context series and symbols that the rules need.
+    def tape(self, config: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
+        """Read or generate the market of all days, with the context series and symbols that the config needs.
 
         Args:
-            rules: as `with_symbols` returns them.
+            config: of the task, as `with_symbols` returns it.
             headroom: factor by which later prices may be higher; considered in the choice of a default tick.
 
         Raises:
             ValueError: the data are invalid, or lack a requested symbol or series.
         """
-        # Symbols in rules may be placeholders, such as a random one.
+        # Symbols of a config may be placeholders, such as a random one.
         tape = load_market(
             self.market,
-            symbols=getattr(rules, "market_symbols", self.symbols) or None,
-            features=rules.features,
-            context=rules.context,
+            symbols=getattr(config, "market_symbols", self.symbols) or None,
+            features=config.features,
+            context=config.context,
             context_market=self.context_market,
             num_paths=self.num_paths,
             num_days=self.num_days,
@@ -162,18 +162,18 @@ class MarketSettings:
             return tape.days(0, _first_day(tape, self.test_start) - self.embargo)
         return self.split(tape, self.test_fraction)[0]
 
-    def training_alone(self, rules: Any) -> MarketTape:  # noqa: ANN401
+    def training_alone(self, config: Any) -> MarketTape:  # noqa: ANN401
         """Generate the training paths only, equal to `training` of `tape`.
 
         Args:
-            rules: as `with_symbols` returns them.
+            config: of the task, as `with_symbols` returns it.
 
         Raises:
             ValueError: there is none after the warm-up.
         """
         if self.num_paths == 1 or self.train_end is not None or self.test_start is not None:
-            return self.training(self.tape(rules))
-        return replace(self, num_paths=training_paths(self.num_paths, self.test_fraction)).tape(rules)
+            return self.training(self.tape(config))
+        return replace(self, num_paths=training_paths(self.num_paths, self.test_fraction)).tape(config)
 
     def test(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for the test.

@@ -13,7 +13,7 @@ from rich.table import Table
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import rules_of, wide_console
+from vecenv.tasks.commands.comparison import config_of, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.tiers.agents import AGENTS
@@ -24,7 +24,7 @@ from vecenv.tasks.tiers.text.prompt import order_grammar
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money
 
-Rules = TypeVar("Rules")
+TaskConfig = TypeVar("TaskConfig")
 
 REFERENCES = ("buy_and_hold", "oracle")
 """Agents that are compared with the player."""
@@ -45,14 +45,14 @@ class PlayOptions:
 
 
 @dataclass(frozen=True)
-class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
+class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
     """Settings of ``vecenv play``. The episode is drawn from all days used."""
 
     seed: int = 0
     """Seed of the episode."""
     record: Path | None = None
     """JSONL file for the record of the episode."""
-    env: Rules = field(kw_only=True)
+    env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
@@ -70,19 +70,19 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[Rules]):
         options = early_options(PlayOptions, args)
         if options.task not in TIERS:
             raise ValueError(f"{options.task!r} is not a tier that can be played; there are {', '.join(TIERS)}")
-        return cls(task=options.task, env=with_preset(rules_of(options.task), "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(config_of(options.task), "task", options.task_preset))
 
 
 def main(settings: PlaySettings) -> dict[str, Any]:
     """Trade an episode yourself, in the terminal, from the text that language models read."""
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
-    rules = task_named(settings.task).spoken(settings.with_symbols(settings.env))
+    config = task_named(settings.task).spoken(settings.with_symbols(settings.env))
     console = wide_console()
     with console.status(f"Making the market {settings.market} …"):
-        tape = settings.tape(rules)
+        tape = settings.tape(config)
     env = vecenv.make(
-        settings.task, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=rules
+        settings.task, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=config
     )
     played = play(env, console, market_origin(settings))
     references = {name: record_episodes(env, AGENTS[name](), [0], settings.seed)[0] for name in REFERENCES}

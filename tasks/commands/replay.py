@@ -89,8 +89,8 @@ def replay(records: Sequence[RecordedEpisode], scenario: TierTrading) -> list[Re
     """Replay the recorded texts from the recorded starts, and record the episodes.
 
     Args:
-        records: of one seed and one number of days, whose rules are those of the scenario.
-        scenario: the recorded rules on the recorded market. Recorded per-row parameters replace its parameters.
+        records: of one seed and one number of days, whose config is that of the scenario.
+        scenario: the recorded config on the recorded market. Recorded per-row parameters replace its parameters.
 
     Returns:
         New records in the same order.
@@ -107,7 +107,7 @@ def replay(records: Sequence[RecordedEpisode], scenario: TierTrading) -> list[Re
 def recorded_scenario(
     record: RecordedEpisode, market: str | None = None, device: torch.device | str = "cpu"
 ) -> TierTrading:
-    """Recreate the rules and the market of a record.
+    """Recreate the config and the market of a record.
 
     Args:
         record: of an episode.
@@ -115,19 +115,19 @@ def recorded_scenario(
         device: device of the tensors.
 
     Raises:
-        ValueError: the task is unknown, the rules are invalid, or the market cannot be made or is another one.
+        ValueError: the task is unknown, the config is invalid, or the market cannot be made or is another one.
     """
     task = task_named(record.task)
     if task.recorder is None:
         raise ValueError(f"episodes of {record.task!r} are not recorded")
-    rules = _rules(task, record.curriculum or record.config)
+    config = _config(task, record.curriculum or record.config)
     try:
         origin = {**record.market["origin"], **({} if market is None else {"market": market})}
         tape = load_market(
             **origin,
             symbols=record.market["loaded_symbols"],
-            features=rules.features,
-            context=rules.context,
+            features=config.features,
+            context=config.context,
             tick_size=record.market["tick_size"],
             device=device,
         ).between(*record.market["dates"])
@@ -136,7 +136,7 @@ def recorded_scenario(
         recorded = record.market["fingerprint"]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the record does not name its market: {error}") from error
-    scenario = task.build(tape, rules)
+    scenario = task.build(tape, config)
     assert isinstance(scenario, TierTrading)
     if (fingerprint := scenario.tape.fingerprint()) != recorded:
         raise ValueError(
@@ -146,12 +146,12 @@ def recorded_scenario(
     return scenario
 
 
-def _rules(task: Task, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Return the rules of a task from JSON values."""
+def _config(task: Task, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the config of a task from JSON values."""
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
         # Texts are parsed into orders in any recorded action space.
-        return task.spoken(replace(task.settings(), **plain))
+        return task.spoken(replace(task.config(), **plain))
     except TypeError as error:
         raise ValueError(f"unknown rules: {error}") from error
 

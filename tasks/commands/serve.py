@@ -14,7 +14,7 @@ import vecenv
 from vecenv.adapters.guard import Limits
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import compared_rules, show_market, wide_console
+from vecenv.tasks.commands.comparison import compared_config, show_market, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
@@ -23,7 +23,7 @@ from vecenv.text.turns import TextRows, TextRules
 if TYPE_CHECKING:
     from vecenv.adapters.openenv.pool import RowPool
 
-Rules = TypeVar("Rules")
+TaskConfig = TypeVar("TaskConfig")
 Split = Literal["train", "validation", "test"]
 
 NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
@@ -39,7 +39,7 @@ SINGLE, MANY = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL"), ("HOLD",)
 
 
 @dataclass(frozen=True)
-class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
+class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Settings of ``vecenv serve``."""
 
     host: str = "127.0.0.1"
@@ -62,7 +62,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
     """Limits of clients."""
     text: TextRules = field(default_factory=TextRules)
     """Reward and tool settings."""
-    env: Rules = field(kw_only=True)
+    env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[Rules]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        return cls(task=options.task, env=with_preset(compared_rules(options.task), "task", options.task_preset))
+        return cls(task=options.task, env=with_preset(compared_config(options.task), "task", options.task_preset))
 
     def clicks(self) -> tuple[str, ...]:
         """Return the answers of the web interface's buttons: with one symbol, orders need no name."""
@@ -148,9 +148,9 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
     from vecenv.adapters.openenv.pool import RowPool
 
-    rules = settings.with_symbols(settings.env)
+    config = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(rules)
+        tape = settings.tape(config)
     parts = settings.parts(tape)
     show_market(console, tape, {name.capitalize(): part for name, part in parts.items()})
     pools: dict[str, RowPool] = {}
@@ -162,7 +162,7 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
             seed=settings.seed,
             device=part.device,
             compile=settings.compile,
-            config=rules,
+            config=config,
         )
         rows = TextRows(env, settings.text)
         with working(console, f"Preparing the step of {name} …"):

@@ -34,9 +34,9 @@ from vecenv.tasks.commands.comparison import (
     TRAINED,
     baseline_agents,
     chosen_agents,
-    compared_rules,
+    compared_config,
+    config_of,
     held_out_environment,
-    rules_of,
     show_market,
     trained_agent,
     wide_console,
@@ -63,7 +63,7 @@ from vecenv.tasks.commands.run_folder import (
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
 
-Rules = TypeVar("Rules")
+TaskConfig = TypeVar("TaskConfig")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TrainOptions(PresetOption):
 
 
 @dataclass(frozen=True)
-class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
+class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Settings of ``vecenv train``."""
 
     task: str = "stock_trading"
@@ -104,7 +104,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
     """Held-out episodes of the comparison."""
     folder: Path | None = None
     """Folder of the run, runs/TASK-TIME by default."""
-    env: Rules = field(kw_only=True)
+    env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
@@ -168,7 +168,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[Rules]):
         task = options.task or known
         if options.resume is not None and task != known:
             raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
-        settings = with_values(cls(task=task, env=rules_of(task)), values | {"task": task}, str(path), _NOT_IN_FILES)
+        settings = with_values(cls(task=task, env=config_of(task)), values | {"task": task}, str(path), _NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
 
 
@@ -195,16 +195,18 @@ def main(settings: TrainSettings) -> dict[str, Any]:
 def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> dict[str, Any]:
     """Train in a locked folder, and compare."""
     console = wide_console()
-    rules = settings.with_symbols(settings.env)
+    config = settings.with_symbols(settings.env)
     # A language model acts by order lists.
-    rules = rules if settings.model is None else compared_rules(settings.task, rules)
+    config = config if settings.model is None else compared_config(settings.task, config)
     with working(console, f"Making the market {settings.market} …"):
         if settings.refresh_every is None:
-            tape = settings.tape(rules)
+            tape = settings.tape(config)
         else:
-            settings, tape = first_round(settings, rules)
+            settings, tape = first_round(settings, config)
     training, test = settings.training(tape), settings.test(tape)
-    test_env, note = held_out_environment(settings.task, test, compared_rules(settings.task, rules), settings.episodes)
+    test_env, note = held_out_environment(
+        settings.task, test, compared_config(settings.task, config), settings.episodes
+    )
     env = vecenv.make(
         settings.task,
         rows,
@@ -212,13 +214,13 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
         seed=settings.seed,
         device=tape.device,
         compile=settings.compile,
-        config=rules,
+        config=config,
     )
     show_market(console, tape, {"Training": training, "Test": test})
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
-    fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
+    fresh = None if settings.refresh_every is None else FreshPaths(settings, config, env, settings.refresh_every)
     learner = _learner(settings, env)
     seconds = _train(settings, learner, folder, console, fresh, lock)
     trained: Agent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from vecenv.kernels.money import RATIO_STEPS
 from vecenv.learn.agents import Agent, Random
 from vecenv.market.account import tape_of
 from vecenv.market.bars import CLOSE, OPEN
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 
 class Hold:
@@ -41,10 +41,10 @@ class BuyAndHold:
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
         cash = params["initial_cash"].reshape(-1, 1) / tradable.sum(-1, keepdim=True).clamp(min=1)
         bought = torch.where(tradable, cash / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
-        if rules(env).whole_shares:
+        if config_of_env(env).whole_shares:
             bought = bought.floor()
         target = params["initial_holdings"] + bought
-        if rules(env).action == "weights":
+        if config_of_env(env).action == "weights":
             # Target weights invest on the first day; positions reduced by the rules are not bought back.
             target = torch.where((state.day > state.start_day).unsqueeze(-1), state.holdings.double(), target)
         return order_action(env, (target - state.holdings).clamp(min=0.0))
@@ -77,11 +77,11 @@ class Oracle:
         gain = self._gain[state.path, state.day] + torch.where(state.holdings > 0, costs, -costs)
         wanted = (gain > 0) & tape_of(env).tradable[state.path, state.day]
         most = value.expand_as(price)
-        if rules(env).action == "shares":
+        if config_of_env(env).action == "shares":
             most = self._days * env.scenario.params["hmax"].double().reshape(-1, 1) * price
         budget = fill_up(gain, torch.where(wanted, most, 0.0), value)
         target = budget / (price * (1.0 + costs)).clamp(min=1e-12)
-        if rules(env).whole_shares:
+        if config_of_env(env).whole_shares:
             target = target.floor()
         return order_action(env, target - state.holdings)
 
@@ -97,7 +97,7 @@ BASELINES: dict[str, Callable[[], Agent]] = {
 
 def days_to_trade(env: VecEnv) -> float:
     """Return the days that orders of ``hmax`` shares need to invest the account in a third of the symbols, 1 to 20."""
-    if rules(env).action == "weights":
+    if config_of_env(env).action == "weights":
         return 1.0
     params, prices = env.scenario.params, tape_of(env).ohlcv[..., CLOSE]
     daily = float(params["hmax"].double().mean()) * float(prices.double().sum(-1).mean()) / 3.0
@@ -116,7 +116,7 @@ def gain_ahead(env: VecEnv, days: float) -> Tensor:
     """
     tape = tape_of(env)
     price = tape.ohlcv[..., CLOSE].double()
-    if rules(env).fill == "next_open":
+    if config_of_env(env).fill == "next_open":
         price = torch.cat([tape.ohlcv[:, 1:, :, OPEN].double(), price[:, -1:]], dim=1)
     listed = price[:, :-1] > 0
     change = torch.where(listed, price[:, 1:] / torch.where(listed, price[:, :-1], 1.0), 1.0).log()
@@ -160,7 +160,7 @@ def return_bound(env: VecEnv) -> Tensor:
     Raises:
         ValueError: the task allows short positions, to which the bound does not apply.
     """
-    config, params, state, tape = rules(env), env.scenario.params, env.state, tape_of(env)
+    config, params, state, tape = config_of_env(env), env.scenario.params, env.state, tape_of(env)
     if config.shorting:
         raise ValueError("return_bound holds for long-only accounts, but shorting is on")
     start = state.start_value.double().unsqueeze(-1) * tape.tick_size
@@ -183,8 +183,8 @@ def return_bound(env: VecEnv) -> Tensor:
     return (value / start - 1.0).squeeze(-1)
 
 
-def rules(env: VecEnv) -> Any:  # noqa: ANN401
-    """Return the settings of a stock-trading task, whose class lives in a package above this one."""
+def config_of_env(env: VecEnv) -> StockTradingConfig:
+    """Return the config of a stock-trading environment."""
     return env.scenario.config  # type: ignore[attr-defined]
 
 
@@ -210,7 +210,7 @@ def order_action(env: VecEnv, order: Tensor) -> Tensor:
     Returns:
         Shape: (N, K), float32.
     """
-    state, config = env.state, rules(env)
+    state, config = env.state, config_of_env(env)
     # Half a share keeps a rounding error from costing a whole one.
     half = 0.5 if config.whole_shares else 0.0
     if config.action == "shares":

@@ -35,21 +35,21 @@ class Curriculum(TierTrading):
 
     Args:
         tape: a market with the tiers' features and symbols.
-        config: settings of the curriculum.
+        config: of the curriculum.
 
     Raises:
         ValueError: the tape lacks a symbol, a feature or a series, or is too short for an episode.
     """
 
     def __init__(self, tape: MarketTape, config: CurriculumConfig | None = None) -> None:
-        self.settings = config or CurriculumConfig()
-        rules = self.settings.rules
-        super().__init__(tape, self.settings.shared, rules)
+        self.curriculum = config or CurriculumConfig()
+        rules = self.curriculum.rules
+        super().__init__(tape, self.curriculum.shared, rules)
         device, num_paths = self.tape.device, self.tape.num_paths
         self.params = {**self.params, "rule": torch.full((), len(rules) - 1, dtype=torch.int64, device=device)}
-        if self.settings.scheduler == "adaptive":
-            self.paths_a_level = max(1, round(self.settings.path_share * num_paths))
-            difficulty = torch.tensor(self.settings.difficulties, dtype=torch.float64, device=device)
+        if self.curriculum.scheduler == "adaptive":
+            self.paths_a_level = max(1, round(self.curriculum.path_share * num_paths))
+            difficulty = torch.tensor(self.curriculum.difficulties, dtype=torch.float64, device=device)
             calmest = (difficulty * (num_paths - self.paths_a_level)).round().to(torch.int64)
             self.params = {**self.params, "calmest_path": calmest}
             self.shared = {
@@ -59,18 +59,23 @@ class Curriculum(TierTrading):
             }
 
     @property
+    def task_config(self) -> CurriculumConfig:
+        """The curriculum's config; `config` is what its tiers share."""
+        return self.curriculum
+
+    @property
     def mixed(self) -> bool:
         """Whether a batch may mix tiers: always, since even a single tier is padded with other symbols."""
         return True
 
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules, market and curriculum, JSON-able."""
-        return super().metadata() | {"curriculum": asdict(self.settings)}
+        return super().metadata() | {"curriculum": asdict(self.curriculum)}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
         """Draw path and start day, and open the account; with the adaptive scheduler among the level's paths."""
         state = super().reset(key, params, shared)
-        if self.settings.scheduler != "adaptive":
+        if self.curriculum.scheduler != "adaptive":
             return state
         bits = random_bits(key, EpisodeStream.LEVEL_PATH)[0]
         place = params["calmest_path"][state.rule] + ((bits * self.paths_a_level) >> 32)
@@ -94,15 +99,15 @@ class Curriculum(TierTrading):
 
     def scheduler(self, num_envs: int) -> Scheduler:
         """Return the configured scheduler in its initial state."""
-        settings, device = self.settings, self.tape.device
-        if settings.scheduler == "promotion":
-            rates = (settings.promote_above, settings.demote_below)
-            return Promotion(num_envs, settings.success_scores, settings.window, *rates, device)
-        target = settings.target_score
+        config, device = self.curriculum, self.tape.device
+        if config.scheduler == "promotion":
+            rates = (config.promote_above, config.demote_below)
+            return Promotion(num_envs, config.success_scores, config.window, *rates, device)
+        target = config.target_score
         if target is None:
-            target = sum(settings.success_scores) / len(settings.tiers)
-        steps = (settings.step_size, settings.sensitivity)
-        return AdaptiveDifficulty(num_envs, settings.num_levels, settings.nearest, target, *steps, device)
+            target = sum(config.success_scores) / len(config.tiers)
+        steps = (config.step_size, config.sensitivity)
+        return AdaptiveDifficulty(num_envs, config.num_levels, config.nearest, target, *steps, device)
 
     def schedule(self, num_envs: int) -> CurriculumSchedule:
         """Return the curriculum schedule of a training run in its initial state."""
@@ -139,7 +144,7 @@ class CurriculumSchedule:
         """
         score = self.score(ended, ids, grade)
         self.scheduler.update(ids, ended.state.rule, score)
-        names, rule = self.scenario.settings.tiers, self.scheduler.rules()
+        names, rule = self.scenario.curriculum.tiers, self.scheduler.rules()
         tier = (rule.double() * (len(names) - 1) / (len(self.scenario.tiers) - 1 or 1)).round().to(torch.int64)
         shares = tier.bincount(minlength=len(names)).double() / len(tier)
         return {
@@ -152,7 +157,7 @@ class CurriculumSchedule:
         """Return the grade of each episode, or its regret as a negative number. Shape: (E,)."""
         if len(ids) == 0:
             return torch.zeros(0, device=ids.device)
-        return -self.scenario.regret(ended.state) if self.scenario.settings.score == "regret" else grade()
+        return -self.scenario.regret(ended.state) if self.scenario.curriculum.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the scheduler's state; current rule rows are in the environment's state."""

@@ -80,6 +80,11 @@ class TierRules(Scenario[TierState]):
             self.params = {**self.params, "slippage": single_rounded_down(self.params["slippage"])}
 
     @property
+    def task_config(self) -> Any:  # noqa: ANN401
+        """Config of the task, from which the scenario is made; a curriculum's is another than `config`."""
+        return self.config
+
+    @property
     def mixed(self) -> bool:
         """Whether a batch may mix tiers."""
         return len(self.tiers) > 1

@@ -21,32 +21,32 @@ from vecenv.tasks.tiers.tools import TierTextWithTools
 from vecenv.tasks.tiers.trained import check_trained, trained_on_tiers
 
 
-def market_options(settings: TierConfig | CurriculumConfig) -> Mapping[str, Any]:
-    """Return the market requirements of the rules: context series and symbols."""
-    named = {"symbols": settings.market_symbols} if settings.market_symbols else {}
-    return {"features": settings.features, "context": settings.context, **named}
+def market_options(config: TierConfig | CurriculumConfig) -> Mapping[str, Any]:
+    """Return the market requirements of a config: context series and symbols."""
+    named = {"symbols": config.market_symbols} if config.market_symbols else {}
+    return {"features": config.features, "context": config.context, **named}
 
 
-def compared(settings: Any) -> Any:  # noqa: ANN401
-    """Return rules for comparing agents: order-list actions, with the maximum number of orders per day.
+def compared(config: Any) -> Any:  # noqa: ANN401
+    """Return the config for comparing agents: order-list actions, with the maximum number of orders per day.
 
     The action space and number of orders that one agent was trained with do not restrict the other agents.
     """
-    return replace(settings, action="orders", max_orders=max(MAX_ORDERS, settings.max_orders))
+    return replace(config, action="orders", max_orders=max(MAX_ORDERS, config.max_orders))
 
 
-def spoken(settings: Any) -> Any:  # noqa: ANN401
-    """Return rules with order-list actions, into which texts are parsed."""
-    return replace(settings, action="orders")
+def spoken(config: Any) -> Any:  # noqa: ANN401
+    """Return the config with order-list actions, into which texts are parsed."""
+    return replace(config, action="orders")
 
 
-def tier(name: str, scenario: Callable[..., Scenario], settings: Callable[[], Any]) -> Task:
+def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]) -> Task:
     """Return the record of a tier, or of the curriculum."""
     return Task(
         name=name,
         version="1",
         scenario=scenario,
-        settings=settings,
+        config=config,
         market=market_options,
         agents=AGENTS,
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},

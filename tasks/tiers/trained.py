@@ -43,12 +43,12 @@ class TrainedOnTiers:
         return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))
 
 
-def trained_on_tiers(checkpoint: Path, rules: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
+def trained_on_tiers(checkpoint: Path, config: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
     """Return the agent of a checkpoint for an environment with order-list actions.
 
     Args:
         checkpoint: of a policy.
-        rules: training rules, whose action space the policy keeps.
+        config: that the policy was trained under, whose action space the policy keeps.
         env: environment of the comparison.
 
     Raises:
@@ -56,20 +56,19 @@ def trained_on_tiers(checkpoint: Path, rules: Any, env: VecEnv) -> TrainedOnTier
     """
     scenario = env.scenario
     assert isinstance(scenario, TierTrading)
-    settings = getattr(scenario, "settings", scenario.config)
-    own = replace(settings, action=rules.action, max_orders=rules.max_orders)
+    own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders)
     return TrainedOnTiers(
         checkpoint, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
     )
 
 
-def check_trained(trained: Mapping[str, Any], rules: Any) -> None:  # noqa: ANN401
-    """Reject rules that allow fewer orders a day than a policy was trained with.
+def check_trained(trained: Mapping[str, Any], config: Any) -> None:  # noqa: ANN401
+    """Reject a config that allows fewer orders a day than a policy was trained with.
 
     Raises:
-        ValueError: the rules allow fewer.
+        ValueError: it allows fewer.
     """
-    if trained["max_orders"] > rules.max_orders:
+    if trained["max_orders"] > config.max_orders:
         raise ValueError(
-            f"the checkpoint was trained with {trained['max_orders']} orders a day, more than {rules.max_orders}"
+            f"the checkpoint was trained with {trained['max_orders']} orders a day, more than {config.max_orders}"
         )

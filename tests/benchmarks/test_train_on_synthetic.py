@@ -45,8 +45,8 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
 DAYS, TRAIN, VALIDATION = 520, 360, 400
-RULES = StockTradingConfig(action="weights", episode_length=6, features=("rsi_30",))
-FREE = replace(RULES, commission=0.0, whole_shares=False, dtype="float64")
+CONFIG = StockTradingConfig(action="weights", episode_length=6, features=("rsi_30",))
+FREE = replace(CONFIG, commission=0.0, whole_shares=False, dtype="float64")
 
 
 def write_market(path, change=None):
@@ -75,7 +75,7 @@ def tiny(path, ends, **settings):
         "num_envs": 8,
         "episodes": 12,
         "compile": False,
-        "env": RULES,
+        "env": CONFIG,
         "ppo": PPOConfig(num_steps=8, total_frames=64, minibatches=2, epochs=1, hidden=(8,)),
         "output": None,
     }
@@ -160,27 +160,27 @@ def test_simulators_are_drawn_from_training_days_alone(trial):
             seen.extend(bars.dates[day] for day in (*days, len(bars.dates) - 1))
             return super().generate_after(bars, days, *rest)
 
-    tape = generated(trial, Recorder.fit(trial.train), RULES, 4, 2, 100, 0)
+    tape = generated(trial, Recorder.fit(trial.train), CONFIG, 4, 2, 100, 0)
     assert (tape.num_paths, tape.num_days, tape.first_day) == (4, 100, WARM_UP)
     assert seen[:2] == [trial.train.dates[day] for day in start_days(trial, 2, 0)]
     assert len(seen) == 3 and max(seen) == trial.train.dates[-1]
-    assert replay(trial, RULES).dates[-1] == trial.train.dates[-1]
+    assert replay(trial, CONFIG).dates[-1] == trial.train.dates[-1]
     with pytest.raises(ValueError, match="111 training days have a bar of every symbol"):
         start_days(trial, 200, 0)
 
 
 def test_test_episodes_lie_in_the_test_days_and_know_the_days_before(trial):
-    tape = real_test(trial, RULES)
+    tape = real_test(trial, CONFIG)
     assert tape.dates[tape.first_day] == trial.bars.dates[trial.first] and tape.first_day == WARM_UP
-    real = Arena(tape, RULES, 64, 0)
+    real = Arena(tape, CONFIG, 64, 0)
     assert int(real.env.state.start_day.min()) >= WARM_UP
     real.play(ConstantMix(1.0, 1))
     assert int(real.env.state.day.max()) <= tape.num_days - 1
 
 
 def test_a_simulator_that_is_the_real_market_ranks_as_it_does(trial, market):
-    tape = real_test(trial, RULES)
-    real = Arena(tape, RULES, 24, 0)
+    tape = real_test(trial, CONFIG)
+    real = Arena(tape, CONFIG, 24, 0)
     found = transfer(tiny(*market, seeds=1, episodes=24), "real", Simulator(tape, tape), real)
     scores = torch.stack([played.returns for played in found.fixed.values()])
     again = torch.stack([real.play(policy).returns for policy in fixed_policies().values()])
@@ -212,9 +212,9 @@ def test_fixed_policies_know_no_later_day(trial):
     day = trial.first
     later = bars.ohlcv.clone()
     later[:, day + 1 :, :, :4] *= torch.linspace(0.5, 2.0, 4, dtype=torch.float64)[:, None]
-    rules = replace(RULES, random_start=False)
+    config = replace(CONFIG, random_start=False)
     first, second = (
-        Arena(real_test(replace(trial, bars=Bars(bars.symbols, bars.dates, ohlcv)), rules), rules, 2, 0)
+        Arena(real_test(replace(trial, bars=Bars(bars.symbols, bars.dates, ohlcv)), config), config, 2, 0)
         for ohlcv in (bars.ohlcv, later)
     )
     assert int(first.env.state.day[0]) == WARM_UP

@@ -28,10 +28,10 @@ class AllIn:
         return action
 
 
-def make(**settings):
+def make(**overrides):
     tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=140, symbols=5, seed=1), ("rsi_14",))
-    settings = {"episode_length": 40, "min_episode_length": 20, "initial_cash": 1e5, **settings}
-    return vecenv.make("stock_trading", EPISODES, market=tape, compile=False, **settings)
+    overrides = {"episode_length": 40, "min_episode_length": 20, "initial_cash": 1e5, **overrides}
+    return vecenv.make("stock_trading", EPISODES, market=tape, compile=False, **overrides)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import yaml
 
 from vecenv.market.fetch import UNIVERSES
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
-from vecenv.tasks.commands.comparison import rules_of
+from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TIERS, TierConfig
@@ -102,10 +102,10 @@ def test_written_values_read_back():
         with_values(Outer(), {"name": "b"}, "text", without=("name",))
 
 
-@pytest.mark.parametrize("rules", [*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})])
-def test_the_rules_of_tiers_read_back(rules):
-    for text in (yaml.safe_dump(json.loads(json.dumps(as_values(rules)))), json.dumps(as_values(rules))):
-        assert with_values(TierConfig(), yaml.safe_load(text), "text") == rules
+@pytest.mark.parametrize("config", [*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})])
+def test_the_configs_of_tiers_read_back(config):
+    for text in (yaml.safe_dump(json.loads(json.dumps(as_values(config)))), json.dumps(as_values(config))):
+        assert with_values(TierConfig(), yaml.safe_load(text), "text") == config
 
 
 def test_every_shipped_preset_fits_its_settings():
@@ -117,8 +117,8 @@ def test_every_shipped_preset_fits_its_settings():
             settings = TrainSettings.defaults(["--preset", path.stem])
             assert settings.task == read_values(path).get("task", "stock_trading")
         else:
-            rules = TierConfig() if path.stem == "planted" else StockTradingConfig()
-            with_values(rules, read_values(path), str(path))
+            config = TierConfig() if path.stem == "planted" else StockTradingConfig()
+            with_values(config, read_values(path), str(path))
 
 
 def test_the_default_preset_is_the_default():
@@ -144,7 +144,7 @@ def test_the_presets_of_the_tiers_differ_in_the_days_alone():
 def test_a_preset_of_tiers_fits_every_tier(task):
     settings = TrainSettings.defaults(["--preset", "tiers", "--task", task])
     assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
-    assert settings.env.market_symbols == rules_of(task).market_symbols
+    assert settings.env.market_symbols == config_of(task).market_symbols
 
 
 def test_a_preset_that_is_not_there_is_refused():

@@ -12,7 +12,7 @@ import torch
 import vecenv
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands.cli import BAD_INPUT, main
-from vecenv.tasks.commands.comparison import compared_rules
+from vecenv.tasks.commands.comparison import compared_config
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.tiers.text.parse import parse_orders, symbol_slots
 from vecenv.tasks.tiers.text.prompt import system_prompt
@@ -54,9 +54,9 @@ def test_a_line_is_an_episode_as_a_chat(written):
 def test_what_was_said_played_again_is_the_same_episode(written):
     """Every answer is valid, and the market shows the same days; fractions have four decimals."""
     settings = MarketSettings(**MARKET, device="cpu")
-    rules = compared_rules("multi_stock_3")
-    training = settings.training(settings.tape(rules))
-    env = vecenv.make("multi_stock_3", EPISODES, market=training, compile=False, config=rules)
+    config = compared_config("multi_stock_3")
+    training = settings.training(settings.tape(config))
+    env = vecenv.make("multi_stock_3", EPISODES, market=training, compile=False, config=config)
     rows = range(EPISODES)
     for agent in (written[:EPISODES], written[EPISODES:]):
         env.reset_groups(EPISODES, 1, 5)

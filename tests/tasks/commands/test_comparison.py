@@ -15,10 +15,10 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 def test_episodes_fit_into_the_days_of_the_test(shortest, longest, expected):
     """Of forty days the last is there for the last value alone; the shortest episode is no longer than the longest."""
     tape = small_tape(40)
-    rules = StockTradingConfig(
+    config = StockTradingConfig(
         features=tape.feature_names, episode_length=longest, min_episode_length=shortest, random_start=True
     )
-    env, note = comparison.held_out_environment("stock_trading", tape, rules, 50)
+    env, note = comparison.held_out_environment("stock_trading", tape, config, 50)
     config = env.scenario.config
     assert (config.min_episode_length, config.episode_length) == expected
     lengths = env.state.end_day - env.state.start_day

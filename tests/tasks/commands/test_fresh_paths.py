@@ -18,19 +18,19 @@ from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths,
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
+CONFIG = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
 MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
 LEARNER = PPOConfig(num_steps=4, total_frames=4 * 4 * 16, epochs=1, minibatches=2, hidden=(8,), anneal=False)
 
 
-def made(num_envs: int = 16, every: int = 2, rules=RULES, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
-    settings, tape = first_round(MARKET, rules)
-    env = vecenv.make(task, num_envs, market=settings.training(tape), compile=False, config=rules)
-    return env, FreshPaths(settings, rules, env, every)
+def made(num_envs: int = 16, every: int = 2, config=CONFIG, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
+    settings, tape = first_round(MARKET, config)
+    env = vecenv.make(task, num_envs, market=settings.training(tape), compile=False, config=config)
+    return env, FreshPaths(settings, config, env, every)
 
 
 def closes(settings: MarketSettings) -> torch.Tensor:
-    return settings.training(settings.tape(RULES)).price_ticks().flatten(0, 1)
+    return settings.training(settings.tape(CONFIG)).price_ticks().flatten(0, 1)
 
 
 @pytest.mark.parametrize("num_envs", [4, 16])
@@ -56,8 +56,8 @@ def test_accounts_start_on_the_new_paths():
     env, fresh = made(every=1)
     fresh.before_update(1)
     other = replace(fresh.settings, market_seed=SEED_STRIDE)
-    tape = other.training(other.tape(RULES))
-    again = vecenv.make("stock_trading", 16, market=tape, compile=False, config=RULES)
+    tape = other.training(other.tape(CONFIG))
+    again = vecenv.make("stock_trading", 16, market=tape, compile=False, config=CONFIG)
     values = []
     for each in (env, again):
         step = each.reset()
@@ -95,9 +95,9 @@ def test_the_learner_is_compiled_once():
 
 def test_later_rounds_may_have_higher_prices(monkeypatch):
     """All rounds count in one tick; prices up to `HEADROOM` times those of the first fit, higher ones are refused."""
-    settings, tape = first_round(MARKET, RULES)
-    assert settings.tick_size == tape.tick_size == MARKET.tape(RULES).tick_size == 1e-4
-    assert first_round(replace(MARKET, tick_size=0.01), RULES)[0].tick_size == 0.01
+    settings, tape = first_round(MARKET, CONFIG)
+    assert settings.tick_size == tape.tick_size == MARKET.tape(CONFIG).tick_size == 1e-4
+    assert first_round(replace(MARKET, tick_size=0.01), CONFIG)[0].tick_size == 0.01
     random_walk, factor = generator_of("random_walk"), [1.0]
 
     @functools.wraps(random_walk)
@@ -121,8 +121,8 @@ def test_later_rounds_may_have_higher_prices(monkeypatch):
 def test_what_cannot_be_refreshed_is_refused():
     env, fresh = made()
     with pytest.raises(ValueError, match="refresh_every must be at least 1, got 0"):
-        FreshPaths(fresh.settings, RULES, env, 0)
+        FreshPaths(fresh.settings, CONFIG, env, 0)
     with pytest.raises(ValueError, match=r"bars.parquet: only the paths of a generated market can be refreshed"):
-        FreshPaths(replace(fresh.settings, market="bars.parquet"), RULES, env, 1)
+        FreshPaths(replace(fresh.settings, market="bars.parquet"), CONFIG, env, 1)
     with pytest.raises(ValueError, match="the shared tensors: close must be"):
         env.write_shared({**env.scenario.shared, "close": torch.zeros(3)})

@@ -10,7 +10,7 @@ import pytest
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-RULES = StockTradingConfig(features=("rsi_30",))
+CONFIG = StockTradingConfig(features=("rsi_30",))
 DAYS = 300
 
 
@@ -22,7 +22,7 @@ def settings(**values) -> MarketSettings:
 @pytest.fixture(scope="module")
 def dates():
     """The days of the market."""
-    return settings().tape(RULES).dates
+    return settings().tape(CONFIG).dates
 
 
 def day(dates, index: int) -> date:
@@ -31,13 +31,13 @@ def day(dates, index: int) -> date:
 
 def spans(chosen: MarketSettings) -> list:
     """First and last day of training and of the test."""
-    tape = chosen.tape(RULES)
+    tape = chosen.tape(CONFIG)
     parts = (chosen.training(tape), chosen.test(tape))
     return [edge for part in parts for edge in (part.dates[0], part.dates[-1])]
 
 
 def test_the_last_days_are_the_test_after_an_embargo(dates):
-    tape = settings().tape(RULES)
+    tape = settings().tape(CONFIG)
     boundary = DAYS - round(0.25 * (DAYS - tape.first_day))
     expected = [dates[0], dates[boundary - 8], dates[boundary], dates[-1]]
     assert spans(settings(test_fraction=0.25, embargo=7)) == expected
@@ -46,7 +46,7 @@ def test_the_last_days_are_the_test_after_an_embargo(dates):
 def test_other_paths_are_the_test_of_a_generated_market():
     """All days of each; by dates, all paths."""
     chosen = settings(num_paths=10, test_fraction=0.25)
-    tape = chosen.tape(RULES)
+    tape = chosen.tape(CONFIG)
     training, test = chosen.training(tape), chosen.test(tape)
     assert (training.num_paths, test.num_paths) == (8, 2)
     for tensor in ("ohlcv", "features", "tradable"):
@@ -60,21 +60,21 @@ def test_other_paths_are_the_test_of_a_generated_market():
 @pytest.mark.parametrize("split", [{}, {"num_paths": 1}, {"train_end": date(2010, 12, 1)}, {"test_fraction": 0.9}])
 def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
     chosen = settings(**{"market": market, "num_paths": 7, "tick_size": 0.01} | split)
-    alone, expected = chosen.training_alone(RULES), chosen.training(chosen.tape(RULES))
+    alone, expected = chosen.training_alone(CONFIG), chosen.training(chosen.tape(CONFIG))
     assert alone.fingerprint() == expected.fingerprint() and alone.num_paths == expected.num_paths
 
 
 def test_what_only_some_generators_take_reaches_them():
-    calm = settings(num_paths=4, regime="sideways").tape(RULES)
-    assert calm.fingerprint() != settings(num_paths=4).tape(RULES).fingerprint()
+    calm = settings(num_paths=4, regime="sideways").tape(CONFIG)
+    assert calm.fingerprint() != settings(num_paths=4).tape(CONFIG).fingerprint()
     assert settings(history_end=date(2020, 1, 2), temperature=0.5).generator() == {
         "history_end": "2020-01-02",
         "temperature": 0.5,
     }
     with pytest.raises(ValueError, match="'synthetic' takes no temperature"):
-        settings(temperature=0.5).tape(RULES)
+        settings(temperature=0.5).tape(CONFIG)
     with pytest.raises(ValueError, match="'random_walk' takes no regime"):
-        settings(market="random_walk", regime="bull").tape(RULES)
+        settings(market="random_walk", regime="bull").tape(CONFIG)
 
 
 def test_dates_override_the_fraction(dates):
@@ -85,14 +85,14 @@ def test_dates_override_the_fraction(dates):
 
 
 def test_a_later_start_keeps_the_features_of_the_days_before(dates):
-    whole, late = settings().tape(RULES), settings(start=day(dates, 100)).tape(RULES)
+    whole, late = settings().tape(CONFIG), settings(start=day(dates, 100)).tape(CONFIG)
     assert late.dates[0] == dates[100] and late.first_day == 0
     assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
 
 
 def test_symbols_name_those_of_a_generator():
-    assert settings().tape(RULES).symbols == ("A", "B")
-    assert settings(market="planted").tape(RULES).symbols == ("A", "B")
+    assert settings().tape(CONFIG).symbols == ("A", "B")
+    assert settings(market="planted").tape(CONFIG).symbols == ("A", "B")
 
 
 @pytest.mark.parametrize(

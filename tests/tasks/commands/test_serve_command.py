@@ -39,8 +39,8 @@ SMALL = (*MARKET, "--env.context", "signal", "--env.days", "4", "--no-compile", 
 def settings(*args: str) -> ServeSettings:
     """Return the settings of the small market, as the command line makes them."""
     given = ServeSettings.defaults(args)
-    rules = replace(given.env, context=("signal",), days=4)
-    return replace(given, env=rules, market="planted", num_paths=8, num_days=330, compile=False)
+    config = replace(given.env, context=("signal",), days=4)
+    return replace(given, env=config, market="planted", num_paths=8, num_days=330, compile=False)
 
 
 @contextmanager

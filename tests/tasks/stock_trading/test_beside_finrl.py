@@ -46,7 +46,7 @@ def runs_of(name: str) -> list[Run]:
 def kernel_runs(game: Game, runs: list[Run]) -> list[Run]:
     """Let the kernels play every day of every run from the account before it, all days in one step."""
     num_runs, num_days, num_symbols = game.actions.shape
-    rules = StockTradingConfig(
+    config = StockTradingConfig(
         features=(),
         rationing="by_size",
         initial_cash=game.cash,
@@ -55,7 +55,7 @@ def kernel_runs(game: Game, runs: list[Run]) -> list[Run]:
         random_start=False,
         episode_length=num_days,
     )
-    bound = Engine(StockTrading(game.tape, rules), num_runs * num_days).bound()
+    bound = Engine(StockTrading(game.tape, config), num_runs * num_days).bound()
     ids = torch.arange(num_runs * num_days)
     rows = bound.start(torch.tensor(0), ids, torch.zeros_like(ids))
     nothing = np.zeros((1, num_symbols), dtype=np.int64)

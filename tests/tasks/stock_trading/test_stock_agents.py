@@ -25,9 +25,9 @@ def tape_of(closes: list[list[float]]) -> MarketTape:
     return MarketTape.from_bars(Bars(names, dates, bars, {"zero": torch.zeros_like(bars[..., 0])}), ("zero",))
 
 
-def make(tape, num_envs=1, **settings):
-    settings = {"random_start": False, "episode_length": tape.num_days - 1, **settings}
-    return vecenv.make("stock_trading", num_envs, market=tape, compile=False, **settings)
+def make(tape, num_envs=1, **overrides):
+    overrides = {"random_start": False, "episode_length": tape.num_days - 1, **overrides}
+    return vecenv.make("stock_trading", num_envs, market=tape, compile=False, **overrides)
 
 
 def play(env, agent):

@@ -25,9 +25,9 @@ def tape():
     return random_tape(np.random.default_rng(3), YEAR + 1, NUM_SYMBOLS)
 
 
-def bound_for(tape, num_envs=NUM_ENVS, **rules):
-    settings = {"features": tape.feature_names, "episode_length": YEAR, "random_start": False} | rules
-    return Engine(StockTrading(tape, StockTradingConfig(**settings)), num_envs).bound()
+def bound_for(tape, num_envs=NUM_ENVS, **overrides):
+    config = {"features": tape.feature_names, "episode_length": YEAR, "random_start": False} | overrides
+    return Engine(StockTrading(tape, StockTradingConfig(**config)), num_envs).bound()
 
 
 def start(bound, num_envs=NUM_ENVS) -> Rows:

@@ -46,9 +46,9 @@ def market() -> MarketTape:
     return load_market("synthetic", symbols=TWENTY_FIVE, features=TIER_FEATURES, num_paths=NUM_PATHS, num_days=330)
 
 
-def make_env(num_envs: int, **settings) -> VecEnv:
+def make_env(num_envs: int, **overrides) -> VecEnv:
     # Few orders a day, because eager steps serve them one by one.
-    config = CurriculumConfig(**({"action": "orders", "max_orders": 1} | settings))
+    config = CurriculumConfig(**({"action": "orders", "max_orders": 1} | overrides))
     return VecEnv(CURRICULUM.build(market(), config), num_envs, compiled=False)
 
 

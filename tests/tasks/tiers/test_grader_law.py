@@ -32,10 +32,10 @@ class Grades:
     """Calibrated grades of agents that played the same episodes, and intervals of their means."""
 
     def __init__(self, tape: MarketTape, task: str, agents: dict[str, Callable[[], Agent]]) -> None:
-        rules = replace(TIERS[task], action="orders")
-        env = VecEnv(SINGLE_STOCK.build(tape, rules), NUM_EPISODES, compiled=False)
+        config = replace(TIERS[task], action="orders")
+        env = VecEnv(SINGLE_STOCK.build(tape, config), NUM_EPISODES, compiled=False)
         played = evaluate(env, {name: make() for name, make in agents.items()})
-        self.groups = independent_groups(played.market.path, played.market.start_day, rules.days)[0]
+        self.groups = independent_groups(played.market.path, played.market.start_day, config.days)[0]
         self.of = {name: record.grades["calibrated"] for name, record in played.records.items()}
 
     def mean(self, name: str) -> float:

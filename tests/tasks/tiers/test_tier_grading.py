@@ -19,7 +19,7 @@ from vecenv.tasks.tiers.tasks import SINGLE_STOCK
 # Rates that are powers of two, so that whole numbers tell costs exactly.
 COMMISSION, SLIPPAGE = 1024, 512
 DAYS, SYMBOLS, PER_DAY, SHARE = 9, 5, 2, 0.125
-RULES = TierConfig(
+CONFIG = TierConfig(
     symbols=tuple(f"S{k}" for k in range(SYMBOLS)),
     days=DAYS,
     initial_cash=50_000.0,
@@ -54,7 +54,7 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
     """Mean and deviation of the returns so far, and buy-and-hold that buys at a close and gains from the next on."""
     rng, num_envs = np.random.default_rng(seed), 12
     tape = tier_tape(rng, SYMBOLS, num_paths=2, highest=2_000_000)
-    env = VecEnv(SINGLE_STOCK.build(tape, replace(RULES, dtype="float64")), num_envs, seed, "cpu", False)
+    env = VecEnv(SINGLE_STOCK.build(tape, replace(CONFIG, dtype="float64")), num_envs, seed, "cpu", False)
     scenario, closes = env.scenario, tape.price_ticks().long().tolist()
     closed = (scenario.shared["breadth"][:, 0] > 0).view(2, -1).tolist()
     assert any(map(any, closed)) and not all(map(all, closed))
@@ -81,6 +81,6 @@ def test_a_record_is_that_of_plain_numbers_on_every_day(seed):
             found = {name: float(getattr(record, name)[row]) for name in expected}
             assert found == pytest.approx(expected, rel=1e-9, abs=1e-10), (row, elapsed)
         if elapsed < DAYS:
-            env.advance(torch.from_numpy(random_orders(rng, num_envs, RULES.max_orders, num_symbols=SYMBOLS)))
+            env.advance(torch.from_numpy(random_orders(rng, num_envs, CONFIG.max_orders, num_symbols=SYMBOLS)))
             values.append(env.state.portfolio_value.tolist())
     assert bool(env.rows.done.all())
