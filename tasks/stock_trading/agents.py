@@ -44,7 +44,7 @@ class BuyAndHold:
         if config_of_env(env).whole_shares:
             bought = bought.floor()
         target = params["initial_holdings"] + bought
-        if config_of_env(env).action == "weights":
+        if config_of_env(env).action != "shares":
             # Target weights invest on the first day; positions reduced by the rules are not bought back.
             target = torch.where((state.day > state.start_day).unsqueeze(-1), state.holdings.double(), target)
         return order_action(env, (target - state.holdings).clamp(min=0.0))
@@ -97,7 +97,7 @@ BASELINES: dict[str, Callable[[], Agent]] = {
 
 def days_to_trade(env: VecEnv) -> float:
     """Return the days that orders of ``hmax`` shares need to invest the account in a third of the symbols, 1 to 20."""
-    if config_of_env(env).action == "weights":
+    if config_of_env(env).action != "shares":
         return 1.0
     params, prices = env.scenario.params, tape_of(env).ohlcv[..., CLOSE]
     daily = float(params["hmax"].double().mean()) * float(prices.double().sum(-1).mean()) / 3.0

@@ -1,7 +1,7 @@
 """Benchmark portfolio that tilts start from and excess returns are measured against.
 
-``equal_weight`` holds the same value in every symbol that can trade, every day; ``buy_and_hold`` bought the same value of
-each at the start of the episode and keeps the shares. Both are costless and hold no cash.
+``equal_weight`` holds the same value in every symbol that can trade, every day; ``buy_and_hold`` bought the same value
+of each at the start of the episode and keeps the shares. Both are costless and hold no cash.
 """
 
 from __future__ import annotations

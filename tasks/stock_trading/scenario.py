@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Items, Scenario
 from vecenv.core.streams import EpisodeStream
 from vecenv.kernels import rewards
 from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
@@ -27,6 +27,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.stock_trading.benchmark import equal_weight_growth, held_growth, held_portfolio
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.items import split_symbols
 from vecenv.tasks.stock_trading.parameters import parameter_tensors
 from vecenv.tasks.stock_trading.state import StockState
 
@@ -406,6 +407,10 @@ class StockTrading(Scenario[StockState]):
         growth = torch.where(count > 0, growth, 1.0)
         own = rewards.log_return(state.start_value, state.portfolio_value, torch.float64)
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
+
+    def items(self, observation: Tensor) -> Items:
+        """Split observations into symbols and the account; see `split_symbols`."""
+        return split_symbols(observation, self.config, self.tape.num_symbols)
 
     def info(self, state: StockState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return cash, values and costs in currency, the return and the invalid actions of the episode, float64."""

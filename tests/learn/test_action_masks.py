@@ -89,7 +89,7 @@ def test_a_loaded_policy_takes_allowed_actions(tmp_path: Path) -> None:
 
 def test_a_mask_of_another_shape_is_refused() -> None:
     learner = PPO(tier_env(), ONE_UPDATE)
-    observation = torch.zeros(5, learner.network.observation_size)
+    observation = torch.zeros(5, learner.network.moments_size)
     with pytest.raises(ValueError, match=r"an action mask must have shape \(5, "):
         learner.network.outputs(learner.actor, observation, torch.ones(5, 1, dtype=torch.bool))
 

@@ -26,7 +26,7 @@ from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import EpisodeKey, episode_key, randint
 from vecenv.core.scenario import Scenario
 from vecenv.learn.heads import GaussianHead
-from vecenv.learn.networks import ActorCritic
+from vecenv.learn.networks import Network
 from vecenv.learn.ppo import CHECKPOINT, LOSS_METRICS, PPO, PPOConfig, load_policy, train
 from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
 from vecenv.market.tape import MarketTape
@@ -162,7 +162,7 @@ def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     assert trained.metrics[-1]["grade"] == 1.0
 
 
-def torchrl_loss(network: ActorCritic, config: PPOConfig, actor: list[Tensor], critic: list[Tensor]) -> ClipPPOLoss:
+def torchrl_loss(network: Network, config: PPOConfig, actor: list[Tensor], critic: list[Tensor]) -> ClipPPOLoss:
     """Return TorchRL's loss over the same networks."""
 
     class Actor(torch.nn.Module):
@@ -217,7 +217,7 @@ def test_losses_and_gradients_equal_torchrls(head: str) -> None:
     learner, rows = PPO(env, config), 256
     network = learner.network
     actor = [tensor + 0.2 * torch.randn(tensor.shape, generator=generator) for tensor in learner.actor]
-    observation = torch.randn(rows, network.observation_size, generator=generator)
+    observation = torch.randn(rows, network.moments_size, generator=generator)
     outputs, own = network.outputs(actor, observation)
     action = network.head.sample(
         outputs, own, episode_key(7, torch.arange(rows), 0), torch.zeros(rows, dtype=torch.int64)

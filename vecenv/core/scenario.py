@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from tensordict import TensorClass
@@ -22,6 +22,18 @@ from vecenv.core.rows import Rows
 from vecenv.core.tensor_checks import form, keeps_meaning
 
 State = TypeVar("State", bound=TensorClass)
+
+
+class Items(NamedTuple):
+    """Observations split into interchangeable items, such as the symbols of a market.
+
+    Attributes:
+        features: of each item, free of scale. Shape: (B, K, F).
+        shared: features of the whole. Shape: (B, C).
+    """
+
+    features: Tensor
+    shared: Tensor
 
 
 class Schedule(Protocol):
@@ -172,6 +184,16 @@ class Scenario(ABC, Generic[State]):
 
         Returns:
             The components' masks, concatenated as their logits. Shape: (B, sum of the choices), bool.
+        """
+        return None
+
+    def items(self, observation: Tensor) -> Items | None:
+        """Split observations into K interchangeable items and the whole; None for a task without such items.
+
+        The actions are then one per item in the same order, or one more for the whole.
+
+        Args:
+            observation: as collected. Shape: (B, D), float32.
         """
         return None
 

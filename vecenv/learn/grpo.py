@@ -19,8 +19,8 @@ from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import GroupEpisodes, audit, group_episodes, rollout_seed
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo_config import VARIANTS, EpisodeReward, GroupConfig, GRPOConfig
-from vecenv.learn.learner import Learner, Trained
-from vecenv.learn.networks import normalised
+from vecenv.learn.learner import Learner
+from vecenv.learn.network_learner import Trained
 from vecenv.learn.runs import Metrics, run
 
 __all__ = ["GRPO", "VARIANTS", "EpisodeReward", "GRPOConfig", "train"]
@@ -142,7 +142,7 @@ class GRPO(Learner[GRPOConfig]):
     def _evaluated(self, actor: list[Tensor], observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy. Shapes: (B, D), (B, *spec.shape) -> (B,) each."""
         allowed = self.network.mask(observation)
-        outputs, own = self.network.outputs(actor, normalised(observation, *self.moments), allowed)
+        outputs, own = self.network.outputs(actor, self.network.normalised(observation, *self.moments), allowed)
         log_prob, entropy = self.network.head.evaluate(outputs, own, action)
         return log_prob, entropy
 

@@ -57,6 +57,10 @@ class Head(Protocol):
         """Return log-probability and entropy. Shape of each: (B,)."""
         ...
 
+    def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
+        """Return the KL divergence from the same distribution around the centre of the actions. Shape: (B,)."""
+        ...
+
 
 class GaussianHead:
     """Independent normal distributions with a state-independent standard deviation.
@@ -67,17 +71,19 @@ class GaussianHead:
     Args:
         spec: of one agent's action.
         initial_std: initial standard deviation relative to half the width of the bounds.
+        shared_std: one deviation for all components, so that the parameters do not depend on their number.
     """
 
-    def __init__(self, spec: Bounded, initial_std: float) -> None:
+    def __init__(self, spec: Bounded, initial_std: float, shared_std: bool = False) -> None:
         self.shape, self.size = spec.shape, spec.shape.numel()
         self.low, self.high = spec.space.low.flatten(), spec.space.high.flatten()
-        self.initial_std = initial_std
+        self.initial_std, self.shared_std = initial_std, shared_std
 
     def initial_parameters(self, device: torch.device) -> tuple[Tensor, list[Tensor]]:
-        """Return the centre of the bounds and the logarithm of the deviation. Shape of each: (size,)."""
+        """Return the centre of the bounds and the logarithm of the deviation. Shapes: (size,), (size,) or (1,)."""
         centre, half = (self.high + self.low) / 2, (self.high - self.low) / 2
-        return centre.to(device), [torch.log(self.initial_std * half).to(device)]
+        log_std = torch.log(self.initial_std * half)
+        return centre.to(device), [(log_std[:1] if self.shared_std else log_std).to(device)]
 
     def mode(self, outputs: Tensor) -> Tensor:
         """Return the means."""
@@ -91,11 +97,16 @@ class GaussianHead:
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
         """Return log-density and entropy."""
-        log_std = own[0]
+        log_std = own[0].expand(self.size)
         scaled = (action.flatten(1) - outputs) * torch.exp(-log_std)
         constant = log_std.sum() + 0.5 * self.size * math.log(2 * math.pi)
         entropy = constant + 0.5 * self.size
         return -0.5 * scaled.square().sum(-1) - constant, entropy.expand(len(outputs))
+
+    def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
+        """Return half the squared distance of the means from the centre of the bounds, in deviations."""
+        centre = ((self.high + self.low) / 2).to(outputs.device)
+        return 0.5 * ((outputs - centre) * torch.exp(-own[0])).square().sum(-1)
 
 
 class CategoricalHead:
@@ -157,6 +168,14 @@ class CategoricalHead:
             entropy = entropy - (log_probability.exp() * log_probability).sum((-2, -1))
         return log_prob, entropy
 
+    def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
+        """Raise: choices have no centre.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("categorical actions have no centre: benchmark_kl must be 0")
+
 
 def shortest_pattern(counts: Sequence[int]) -> list[int]:
     """Return the shortest prefix of which a sequence is a repetition."""
@@ -167,14 +186,19 @@ def shortest_pattern(counts: Sequence[int]) -> list[int]:
     raise ValueError("an action needs at least one component")
 
 
-def make_head(spec: TensorSpec, initial_std: float) -> Head:
+def make_head(spec: TensorSpec, initial_std: float, shared_std: bool = False) -> Head:
     """Return the head for an action spec.
+
+    Args:
+        spec: of one agent's action.
+        initial_std: as `GaussianHead`.
+        shared_std: as `GaussianHead`.
 
     Raises:
         TypeError: the kind of spec is not supported.
     """
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
-        return GaussianHead(spec, initial_std)
+        return GaussianHead(spec, initial_std, shared_std)
     if isinstance(spec, Categorical | MultiCategorical):
         return CategoricalHead(spec)
     raise TypeError(f"no head for actions of {type(spec).__name__} with dtype {spec.dtype}")

@@ -1,4 +1,4 @@
-"""Base class of learners on the fused collector: parameters, update loop, minibatch optimisation and checkpoints.
+"""Base class of learners on the fused collector: rollouts and minibatch optimisation.
 
 One update: collect T steps of N sub-environments, make some epochs of minibatch steps on them, and add the
 observations to the running moments that scale those of the next update.
@@ -6,12 +6,8 @@ observations to the running moments that scale those of the next update.
 
 from __future__ import annotations
 
-import copy
-import math
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -20,18 +16,17 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
-from vecenv.learn.checkpoints import check_optimiser, check_same_form
+from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
-from vecenv.learn.networks import ActorPolicy, make_network, normalised
-from vecenv.learn.running_moments import RunningMoments
-from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate, update_seed
+from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.runs import Metrics, update_seed
 
 Config = TypeVar("Config", bound=LearnerConfig)
 
 
-class Learner(ABC, Generic[Config]):
-    """A learner and its state; `run` runs it.
+class Learner(NetworkLearner[Config], Generic[Config]):
+    """A learner that samples actions; `run` runs it.
 
     Args:
         env: the training environment; its rows advance.
@@ -42,34 +37,21 @@ class Learner(ABC, Generic[Config]):
 
     Raises:
         TypeError: there is no head for the environment's actions.
+        ValueError: the network does not fit the task.
     """
 
     loss_metrics: Sequence[str]
     """Names of the metrics that `objective` returns with the loss, ``approx_kl`` among them."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
-        self.env, self.config, self.units = env, config, units
-        self.batch_size = num_steps * env.num_envs
-        self.num_updates = -(-config.total_frames // self.batch_size)
-        self.update_number = 0
-        device = env.device
-        self.network = make_network(env, config.hidden, config.initial_std, config.bf16)
-        self.actor, critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
-        self.critic = critic if with_critic else []
-        self.parameters = [*self.actor, *self.critic]
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
-        size = self.network.observation_size
-        self.observation_moments = RunningMoments((size,), device)
-        # The moments at the start of the rollout, in float32 for the fused step.
-        self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+        super().__init__(env, config, num_steps, with_critic)
+        self.units = units
         # Before the collector, which binds the parameter tensors.
         self.schedule = env.scenario.schedule(env.num_envs)
         if self.schedule is not None:
             env.follow(self.schedule)
         self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), num_steps)
-        self.generator = torch.Generator(device)
+        self.generator = torch.Generator(env.device)
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
     @abstractmethod
@@ -93,52 +75,23 @@ class Learner(ABC, Generic[Config]):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
-        return {
-            **origin(self.config, self.env),
-            "update": self.update_number,
-            "actor": [parameter.clone() for parameter in self.actor],
-            "critic": [parameter.clone() for parameter in self.critic],
-            "moments": [moment.clone() for moment in self.moments],
-            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
-            "observation_moments": self.observation_moments.state_dict(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "environment": self.env.state_dict(),
-        }
+        """Extend `NetworkLearner.state_dict` by the schedule."""
+        return super().state_dict() | {"schedule": None if self.schedule is None else self.schedule.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit.
-
-        Raises:
-            ValueError: it is of another task, market or number of sub-environments, its settings differ in more than
-                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors in shape or type.
-        """
-        check_resumable(state, self.config, self.env)
-        # Before anything is loaded; without entries that are checked elsewhere or may differ.
-        apart = ("config", "scenario", "optimiser")
-        saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
-        check_same_form(saved, own, "state")
-        check_optimiser(state.get("optimiser"), self.optimiser)
-        self.env.load_state_dict(state["environment"])
-        self.update_number = state["update"]
-        for name in ("actor", "critic", "moments"):
-            for own_tensor, saved in zip(getattr(self, name), state[name], strict=True):
-                own_tensor.copy_(saved)
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.observation_moments.load_state_dict(state["observation_moments"])
+        """Resume from a `state_dict`, bit for bit; see `NetworkLearner.load_state_dict`."""
+        super().load_state_dict(state)
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
             self.env.write_params(self.schedule.params())
 
-    @torch.no_grad()
-    def update(self) -> Metrics:
-        """Collect one batch, learn from it and return metrics; the first update includes compilation."""
-        started = time.perf_counter()
-        if self.update_number == 0:
-            # A rollout for the moments alone, so that the first policy sees scaled observations too.
-            self.collect()
-            self.update_moments()
-        rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
+    def prepare(self) -> None:
+        """Collect a rollout for the moments alone."""
+        self.collect()
+        self.update_moments()
+
+    def make_update(self) -> Metrics:
+        """Collect one batch and learn from it."""
         self.collect()
         metrics = self.learn()
         metrics |= episode_metrics(self.collector)
@@ -149,23 +102,12 @@ class Learner(ABC, Generic[Config]):
             metrics |= self.schedule.update(ended, ids, lambda: bound.grade(ended))
             self.env.write_params(self.schedule.params())
         self.update_moments()
-        self.update_number += 1
-        seconds = time.perf_counter() - started
-        progress = {
-            "update": self.update_number,
-            "frames": self.update_number * self.batch_size,
-            "samples_per_second": self.batch_size / seconds,
-            "learning_rate": rate,
-        }
-        return progress | metrics
+        return metrics
 
     def update_moments(self) -> None:
         """Add the rollout's observations to the running moments that scale the next rollout."""
         assert self.collector.observation is not None
-        if self.config.normalise_observations:
-            self.observation_moments.update(self.collector.observation.flatten(0, 1))
-            self.moments[0].copy_(self.observation_moments.mean)
-            self.moments[1].copy_(self.observation_moments.deviation())
+        self.add_observations(self.collector.observation.flatten(0, 1))
 
     def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
@@ -190,9 +132,7 @@ class Learner(ABC, Generic[Config]):
             kl = steps[epoch, :, self.loss_metrics.index("approx_kl")]
             if largest_kl is not None and kl.mean() > largest_kl:
                 break
-        means = steps[: epoch + 1].mean((0, 1)).tolist()
-        if not all(math.isfinite(mean) for mean in means):
-            raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
+        means = self.checked(steps[: epoch + 1].mean((0, 1)).tolist())
         return dict(zip(self.loss_metrics, means, strict=True))
 
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
@@ -204,28 +144,8 @@ class Learner(ABC, Generic[Config]):
         observation = observation.flatten(0, -2)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
-            parameters, normalised(observation, mean, deviation), allowed, *others
+            parameters, self.network.normalised(observation, mean, deviation), allowed, *others
         )
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return [*(gradient * factor for gradient in gradients), metrics]
-
-
-TensorLearner = TypeVar("TensorLearner", bound=Learner[Any])
-
-
-@dataclass(frozen=True)
-class Trained(Generic[TensorLearner]):
-    """A learner of a tensor policy after `run`.
-
-    Attributes:
-        learner: with the final parameters, optimiser and environment.
-        metrics: of every update of this call.
-    """
-
-    learner: TensorLearner
-    metrics: list[Metrics]
-
-    def policy(self, deterministic: bool = True) -> ActorPolicy:
-        """Return the trained actor for a `FusedCollector`."""
-        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,11 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class LearnerConfig(RunConfig):
-    """Settings of a learner of actor and critic networks."""
+class NetworkConfig(RunConfig):
+    """Settings of a run with actor and critic networks."""
 
-    entropy_coef: float = 0.0
-    """Weight of the entropy bonus."""
+    policy: Literal["flat", "symbol", "attention"] = "flat"
+    """Network on the whole observation, one scorer shared by all symbols, or one in which symbols see each other."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of each network."""
     initial_std: float = 0.5
@@ -68,3 +69,11 @@ class LearnerConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_positive("initial_std")
+
+
+@dataclass(frozen=True)
+class LearnerConfig(NetworkConfig):
+    """Settings of a learner that samples its actions."""
+
+    entropy_coef: float = 0.0
+    """Weight of the entropy bonus."""

@@ -1,24 +1,108 @@
-"""Actor and critic MLPs as pure functions of a list of parameters, and the actor as the collector's policy."""
+"""Actor and critic networks as pure functions of a list of parameters: base class and separate MLPs."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from vecenv.core.env import VecEnv
-from vecenv.core.random import EpisodeKey
-from vecenv.learn.heads import FORBIDDEN, Head, make_head
+from vecenv.learn.heads import FORBIDDEN, Head
 
-OBSERVATION_CLIP = 10.0
-"""Clipping bound of normalised observations in standard deviations."""
+INPUT_CLIP = 10.0
+"""Clipping bound of normalised inputs in standard deviations."""
+
+LAST_GAIN = 0.01
+"""Gain of the actor's last layer: the first policy acts near the centre of the actions, whatever it sees."""
 
 
-class ActorCritic:
-    """Two separate tanh MLPs. Holds shapes only; every method is a pure function of the parameters.
+class Network(ABC):
+    """Actor and critic over one observation. Holds shapes only; every method is a pure function of the parameters.
+
+    Args:
+        head: of the actor.
+        mask: action mask of categorical actions as a function of the raw observation, such as
+            `vecenv.core.scenario.Scenario.action_mask`.
+        bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
+
+    Attributes:
+        moments_size: M, number of moments that scale the inputs.
+    """
+
+    moments_size: int
+
+    def __init__(self, head: Head, mask: Callable[[Tensor], Tensor | None], bf16: bool) -> None:
+        self.head, self.mask, self.bf16 = head, mask, bf16
+
+    @abstractmethod
+    def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
+        """Return parameters of actor, those of the head last, and of the critic."""
+
+    @abstractmethod
+    def samples(self, observation: Tensor) -> Tensor:
+        """Return samples of the inputs that the moments describe. Shapes: (B, D) -> (any, M)."""
+
+    @abstractmethod
+    def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return the inputs, scaled by their moments and clipped. Shapes: (B, D), (M,), (M,) -> (B, inputs)."""
+
+    @abstractmethod
+    def actor_outputs(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """Return the inputs of the head. Shapes: (B, inputs) -> (B, head.size)."""
+
+    @abstractmethod
+    def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """Return values. Shapes: (B, inputs) -> (B,)."""
+
+    @abstractmethod
+    def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the parameters of the head among those of the actor."""
+
+    def outputs(
+        self, actor: Sequence[Tensor], inputs: Tensor, allowed: Tensor | None = None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return the inputs of the head, shape (B, size), and the head's parameters.
+
+        Args:
+            actor: parameters of the actor.
+            inputs: normalised. Shape: (B, inputs).
+            allowed: result of ``mask``; None allows all. Shape: (B, size), bool.
+
+        Raises:
+            ValueError: the mask has another shape.
+        """
+        outputs = self.actor_outputs(actor, inputs)
+        if allowed is not None:
+            if allowed.shape != outputs.shape:
+                raise ValueError(f"an action mask must have shape {tuple(outputs.shape)}, got {tuple(allowed.shape)}")
+            outputs = torch.where(allowed, outputs, FORBIDDEN)
+        return outputs, self.head_parameters(actor)
+
+    def hidden_layer(self, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return tanh of a linear layer, in float32."""
+        kind = torch.bfloat16 if self.bf16 else torch.float32
+        return torch.tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+
+
+def orthogonal_layer(
+    inputs: int, outputs: int, gain: float, generator: torch.Generator, device: torch.device
+) -> list[Tensor]:
+    """Return an orthogonal weight, shape (outputs, inputs), and a bias of zeros, shape (outputs,)."""
+    weight = torch.empty(outputs, inputs)
+    torch.nn.init.orthogonal_(weight, gain, generator=generator)
+    return [weight.to(device), torch.zeros(outputs, device=device)]
+
+
+def scaled(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Return values in standard deviations from the mean, clipped. Shape: as ``values``."""
+    return ((values - mean) / deviation).clamp(-INPUT_CLIP, INPUT_CLIP)
+
+
+class FlatNetwork(Network):
+    """Two separate tanh MLPs on the whole observation.
 
     Parameters are a weight and a bias per layer; for the actor, then those of the head.
 
@@ -26,9 +110,8 @@ class ActorCritic:
         observation_size: D.
         head: of the actor.
         hidden: widths of the hidden layers.
-        bf16: multiply in bfloat16 in the hidden layers; weights, last layers and all later operations are float32.
-        mask: action mask of categorical actions as a function of the raw observation, such as
-            `vecenv.core.scenario.Scenario.action_mask`.
+        bf16: as `Network`.
+        mask: as `Network`.
     """
 
     def __init__(
@@ -39,110 +122,48 @@ class ActorCritic:
         bf16: bool,
         mask: Callable[[Tensor], Tensor | None],
     ) -> None:
-        self.observation_size, self.head, self.hidden, self.bf16 = observation_size, head, tuple(hidden), bf16
-        self.mask = mask
+        super().__init__(head, mask, bf16)
+        self.moments_size, self.hidden = observation_size, tuple(hidden)
         self.layers = len(self.hidden) + 1
 
     def initial_parameters(self, generator: torch.Generator, device: torch.device) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters of actor and critic: orthogonal, the actor's last gain 0.01, biases zero or of the head."""
+        """Return parameters of actor and critic: orthogonal, biases zero or of the head."""
         bias, own = self.head.initial_parameters(device)
-        actor = [*self._orthogonal(self.head.size, 0.01, generator, device)[:-1], bias, *own]
+        actor = [*self._orthogonal(self.head.size, LAST_GAIN, generator, device)[:-1], bias, *own]
         return actor, self._orthogonal(1, 1.0, generator, device)
 
     def _orthogonal(
         self, outputs: int, last_gain: float, generator: torch.Generator, device: torch.device
     ) -> list[Tensor]:
-        sizes = [self.observation_size, *self.hidden, outputs]
+        sizes = [self.moments_size, *self.hidden, outputs]
         gains = [math.sqrt(2.0)] * len(self.hidden) + [last_gain]
         parameters = []
         for inputs, width, gain in zip(sizes[:-1], sizes[1:], gains, strict=True):
-            weight = torch.empty(width, inputs)
-            torch.nn.init.orthogonal_(weight, gain, generator=generator)
-            parameters += [weight.to(device), torch.zeros(width, device=device)]
+            parameters += orthogonal_layer(inputs, width, gain, generator, device)
         return parameters
 
-    def _network(self, parameters: Sequence[Tensor], observation: Tensor) -> Tensor:
-        kind = torch.bfloat16 if self.bf16 else torch.float32
-        values = observation
+    def _network(self, parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        values = inputs
         for layer in range(self.layers - 1):
-            weight, bias = parameters[2 * layer : 2 * layer + 2]
-            values = torch.tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+            values = self.hidden_layer(values, *parameters[2 * layer : 2 * layer + 2])
         return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
 
-    def outputs(
-        self, actor: Sequence[Tensor], observation: Tensor, allowed: Tensor | None = None
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Return the inputs of the head, shape (B, size), and the head's parameters.
+    def samples(self, observation: Tensor) -> Tensor:
+        """Return the observations."""
+        return observation
 
-        Args:
-            actor: parameters of the actor.
-            observation: normalised. Shape: (B, D).
-            allowed: result of ``mask``; None allows all. Shape: (B, size), bool.
+    def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Return the scaled observations. Shape: (B, D)."""
+        return scaled(observation, mean, deviation)
 
-        Raises:
-            ValueError: the mask has another shape.
-        """
-        outputs = self._network(actor, observation)
-        if allowed is not None:
-            if allowed.shape != outputs.shape:
-                raise ValueError(f"an action mask must have shape {tuple(outputs.shape)}, got {tuple(allowed.shape)}")
-            outputs = torch.where(allowed, outputs, FORBIDDEN)
-        return outputs, actor[2 * self.layers :]
+    def actor_outputs(self, actor: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        """Return the inputs of the head. Shapes: (B, D) -> (B, head.size)."""
+        return self._network(actor, inputs)
 
-    def value(self, critic: Sequence[Tensor], observation: Tensor) -> Tensor:
+    def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """Return values. Shapes: (B, D) -> (B,)."""
-        return self._network(critic, observation).squeeze(-1)
+        return self._network(critic, inputs).squeeze(-1)
 
-
-def make_network(env: VecEnv, hidden: Sequence[int], initial_std: float, bf16: bool) -> ActorCritic:
-    """Return the actor and critic architecture for an environment.
-
-    Args:
-        env: determines sizes, head and action mask.
-        hidden: widths of the hidden layers.
-        initial_std: of continuous actions, see `vecenv.learn.heads.GaussianHead`.
-        bf16: multiply in bfloat16 in the hidden layers.
-
-    Raises:
-        TypeError: there is no head for the environment's actions.
-    """
-    head = make_head(env.scenario.action_spec, initial_std)
-    return ActorCritic(sum(env.block_widths), head, hidden, bf16, env.scenario.action_mask)
-
-
-def normalised(observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
-    """Return observations in standard deviations from the mean, clipped. Shape: (B, D)."""
-    return ((observation - mean) / deviation).clamp(-OBSERVATION_CLIP, OBSERVATION_CLIP)
-
-
-class ActorPolicy:
-    """The actor as the collector's policy; its parameters include the observations' moments.
-
-    Args:
-        network: architecture.
-        moments: mean and standard deviation of observations. Shape of each: (D,).
-        actor: parameters of the actor.
-        deterministic: return the most probable action instead of a sample, without log-probability.
-    """
-
-    def __init__(
-        self, network: ActorCritic, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False
-    ) -> None:
-        self.network, self.deterministic = network, deterministic
-        self.parameters = [*moments, *actor]
-        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
-        if not deterministic:
-            self.extras = {"log_prob": ((), torch.float32)}
-
-    def act(
-        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
-        mean, deviation, *actor = parameters
-        head = self.network.head
-        allowed = self.network.mask(observation)
-        outputs, own = self.network.outputs(actor, normalised(observation, mean, deviation), allowed)
-        if self.deterministic:
-            return (head.mode(outputs),)
-        action = head.sample(outputs, own, key, elapsed)
-        return action, head.evaluate(outputs, own, action)[0]
+    def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the parameters after the layers."""
+        return actor[2 * self.layers :]

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
-from vecenv.learn.networks import ActorPolicy, make_network
+from vecenv.learn.learner_config import NetworkConfig
 
 
 def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
@@ -32,10 +33,11 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     own = {"task": env.scenario.name, "task_version": env.scenario.version}
     if known != own:
         raise ValueError(f"{path}: trained for {known}, not for {own}")
-    lacking = sorted({"bf16", "hidden", "initial_std"} - {*config})
+    shape = ("policy", "hidden", "initial_std", "bf16")
+    lacking = sorted({*shape} - {*config})
     if lacking:
         raise ValueError(f"{path}: its config lacks {', '.join(lacking)}")
-    network = make_network(env, config["hidden"], config["initial_std"], config["bf16"])
+    network = make_network(env, NetworkConfig(**{name: config[name] for name in shape}))
     expected, _ = network.initial_parameters(torch.Generator(), env.device)
     saved = state["actor"] if isinstance(state["actor"], list) else []
     shapes, needed = ([tuple(getattr(tensor, "shape", ())) for tensor in actor] for actor in (saved, expected))
@@ -44,7 +46,7 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
             f"{path}: trained on observations and actions of other sizes: its layers have shapes {shapes}, "
             f"this environment needs {needed}"
         )
-    moments = [torch.zeros(network.observation_size)] * 2
+    moments = [torch.zeros(network.moments_size)] * 2
     try:
         check_same_form(state["actor"], expected, "actor")
         check_same_form(state.get("moments"), moments, "moments")

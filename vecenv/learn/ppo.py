@@ -21,8 +21,8 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
-from vecenv.learn.learner import Learner, Trained
-from vecenv.learn.networks import normalised
+from vecenv.learn.learner import Learner
+from vecenv.learn.network_learner import Trained
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
 from vecenv.learn.running_moments import RunningMoments
@@ -95,7 +95,10 @@ class PPO(Learner[PPOConfig]):
     def _values(self, observation: Tensor) -> Tensor:
         """Return values. Shapes: (B, D) -> (B,)."""
         chunk = self.batch_size // self.config.minibatches
-        parts = [self.network.value(self.critic, normalised(part, *self.moments)) for part in observation.split(chunk)]
+        network = self.network
+        parts = [
+            network.value(self.critic, network.normalised(part, *self.moments)) for part in observation.split(chunk)
+        ]
         return torch.cat(parts)
 
     def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -140,7 +143,11 @@ class PPO(Learner[PPOConfig]):
         value = network.value(critic, observation)
         losses = ppo_losses(log_prob, entropy, value, old_log_prob, advantage, target, config.clip)
         loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
-        return loss, torch.stack(losses).detach()
+        divergence = torch.zeros_like(loss)
+        if config.benchmark_kl:
+            divergence = network.head.divergence_from_centre(outputs, own).mean()
+            loss = loss + config.benchmark_kl * divergence
+        return loss, torch.stack([*losses, divergence]).detach()
 
 
 def train(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vecenv.learn.learner_config import LearnerConfig
 
-LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-"""Metric names of the fields of `Losses`, in order."""
+LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "benchmark_kl")
+"""Metric names of the fields of `Losses`, in order, then of the divergence from the benchmark policy."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class PPOConfig(LearnerConfig):
     """Probability ratios outside 1 ± clip get no gradient."""
     value_coef: float = 0.5
     """Weight of the value loss."""
+    benchmark_kl: float = 0.0
+    """Weight of the KL divergence from the policy around the centre of the actions, with tilts the benchmark."""
     target_kl: float | None = None
     """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
     normalise_rewards: bool = True
@@ -40,6 +42,7 @@ class PPOConfig(LearnerConfig):
         self._check_least(1, "num_steps")
         self._check_positive("clip")
         self._check_share("gamma", "gae_lambda")
+        self._check_least(0, "benchmark_kl")
 
 
 class Losses(NamedTuple):

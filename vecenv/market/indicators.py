@@ -57,25 +57,27 @@ class Indicator:
     Attributes:
         function: maps bars (P, T, K, 5), each symbol listed from day 0, to values (P, T, K).
         warmup: leading bars of a symbol with invalid values.
+        price_unit: values are in the unit of the prices; divided by the close they are free of scale.
     """
 
     function: Callable[[Tensor], Tensor]
     warmup: int
+    price_unit: bool = False
 
 
 INDICATORS: dict[str, Indicator] = {
-    "macd": Indicator(macd, 25),
-    "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19),
-    "boll_lb": Indicator(partial(bollinger_band, window=20, width=-2.0), 19),
+    "macd": Indicator(macd, 25, price_unit=True),
+    "boll_ub": Indicator(partial(bollinger_band, window=20, width=2.0), 19, price_unit=True),
+    "boll_lb": Indicator(partial(bollinger_band, window=20, width=-2.0), 19, price_unit=True),
     "rsi_30": Indicator(partial(relative_strength_index, window=30), 59),
     "cci_30": Indicator(partial(commodity_channel_index, window=30), 29),
     "dx_30": Indicator(partial(directional_index, window=30), 59),
-    "close_30_sma": Indicator(partial(close_mean, window=30), 29),
-    "close_60_sma": Indicator(partial(close_mean, window=60), 59),
+    "close_30_sma": Indicator(partial(close_mean, window=30), 29, price_unit=True),
+    "close_60_sma": Indicator(partial(close_mean, window=60), 59, price_unit=True),
     "daily_change": Indicator(partial(momentum, window=1), 1),
     "rsi_14": Indicator(partial(relative_strength_index, window=14), 27),
-    "macd_signal": Indicator(macd_signal, 33),
-    "macd_hist": Indicator(macd_histogram, 33),
+    "macd_signal": Indicator(macd_signal, 33, price_unit=True),
+    "macd_hist": Indicator(macd_histogram, 33, price_unit=True),
     "bollinger_position": Indicator(partial(bollinger_position, window=20), 19),
     "volume_ratio_20": Indicator(partial(volume_ratio, window=20), 19),
     "trend_10_30": Indicator(partial(exponential_trend, fast=10, slow=30), 29),

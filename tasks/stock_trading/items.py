@@ -1,0 +1,40 @@
+"""Observations of stock trading split into symbols, for policies that are shared by all symbols."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.core.scenario import Items
+from vecenv.market.indicators import INDICATORS
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+
+def split_symbols(observation: Tensor, config: StockTradingConfig, num_symbols: int) -> Items:
+    """Return features of each symbol and of the account, free of prices and of the account's size.
+
+    A symbol has its indicators, those in units of price divided by the close, and its weight in the account times K.
+    The account has its share of cash.
+
+    Args:
+        observation: ``[b, p, h, f]``. Shape: (B, K (I + 2) + 1).
+        config: names the indicators and the scales.
+        num_symbols: K.
+
+    Returns:
+        Shapes: (B, K, I + 1), (B, 1).
+    """
+    widths = [1, num_symbols, num_symbols, num_symbols * len(config.features)]
+    cash, prices, holdings, features = observation.split(widths, dim=-1)
+    cash, prices, holdings = cash / config.cash_scale, prices / config.price_scale, holdings / config.holdings_scale
+    worth = prices * holdings
+    value = (cash + worth.sum(-1, keepdim=True)).clamp(min=1e-6)
+    features = features.unflatten(-1, (num_symbols, len(config.features)))
+    # A symbol that has not listed yet shows price 0, and features of 0.
+    divisor = torch.where(prices > 0, prices, 1.0)
+    columns = []
+    for place, name in enumerate(config.features):
+        in_price = name in INDICATORS and INDICATORS[name].price_unit
+        columns.append(features[..., place] / divisor if in_price else features[..., place])
+    weights = num_symbols * worth / value
+    return Items(torch.stack([*columns, weights], dim=-1), cash / value)

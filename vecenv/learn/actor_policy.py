@@ -1,0 +1,70 @@
+"""The actor as the collector's policy, and the choice of its network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey
+from vecenv.learn.heads import make_head
+from vecenv.learn.item_network import ItemNetwork
+from vecenv.learn.learner_config import NetworkConfig
+from vecenv.learn.networks import FlatNetwork, Network
+
+
+def make_network(env: VecEnv, config: NetworkConfig) -> Network:
+    """Return the actor and critic architecture for an environment.
+
+    Args:
+        env: determines sizes, head, items and action mask.
+        config: settings.
+
+    Raises:
+        TypeError: there is no head for the environment's actions.
+        ValueError: the policy is one of items, and the task has none, or its actions are not one per item.
+    """
+    scenario = env.scenario
+    size = sum(env.block_widths)
+    if config.policy == "flat":
+        head = make_head(scenario.action_spec, config.initial_std)
+        return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
+    example = scenario.items(torch.zeros(1, size, device=env.device))
+    if example is None:
+        raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
+    head = make_head(scenario.action_spec, config.initial_std, shared_std=True)
+    attention = config.policy == "attention"
+    return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
+
+
+class ActorPolicy:
+    """The actor as the collector's policy; its parameters include the inputs' moments.
+
+    Args:
+        network: architecture.
+        moments: mean and standard deviation of the inputs. Shape of each: (M,).
+        actor: parameters of the actor.
+        deterministic: return the most probable action instead of a sample, without log-probability.
+    """
+
+    def __init__(
+        self, network: Network, moments: list[Tensor], actor: list[Tensor], deterministic: bool = False
+    ) -> None:
+        self.network, self.deterministic = network, deterministic
+        self.parameters = [*moments, *actor]
+        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
+        if not deterministic:
+            self.extras = {"log_prob": ((), torch.float32)}
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return actions and, if sampled, log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        mean, deviation, *actor = parameters
+        head = self.network.head
+        allowed = self.network.mask(observation)
+        outputs, own = self.network.outputs(actor, self.network.normalised(observation, mean, deviation), allowed)
+        if self.deterministic:
+            return (head.mode(outputs),)
+        action = head.sample(outputs, own, key, elapsed)
+        return action, head.evaluate(outputs, own, action)[0]

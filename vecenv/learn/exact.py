@@ -1,0 +1,146 @@
+"""Learning by the exact gradient of the account: the steps are differentiated, without a critic and without samples.
+
+An agent that does not move the market earns a return that is a differentiable function of its policy: prices are
+constants, and the account is arithmetic (Moody and Saffell 1998; Jiang, Xu and Liang, arXiv 1706.10059, 2017).
+Gradients flow through windows of T steps, so that they stay finite over long episodes (Xu et al., arXiv 2204.07137,
+2022). The task must be smooth: fractional shares and no dead zone, see `vecenv.registry.Task.smooth`.
+
+One update: play T steps with the policy's most probable actions, and take one optimiser step along the gradient of
+the mean reward, or of the mean over the worst windows (CVaR; Rockafellar and Uryasev 2000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows, leaves, owned, with_leaves
+from vecenv.learn.episode_metrics import outcomes
+from vecenv.learn.learner_config import NetworkConfig
+from vecenv.learn.network_learner import NetworkLearner, Trained
+from vecenv.learn.runs import Metrics, run
+
+
+@dataclass(frozen=True)
+class ExactConfig(NetworkConfig):
+    """Settings of learning by the exact gradient."""
+
+    num_steps: int = 16
+    """Steps through which the gradient flows, T; one optimiser step each."""
+    worst: float = 1.0
+    """Share of the windows, the worst ones, whose mean reward is maximised: 1 for the mean, 0.1 for CVaR at 10%."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_least(1, "num_steps")
+        if not 0 < self.worst <= 1:
+            raise ValueError(f"worst must be in (0, 1], got {self.worst}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        return dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
+
+
+class Exact(NetworkLearner[ExactConfig]):
+    """Learner by the exact gradient; `train` runs it.
+
+    Args:
+        env: the training environment of a smooth task; its rows advance.
+        config: settings.
+
+    Raises:
+        ValueError: rewards do not depend smoothly on the actions.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    def __init__(self, env: VecEnv, config: ExactConfig) -> None:
+        super().__init__(env, config, config.num_steps, with_critic=False)
+        self._episodes: list[tuple[Rows, Tensor]] = []
+        self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
+        self._check_gradient()
+
+    def _check_gradient(self) -> None:
+        """Reject a task whose rewards have no gradient.
+
+        Raises:
+            ValueError: as `Exact`.
+        """
+        with torch.enable_grad():
+            for parameter in self.actor:
+                parameter.requires_grad_(True)
+            _, reward, _ = self._one_step(leaves(self.env.rows), *self.moments, *self.actor)
+            total = reward.sum()
+        if not total.requires_grad:
+            raise ValueError(
+                f"task {self.env.scenario.name!r} is not smooth here: its rewards do not depend on the actions "
+                f"differentiably; use its smooth settings, with fractional shares"
+            )
+
+    def _one_step(self, tensors: list[Tensor], *parameters: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Return the tensors of the rows after a step, the rewards, and the observations before it."""
+        env = self.env
+        bound = env.engine.bound()
+        rows = bound.restart_done(with_leaves(env.rows, tensors), env.seed_tensor, env.start_ids)
+        observation = torch.cat(bound.observe(rows), dim=-1)
+        mean, deviation, *actor = parameters
+        inputs = self.network.normalised(observation, mean, deviation)
+        outputs, _ = self.network.outputs(actor, inputs, self.network.mask(observation))
+        outcome = bound.step(rows, self.network.head.mode(outputs))
+        return leaves(outcome.rows), outcome.reward, observation
+
+    def _window(self) -> tuple[Tensor, list[Tensor]]:
+        """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
+        tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
+        rewards, seen, self._episodes = [], [], []
+        for _ in range(self.config.num_steps):
+            tensors, reward, observation = self._step(tensors, *self.moments, *self.actor)
+            rewards.append(reward)
+            seen.append(observation.detach())
+            rows = with_leaves(self.env.rows, [leaf.detach() for leaf in tensors])
+            ended = rows.done.nonzero().squeeze(-1)
+            self._episodes.append((rows[ended], ended))
+        self.env.rows = owned(rows)
+        return torch.stack(rewards).mean(0), seen
+
+    def prepare(self) -> None:
+        """Play a window for the moments alone."""
+        _, seen = self._window()
+        self.add_observations(torch.cat(seen))
+
+    def make_update(self) -> Metrics:
+        """Play a window and take one optimiser step along its gradient."""
+        with torch.enable_grad():
+            rewards, seen = self._window()
+            worst = max(1, round(self.config.worst * len(rewards)))
+            objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
+            gradients = torch.autograd.grad(-objective, self.actor, allow_unused=True, materialize_grads=True)
+        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+        self.checked([float(objective), float(norm)])
+        factor = (self.config.max_grad_norm / (norm + 1e-12)).clamp(max=1.0)
+        for parameter, gradient in zip(self.actor, gradients, strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(gradient * factor)
+        self.optimiser.step()
+        self.add_observations(torch.cat(seen))
+        metrics = {"reward": float(rewards.mean()), "objective": float(objective), "gradient_norm": float(norm)}
+        ended = torch.cat([rows for rows, _ in self._episodes])
+        ids = torch.cat([numbers for _, numbers in self._episodes])
+        return metrics | {"episodes": len(ids)} | outcomes(self.env, ended, ids)
+
+
+def train(
+    env: VecEnv,
+    config: ExactConfig | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[Metrics], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
+) -> Trained[Exact]:
+    """Train by the exact gradient; for the arguments see `vecenv.learn.runs.run`."""
+    learner = Exact(env, config or ExactConfig())
+    return Trained(learner, run(learner, folder, resume, on_update, before_update))

@@ -1,0 +1,152 @@
+"""Base class of learners with an actor network: parameters, moments of the inputs, optimiser and checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy, make_network
+from vecenv.learn.checkpoints import check_optimiser, check_same_form
+from vecenv.learn.learner_config import NetworkConfig
+from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate
+
+Config = TypeVar("Config", bound=NetworkConfig)
+
+
+class NetworkLearner(ABC, Generic[Config]):
+    """A learner with an actor network, and its state; `run` runs it.
+
+    Args:
+        env: the training environment; its rows advance.
+        config: settings.
+        num_steps: steps per update and sub-environment, T.
+        with_critic: train a critic beside the actor.
+
+    Raises:
+        TypeError: there is no head for the environment's actions.
+        ValueError: the network does not fit the task.
+    """
+
+    def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool) -> None:
+        self.env, self.config = env, config
+        self.batch_size = num_steps * env.num_envs
+        self.num_updates = -(-config.total_frames // self.batch_size)
+        self.update_number = 0
+        device = env.device
+        self.network = make_network(env, config)
+        self.actor, critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
+        self.critic = critic if with_critic else []
+        self.parameters = [*self.actor, *self.critic]
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
+        size = self.network.moments_size
+        self.observation_moments = RunningMoments((size,), device)
+        # The moments at the start of the update, in float32 for the fused step.
+        self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+
+    @abstractmethod
+    def make_update(self) -> Metrics:
+        """Make all optimiser steps of one update, and return metrics; the moments are those of earlier updates."""
+
+    def prepare(self) -> None:
+        """Add observations to the moments before the first update, so that its policy sees scaled inputs too."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
+        return {
+            **origin(self.config, self.env),
+            "update": self.update_number,
+            "actor": [parameter.clone() for parameter in self.actor],
+            "critic": [parameter.clone() for parameter in self.critic],
+            "moments": [moment.clone() for moment in self.moments],
+            "optimiser": copy.deepcopy(self.optimiser.state_dict()),
+            "observation_moments": self.observation_moments.state_dict(),
+            "environment": self.env.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`, bit for bit.
+
+        Raises:
+            ValueError: it is of another task, market or number of sub-environments, its settings differ in more than
+                ``total_frames``, ``checkpoint_every`` and ``tensorboard``, or its tensors in shape or type.
+        """
+        check_resumable(state, self.config, self.env)
+        # Before anything is loaded; without entries that are checked elsewhere or may differ.
+        apart = ("config", "scenario", "optimiser")
+        saved, own = ({name: one[name] for name in one if name not in apart} for one in (state, self.state_dict()))
+        check_same_form(saved, own, "state")
+        check_optimiser(state.get("optimiser"), self.optimiser)
+        self.env.load_state_dict(state["environment"])
+        self.update_number = state["update"]
+        for name in ("actor", "critic", "moments"):
+            for own_tensor, saved in zip(getattr(self, name), state[name], strict=True):
+                own_tensor.copy_(saved)
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.observation_moments.load_state_dict(state["observation_moments"])
+
+    @torch.no_grad()
+    def update(self) -> Metrics:
+        """Make one update and return metrics; the first update includes compilation."""
+        started = time.perf_counter()
+        if self.update_number == 0:
+            self.prepare()
+        rate = set_learning_rate(self.optimiser, self.config, self.update_number / self.num_updates)
+        metrics = self.make_update()
+        self.update_number += 1
+        seconds = time.perf_counter() - started
+        progress = {
+            "update": self.update_number,
+            "frames": self.update_number * self.batch_size,
+            "samples_per_second": self.batch_size / seconds,
+            "learning_rate": rate,
+        }
+        return progress | metrics
+
+    def add_observations(self, observation: Tensor) -> None:
+        """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
+        if self.config.normalise_observations:
+            self.observation_moments.update(self.network.samples(observation))
+            self.moments[0].copy_(self.observation_moments.mean)
+            self.moments[1].copy_(self.observation_moments.deviation())
+
+    def checked(self, means: list[float]) -> list[float]:
+        """Return the mean losses of an update.
+
+        Raises:
+            FloatingPointError: a loss is not finite.
+        """
+        if not all(math.isfinite(mean) for mean in means):
+            raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
+        return means
+
+
+AnyLearner = TypeVar("AnyLearner", bound=NetworkLearner[Any])
+
+
+@dataclass(frozen=True)
+class Trained(Generic[AnyLearner]):
+    """A learner of a tensor policy after `run`.
+
+    Attributes:
+        learner: with the final parameters, optimiser and environment.
+        metrics: of every update of this call.
+    """
+
+    learner: AnyLearner
+    metrics: list[Metrics]
+
+    def policy(self, deterministic: bool = True) -> ActorPolicy:
+        """Return the trained actor for a `FusedCollector`."""
+        return ActorPolicy(self.learner.network, self.learner.moments, self.learner.actor, deterministic)
