@@ -47,6 +47,8 @@ class Task:
         account: reads the accounts of a trading task.
         bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
+        smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
+            is none.
         shortened: returns a config whose episodes fit into a number of days.
         trained: makes an agent from a checkpoint, its training config and the environment of a comparison; by
             default the trained policy.
@@ -68,6 +70,7 @@ class Task:
     account: MarketAccount | None = None
     bound: Callable[[VecEnv], Tensor | None] | None = None
     compared: Callable[[Any], Any] = lambda config: config
+    smooth: Callable[[Any], Any] | None = None
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     trained: Callable[[Path, Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None

@@ -50,6 +50,22 @@ class BuyAndHold:
         return order_action(env, (target - state.holdings).clamp(min=0.0))
 
 
+class EqualWeight:
+    """Holds the same value of every symbol that can trade, restored daily at the task's costs."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return orders that restore equal weights. Shape: (N, K)."""
+        state, tape = env.state, tape_of(env)
+        tradable = tape.tradable[state.path, state.day]
+        price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
+        value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
+        budget = value / tradable.sum(-1, keepdim=True).clamp(min=1)
+        target = torch.where(tradable, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
+        if config_of_env(env).whole_shares:
+            target = target.floor()
+        return order_action(env, target - state.holdings)
+
+
 class Oracle:
     """Trades on all future prices under the task's rules and costs.
 
@@ -89,6 +105,7 @@ class Oracle:
 BASELINES: dict[str, Callable[[], Agent]] = {
     "hold": Hold,
     "random": Random,
+    "equal_weight": EqualWeight,
     "buy_and_hold": BuyAndHold,
     "oracle": Oracle,
 }

@@ -28,6 +28,11 @@ def shortened(config: StockTradingConfig, days: int) -> StockTradingConfig:
     return replace(config, episode_length=days, min_episode_length=min(config.min_episode_length, days))
 
 
+def smooth(config: StockTradingConfig) -> StockTradingConfig:
+    """Return the rules with fractional shares and no dead zone."""
+    return replace(config, whole_shares=False, dead_zone=0.0)
+
+
 def bound(env: VecEnv) -> Tensor | None:
     """Return an upper bound of the cumulative return, shape (N,); not available with short positions."""
     return None if config_of_env(env).shorting else return_bound(env)
@@ -53,6 +58,7 @@ STOCK_TRADING = Task(
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     account=MarketAccount(),
     bound=bound,
+    smooth=smooth,
     shortened=shortened,
     check_trained=check_trained,
 )

@@ -54,32 +54,19 @@ class Exact(NetworkLearner[ExactConfig]):
         config: settings.
 
     Raises:
-        ValueError: rewards do not depend smoothly on the actions.
+        ValueError: the task is not smooth.
         TypeError: there is no head for the environment's actions.
     """
 
     def __init__(self, env: VecEnv, config: ExactConfig) -> None:
+        if not env.scenario.smooth:
+            raise ValueError(
+                f"task {env.scenario.name!r} is not smooth here: its rewards are not differentiable in the actions; "
+                f"use the config that its record's smooth returns"
+            )
         super().__init__(env, config, config.num_steps, with_critic=False)
         self._episodes: list[tuple[Rows, Tensor]] = []
         self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
-        self._check_gradient()
-
-    def _check_gradient(self) -> None:
-        """Reject a task whose rewards have no gradient.
-
-        Raises:
-            ValueError: as `Exact`.
-        """
-        with torch.enable_grad():
-            for parameter in self.actor:
-                parameter.requires_grad_(True)
-            _, reward, _ = self._one_step(leaves(self.env.rows), *self.moments, *self.actor)
-            total = reward.sum()
-        if not total.requires_grad:
-            raise ValueError(
-                f"task {self.env.scenario.name!r} is not smooth here: its rewards do not depend on the actions "
-                f"differentiably; use its smooth settings, with fractional shares"
-            )
 
     def _one_step(self, tensors: list[Tensor], *parameters: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """Return the tensors of the rows after a step, the rewards, and the observations before it."""
@@ -93,12 +80,12 @@ class Exact(NetworkLearner[ExactConfig]):
         outcome = bound.step(rows, self.network.head.mode(outputs))
         return leaves(outcome.rows), outcome.reward, observation
 
-    def _window(self) -> tuple[Tensor, list[Tensor]]:
+    def _window(self, actor: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
         tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
         rewards, seen, self._episodes = [], [], []
         for _ in range(self.config.num_steps):
-            tensors, reward, observation = self._step(tensors, *self.moments, *self.actor)
+            tensors, reward, observation = self._step(tensors, *self.moments, *actor)
             rewards.append(reward)
             seen.append(observation.detach())
             rows = with_leaves(self.env.rows, [leaf.detach() for leaf in tensors])
@@ -109,16 +96,18 @@ class Exact(NetworkLearner[ExactConfig]):
 
     def prepare(self) -> None:
         """Play a window for the moments alone."""
-        _, seen = self._window()
+        _, seen = self._window(self.actor)
         self.add_observations(torch.cat(seen))
 
     def make_update(self) -> Metrics:
         """Play a window and take one optimiser step along its gradient."""
         with torch.enable_grad():
-            rewards, seen = self._window()
+            # The same memory as leaves of a graph, so that the parameters themselves stay plain tensors.
+            actor = [parameter.detach().requires_grad_() for parameter in self.actor]
+            rewards, seen = self._window(actor)
             worst = max(1, round(self.config.worst * len(rewards)))
             objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
-            gradients = torch.autograd.grad(-objective, self.actor, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(-objective, actor, allow_unused=True, materialize_grads=True)
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         self.checked([float(objective), float(norm)])
         factor = (self.config.max_grad_norm / (norm + 1e-12)).clamp(max=1.0)

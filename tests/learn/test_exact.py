@@ -1,0 +1,126 @@
+"""The gradient through the account: against finite differences, and what it learns beside PPO."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import vecenv
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
+from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.evaluation import play
+from vecenv.learn.exact import Exact, ExactConfig, train
+from vecenv.learn.runs import load_run
+from vecenv.registry import task_of
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
+
+NAMES = [f"SYN{number:02d}" for number in range(3)]
+
+
+def smooth_env(num_envs: int = 4, market: str = "synthetic", num_days: int = 120, **config) -> VecEnv:
+    given = {"action": "tilt", "features": ("daily_change", "momentum_10"), "reward": "log_return", "reward_scale": 1.0}
+    given |= {"episode_length": 30, "dtype": "float64"} | config
+    rules = STOCK_TRADING.smooth(STOCK_TRADING.config(**given))
+    options = {"num_paths": 4, "num_days": num_days, "symbols": NAMES, "seed": 2}
+    return vecenv.make("stock_trading", num_envs, market=market, market_options=options, compile=False, config=rules)
+
+
+@pytest.mark.parametrize("fill", ["close", "next_open"])
+@pytest.mark.parametrize("costs", [{"commission": 0.0}, {"commission": 0.01, "slippage": (0.001, 0.02, 0.0)}])
+@pytest.mark.parametrize("reward", ["log_return", "excess_log_return", "differential_sharpe", "risk_penalised"])
+def test_the_gradient_of_a_window_is_that_of_finite_differences(reward, costs, fill):
+    """Rewards of four days as a function of all actions, costs, rationing and observed weights included."""
+    env = smooth_env(num_envs=2, reward=reward, fill=fill, **costs)
+    bound, start = env.engine.bound(), env.rows
+
+    def rewards(actions: torch.Tensor) -> torch.Tensor:
+        rows: Rows = start
+        summed = []
+        for action in actions:
+            outcome = bound.step(rows, action)
+            rows, summed = outcome.rows, [*summed, outcome.reward]
+        return torch.stack(summed).sum(0)
+
+    actions = torch.rand(4, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) - 0.5
+    assert torch.autograd.gradcheck(rewards, actions.requires_grad_(True), eps=1e-6, atol=1e-7)
+
+
+def test_the_smooth_account_is_the_limit_of_the_exact_one():
+    """Rounding of shares matters less the larger the account, down to the grid of 2^-16 on which weights lie."""
+    errors = []
+    for cash in (1e4, 1e6, 1e8):
+        values = []
+        for whole in (True, False):
+            config = {"whole_shares": whole, "initial_cash": cash, "action": "tilt", "features": ("daily_change",)}
+            options = {"num_paths": 4, "num_days": 60, "symbols": NAMES, "seed": 2, "tick_size": 0.01}
+            env = vecenv.make(
+                "stock_trading", 4, market="synthetic", market_options=options, compile=False, dtype="float64",
+                episode_length=20, random_start=False, **config,
+            )  # fmt: skip
+            generator = torch.Generator().manual_seed(3)
+            for _ in range(20):
+                env.advance(2 * torch.rand(4, 4, generator=generator) - 1)
+            values.append(env.info()["portfolio_value"] / cash)
+        errors.append(float((values[0] - values[1]).abs().max()))
+    assert errors[0] > 30 * errors[1] and max(errors[1:]) < 2 * 2**-16, errors
+
+
+def test_an_account_of_whole_shares_is_refused():
+    env = vecenv.make("stock_trading", 2, market_options={"num_paths": 1}, compile=False)
+    with pytest.raises(ValueError, match="task 'stock_trading' is not smooth here"):
+        Exact(env, ExactConfig())
+    with pytest.raises(ValueError, match=r"worst must be in \(0, 1\], got 0"):
+        ExactConfig(worst=0)
+
+
+def test_it_finds_a_planted_signal_without_sampling():
+    """Three symbols whose signs tell tomorrow's return: the greedy policy earns most of what hindsight of signs does."""
+    config = ExactConfig(total_frames=64 * 16 * 60, policy="symbol", hidden=(16,), learning_rate=0.02)
+    rules = {"features": ("signal",), "commission": 0.0, "tilt_gain": 3.0, "min_episode_length": 10, "dtype": "float32"}
+    trained = train(smooth_env(64, "planted", **rules), config)
+    test = smooth_env(32, "planted", **rules | {"random_start": False, "min_episode_length": 0})
+    agents = {"trained": PolicyAgent(trained.policy()), "even": task_of(test).agents["equal_weight"]()}
+    growth = {}
+    for name, agent in agents.items():
+        curves = play(test, agent, 0).curves
+        growth[name] = float(torch.log(curves.equity[-1] / curves.equity[0]).mean())
+    # Fully in symbols of signal +1: 1% a day whenever one of three has it, 7 days of 8.
+    attainable = 30 * 0.01 * 7 / 8
+    assert growth["trained"] > 0.8 * attainable and growth["trained"] > growth["even"] + 0.5 * attainable
+
+
+def test_the_worst_windows_alone_are_improved_when_asked():
+    """CVaR trains a safer policy than the mean: with one symbol of rising but noisy price and cash as the other choice."""
+    rules = {"features": ("daily_change",), "commission": 0.0, "tilt_gain": 3.0, "benchmark_cash": 0.5}
+    cash = {}
+    for worst in (1.0, 0.1):
+        config = ExactConfig(total_frames=64 * 16 * 30, policy="symbol", hidden=(8,), learning_rate=0.03, worst=worst)
+        env = smooth_env(64, **rules)
+        action = PolicyAgent(train(env, config).policy()).act(env)
+        cash[worst] = float((action[:, -1] - action[:, :-1].mean(1)).mean())
+    assert cash[0.1] > cash[1.0] + 0.1
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
+    config = ExactConfig(total_frames=4 * 16 * 4, policy="symbol", hidden=(8,), anneal=False, checkpoint_every=1)
+    whole = train(smooth_env(), config).learner
+    half = ExactConfig(total_frames=4 * 16 * 2, policy="symbol", hidden=(8,), anneal=False, checkpoint_every=1)
+    train(smooth_env(), half, tmp_path)
+    again = Exact(smooth_env(), config)
+    load_run(again, tmp_path / "checkpoint.pt")
+    while again.update_number < again.num_updates:
+        again.update()
+    assert all(torch.equal(a, b) for a, b in zip(again.actor, whole.actor, strict=True))
+
+
+@pytest.mark.slow
+def test_compiled_updates_are_the_eager_ones_to_rounding():
+    config = ExactConfig(total_frames=4 * 4 * 3, num_steps=4, policy="symbol", hidden=(8,))
+    actors = []
+    for compiled in (False, True):
+        env = smooth_env()
+        env.compiled = compiled
+        actors.append(train(env, config).learner.actor)
+    for eager, compiled in zip(*actors, strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-6)
