@@ -16,8 +16,15 @@ from vecenv.market.tape import MarketTape, training_paths
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
-_OF_SOME_GENERATORS = ("history", "history_end", "temperature", "regime")
-"""Settings that only some generators accept, under the same names."""
+_OF_SOME_GENERATORS = {
+    "history": "history",
+    "history_end": "history_end",
+    "temperature": "temperature",
+    "regime": "regime",
+    "planted_kind": "kind",
+    "planted_strength": "strength",
+}
+"""Settings that only some generators accept, with the name of the generator's argument."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,12 @@ class MarketSettings:
     """Temperature: factor on the size of a neural market's moves."""
     regime: str | None = None
     """Market regime of a generator: bull, bear, sideways or crisis."""
+    planted_kind: str | None = None
+    """What the planted market hides: signal (a column shows it, the default), momentum, reversal, cross_section or
+    volatility."""
+    planted_strength: float | None = None
+    """Mean return per day where it points up, by default 0.01 of signal and 0.0015 of the others; of volatility the
+    relative distance of its two regimes from the average volatility, by default 0.7. At 0 there is nothing to find."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
 
@@ -90,9 +103,10 @@ class MarketSettings:
         else:
             taken = signature(generate).parameters
             names["context_market"] = "a market of data"
-            names |= {name: "the neural market" for name in _OF_SOME_GENERATORS if name not in taken}
-            if "regime" in names:
-                names["regime"] = "the neural and the synthetic market"
+            owners = {"regime": "the neural and the synthetic market"}
+            owners |= dict.fromkeys(("planted_kind", "planted_strength"), "the planted market")
+            foreign = [name for name, argument in _OF_SOME_GENERATORS.items() if argument not in taken]
+            names |= {name: owners.get(name, "the neural market") for name in foreign}
         if "history_end" not in names and self.history is None:
             names["history_end"] = "--history"
         dated = self.train_end is not None, self.test_start is not None
@@ -142,10 +156,10 @@ class MarketSettings:
 
     def generator(self) -> dict[str, Any]:
         """Return the generator-specific arguments that are set."""
-        given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
         defaults = {item.name: item.default for item in fields(MarketSettings)}
+        given = {name: getattr(self, name) for name in _OF_SOME_GENERATORS}
         return {
-            name: _text(value) if isinstance(value, date) else value
+            _OF_SOME_GENERATORS[name]: _text(value) if isinstance(value, date) else value
             for name, value in given.items()
             if value != defaults[name]
         }

@@ -165,6 +165,18 @@ def test_path_depends_on_seed_and_number_alone(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(few.ohlcv, random_walk_bars(4, 100, 3, seed=7).ohlcv)
 
 
+def test_a_signal_is_drawn_as_before_there_were_other_kinds() -> None:
+    bars = planted_bars(3, 200, 2, seed=11)
+    assert torch.equal(bars.ohlcv, planted_bars(3, 200, 2, 11, "cpu", 0.01, 0.01, 0.2, "signal").ohlcv)
+    recorded = [
+        [33.65326803152831, 74.37714308223958],
+        [39.94974548272184, 27.920622097669877],
+        [88.6915352252141, 66.56891142605387],
+    ]
+    assert bars.ohlcv[:, -1, :, CLOSE].tolist() == [pytest.approx(row, rel=1e-12) for row in recorded]
+    assert bars.columns["signal"].sum(dim=1).tolist() == [[-42.0, 20.0], [-22.0, -40.0], [40.0, 4.0]]
+
+
 def test_future_signals_change_no_price_before() -> None:
     short, long = planted_bars(2, 50, 2, seed=9), planted_bars(2, 200, 2, seed=9)
     assert torch.equal(short.ohlcv, long.ohlcv[:, :50])
@@ -182,6 +194,17 @@ def test_future_signals_change_no_price_before() -> None:
         ({"volatility": float("nan")}, "volatility"),
         ({"volatility": 0.2}, "below 1"),
         ({"flip": 1.1}, "flip"),
+        ({"kind": "carry"}, "unknown kind 'carry' of planted market, expected one of signal, momentum"),
+        ({"kind": "momentum", "flip": 0.2}, "flip is for the kinds signal and volatility, not for momentum"),
+        ({"kind": "momentum", "volatility": 0.0}, "volatility must be above 0 for the kind momentum"),
+        ({"kind": "reversal", "strength": -0.1}, "strength"),
+        ({"kind": "reversal", "strength": float("nan")}, "strength"),
+        ({"kind": "cross_section"}, "cross_section ranks symbols: it needs at least 2, got 1"),
+        ({"kind": "cross_section", "volatility": 0.11, "symbols": 2}, "below 1"),
+        ({"kind": "volatility", "strength": 1.0}, "strength must be below 1 for the kind volatility"),
+        ({"kind": "volatility", "volatility": 0.07}, "below 1"),
+        ({"kind": "volatility", "flip": 0.0}, "flip must be above 0 and below 0.5"),
+        ({"kind": "volatility", "flip": 0.5}, "flip must be above 0 and below 0.5"),
         ({"seed": 2**64}, "seed"),
     ],
 )

@@ -1,22 +1,35 @@
-"""Test markets with a known optimal policy: a planted predictive signal, and a driftless random walk.
+"""Test markets with a known optimal policy: planted laws of several kinds, and a driftless random walk.
 
-**Planted signal.** Each symbol shows a signal s in {-1, +1}, known at the close of day t and independent of
-every price. Its next simple return is
+**What is planted.** R(i, t + 1) is the simple return of symbol i from the close of day t to the next. The noise of
+day t + 1 is independent of all that is known at the close of day t.
 
-    R(t + 1) = strength s(t) + volatility noise(t + 1),
+* ``signal``: R(i, t + 1) = strength s(i, t) + noise. The column ``signal`` shows s in {-1, +1}, independent of every
+  price, which changes sign with probability `flip` a day.
+* ``momentum``: R(i, t + 1) = strength sign(R(i, t - 9) + ... + R(i, t)) + noise: what has risen over ten days rises.
+  On the first nine days the sum is over the days so far.
+* ``reversal``: R(i, t + 1) = -strength sign(R(i, t)) + noise: what rose today falls tomorrow.
+* ``cross_section``: R(i, t + 1) = strength d(i, t) + noise, where d is +1 for the floor(K / 2) symbols with the
+  largest R(i, t), -1 for as many with the smallest, and 0 for one between. The means sum to zero, and half the
+  variance of the noise is the market's: the market earns what cash earns, zero, and only tilts between symbols pay.
+* ``volatility``: R(i, t + 1) = drift + (1 + strength S(t + 1)) market noise + own noise with a hidden regime S in
+  {-1, +1}, which changes with probability `flip` a day. Absolute returns of the last days reveal it. The mean is the
+  same in both regimes, so less exposure in the volatile one raises the Sharpe ratio, not the mean per exposure.
 
-and the signal changes sign with probability `flip` a day. For an agent that trades at the close of day t,
-long only and without costs, and can move the whole account by one order, the expected wealth at any horizon
-is maximal if it is fully invested in any symbols with s = +1, and in cash if there is none. Proof: future
-signals do not depend on the noise, so the value of wealth W in signal state s is linear, g(s) W, and every
-day's best choice is the largest mean return. `planted_optimal_actions` returns that rule as orders,
-`planted_optimal_growth` its exact expectation.
+The bars open at the previous close, so filling at the next open pays the same prices. Given open and close, the high,
+the low and the volume say nothing of later days. `vecenv.market.planted_optimum` has the best rules and what they
+attain.
+
+**Expected wealth by the signal.** For an agent that trades at the close of day t, long only and without costs, and can
+move the whole account by one order, the expected wealth at any horizon is maximal if it is fully invested in any
+symbols with s = +1, and in cash if there is none. Proof: future signals do not depend on the noise, so the value of
+wealth W in signal state s is linear, g(s) W, and every day's best choice is the largest mean return.
+`planted_optimal_actions` returns that rule as orders, `planted_optimal_growth` its exact expectation.
 
 "By one order" requires that ``hmax`` shares of any symbol are worth the whole account, growth
 included: cash 1,000 at the start price of 50 with ``hmax`` 100 allows five times the account. With
 a cost c on the value of each trade (commission plus slippage) the rule stays optimal, to first order in the
 returns, while c <= strength and flip <= 1/2: switching a day late loses the day's strength and saves at
-most c. The bars open at the previous close, so filling at the next open pays the same prices.
+most c.
 
 **Random walk.** The price is a martingale, so no policy earns anything before costs.
 """
@@ -25,6 +38,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -32,13 +46,12 @@ from torch import Tensor
 
 from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
+from vecenv.market.planted_law import DRIFT, Kind, add_planted_means, check_probability, check_symbols, planted_law
 from vecenv.market.streams import PlantedStream
 from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
 
 START_PRICE = 50.0
 VOLUME = 1e6
-# Upper bound of Box-Muller numbers from 32-bit words.
-LARGEST_NORMAL = 7.0
 
 
 def planted_bars(
@@ -47,58 +60,63 @@ def planted_bars(
     symbols: int | Sequence[str] = 1,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    strength: float = 0.01,
+    strength: float | None = None,
     volatility: float = 0.01,
-    flip: float = 0.2,
+    flip: float | None = None,
+    kind: Kind = "signal",
 ) -> Bars:
-    """Generate bars whose next return follows a visible signal.
+    """Generate bars with a planted law that a policy can find.
 
     Args:
         num_paths: independent histories P; path p does not depend on their number.
         num_days: business days T.
-        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); all are independent, also their
-            signals.
+        symbols: names of the K symbols, or their number (then SYN00, SYN01, ...); of ``signal``,
+            ``momentum`` and ``reversal`` all are independent, also their signals.
         seed: integer in [0, 2^64).
         device: where the tensors are made.
-        strength: mean of the next simple return where the signal is +1; 0 makes the signal worthless.
-        volatility: standard deviation of the noise per day.
-        flip: probability that the signal changes sign from one day to the next.
+        strength: size of the mean of the next simple return, by default 0.01 of ``signal`` and 0.0015 of ``momentum``,
+            ``reversal`` and ``cross_section``. Of ``volatility`` the relative distance of the two regimes from the
+            market's average volatility, in [0, 1), by default 0.7. 0 leaves nothing to find.
+        volatility: scale of the noise per day, see `vecenv.market.planted_law`.
+        flip: probability per day that the signal changes sign, in [0, 1], by default 0.2; of ``volatility`` that the
+            regime changes, in (0, 0.5), by default 0.02. The other kinds have none.
+        kind: ``signal``, ``momentum``, ``reversal``, ``cross_section`` or ``volatility``.
 
     Returns:
-        Bars from `START_PRICE` on, with the column ``signal``: float64, -1 or +1, shape (P, T, K). The context series
-        ``signal`` is its mean over the symbols, shape (P, T).
+        Bars from `START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape (P, T, K), and
+        the context series ``signal``, its mean over the symbols, shape (P, T). The others show only prices.
 
     Raises:
-        ValueError: if a count is below one, `strength` or `volatility` is negative or so large that a
-            price could reach zero, `flip` is outside [0, 1], or the seed is out of range.
+        ValueError: if a count is below one, the kind is unknown, a parameter is out of range or not for the kind, a
+            price could reach zero, ``cross_section`` has one symbol, or the seed is out of range.
     """
-    if not (strength >= 0 and volatility >= 0 and strength + LARGEST_NORMAL * volatility < 1):
-        raise ValueError(
-            f"strength {strength} and volatility {volatility} must be at least 0, "
-            f"and strength + {LARGEST_NORMAL:g} volatility below 1"
-        )
-    _check_probability(flip)
+    law = planted_law(kind, strength, volatility, flip)
     names, dates = symbol_names(symbols), business_days(num_days)
+    check_symbols(law, len(names))
     prices, signals = [], []
     for paths in path_blocks(num_paths, num_days * len(names), device):
-        draw = open_uniform(_words(PlantedStream.SIGNAL, seed, paths, num_days, len(names))[0])
-        changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
-        signal = (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
-        change = volatility * _noise(words)
-        change[:, 1:] += strength * signal[:, :-1]
+        noise = law.own_volatility * _noise(words)
+        if law.kind == "signal":
+            signal = _switching_sign(_words(PlantedStream.SIGNAL, seed, paths, num_days, len(names))[0], law.flip)
+            noise[:, 1:] += law.strength * signal[:, :-1]
+            signals.append(signal)
+            change = noise
+        else:
+            market = _words(PlantedStream.MARKET, seed, paths, num_days, 1)
+            factor = law.market_volatility * _noise(market[1:])
+            if law.kind == "volatility":
+                scale = 1 + law.strength * _switching_sign(market[0], law.flip)
+                change = DRIFT + scale * factor + noise
+            else:
+                change = add_planted_means(law, factor + noise)
+        # The range has one scale in both regimes of the volatility: it must not reveal them beside the close.
         prices.append(_ohlcv(torch.log1p(change), volatility, words))
-        signals.append(signal)
+    bars = Bars(names, dates, torch.cat(prices), source=f"planted {law.kind}, seed {seed}", currency=CURRENCY)
+    if not signals:
+        return bars
     signal = torch.cat(signals)
-    return Bars(
-        names,
-        dates,
-        torch.cat(prices),
-        columns={"signal": signal},
-        context={"signal": signal.mean(-1)},
-        source=f"planted signal, seed {seed}",
-        currency=CURRENCY,
-    )
+    return replace(bars, columns={"signal": signal}, context={"signal": signal.mean(-1)})
 
 
 def planted_optimal_actions(signal: Tensor) -> Tensor:
@@ -131,7 +149,7 @@ def planted_optimal_growth(num_steps: int, num_symbols: int, strength: float, fl
     Raises:
         ValueError: if `flip` is outside [0, 1].
     """
-    _check_probability(flip)
+    check_probability(flip)
     transition = np.array(
         [
             np.convolve(_binomial(positive, 1 - flip), _binomial(num_symbols - positive, flip))
@@ -180,11 +198,6 @@ def random_walk_bars(
     return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}", currency=CURRENCY)
 
 
-def _check_probability(flip: float) -> None:
-    if not 0 <= flip <= 1:
-        raise ValueError(f"flip must be in [0, 1], got {flip}")
-
-
 def _binomial(trials: int, probability: float) -> np.ndarray:
     """Return the binomial probabilities of 0 ... trials successes."""
     return np.array(
@@ -199,8 +212,15 @@ def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_s
     return random_bits(episode_key(seed, paths[:, None, None], 0), stream + symbol, day)
 
 
-def _noise(words: Block) -> Tensor:
-    """Convert the first two words of a bar to a standard normal number (Box-Muller)."""
+def _switching_sign(word: Tensor, flip: float) -> Tensor:
+    """Draw a chain in {-1, +1} that starts fair and changes sign with a probability a day. Shapes: (P, T, K)."""
+    draw = open_uniform(word)
+    changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
+    return (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
+
+
+def _noise(words: Sequence[Tensor]) -> Tensor:
+    """Convert the first two words to a standard normal number (Box-Muller)."""
     return box_muller(open_uniform(words[0]), open_uniform(words[1]))[0]
 
 

@@ -25,6 +25,8 @@ class PlantedStream(IntEnum):
 
     SIGNAL = 0x2000_0000
     BAR = 0x2100_0000
+    MARKET = 0x2200_0000
+    """Regime and noise of the whole market."""
 
 
 class BaselineStream(IntEnum):

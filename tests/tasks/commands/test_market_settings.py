@@ -7,6 +7,8 @@ from datetime import date
 import numpy as np
 import pytest
 
+from vecenv.market.planted import planted_bars
+from vecenv.market.tape import MarketTape
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -75,6 +77,18 @@ def test_what_only_some_generators_take_reaches_them():
         settings(temperature=0.5).tape(CONFIG)
     with pytest.raises(ValueError, match="'random_walk' takes no regime"):
         settings(market="random_walk", regime="bull").tape(CONFIG)
+
+
+def test_kind_and_strength_reach_the_planted_market():
+    chosen = settings(market="planted", planted_kind="reversal", planted_strength=0.002)
+    assert chosen.generator() == {"kind": "reversal", "strength": 0.002}
+    expected = planted_bars(1, DAYS, ("A", "B"), kind="reversal", strength=0.002)
+    assert np.array_equal(chosen.tape(CONFIG).ohlcv, MarketTape.from_bars(expected, CONFIG.features).ohlcv)
+    assert settings(market="planted").generator() == {}
+    with pytest.raises(ValueError, match="unknown kind 'carry' of planted market, expected one of signal, momentum"):
+        settings(market="planted", planted_kind="carry").tape(CONFIG)
+    with pytest.raises(ValueError, match="'synthetic' takes no kind"):
+        settings(planted_kind="reversal").tape(CONFIG)
 
 
 def test_dates_override_the_fraction(dates):

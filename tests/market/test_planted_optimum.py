@@ -1,0 +1,329 @@
+"""The best rules of planted markets earn what is computed of them, and nothing else earns more."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.market.test_planted_kinds import changes, directions_by_hand
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.planted import planted_bars
+from vecenv.market.planted_law import DRIFT, Kind, planted_law
+from vecenv.market.planted_optimum import planted_attainable, planted_target_weights
+from vecenv.market.tape import MarketTape
+
+LOG: tuple[Kind, ...] = ("signal", "momentum", "reversal", "cross_section")
+DAYS = 251
+
+
+def weights_of(bars: Bars, kind: Kind, **parameters: float) -> Tensor:
+    return planted_target_weights(bars.ohlcv, bars.columns.get("signal"), kind=kind, **parameters)
+
+
+def daily_returns(bars: Bars, weights: Tensor) -> Tensor:
+    """Returns of an account that holds the weights of each close over the next day. Shape: (P, T - 1)."""
+    simple = changes(bars)
+    return (weights.expand_as(simple)[:, :-1] * simple[:, 1:]).sum(dim=-1)
+
+
+def growth(bars: Bars, weights: Tensor) -> Tensor:
+    """Mean log-growth per day of each path. Shape: (P,)."""
+    return daily_returns(bars, weights).log1p().mean(dim=1)
+
+
+def standard_error(sample: Tensor) -> float:
+    return (sample.std() / len(sample) ** 0.5).item()
+
+
+def sharpe(returns: Tensor) -> float:
+    """Sharpe ratio of all days pooled, per year."""
+    return (math.sqrt(252) * returns.mean() / returns.std()).item()
+
+
+def sharpe_error(first: Tensor, second: Tensor | float = 0.0) -> float:
+    """Jackknife standard error over paths of the difference of two pooled Sharpe ratios."""
+    paths = range(0, len(first), 8)
+    left_out = [torch.arange(len(first)) // 8 != group // 8 for group in paths]
+    ratios = torch.tensor(
+        [sharpe(first[k]) - (sharpe(second[k]) if isinstance(second, Tensor) else 0) for k in left_out]
+    )
+    return ((ratios - ratios.mean()).square().sum() * (len(ratios) - 1) / len(ratios)).sqrt().item()
+
+
+@pytest.mark.parametrize("num_symbols", [2, 5])
+@pytest.mark.parametrize("kind", LOG)
+def test_weights_are_equal_where_the_rule_says_up(kind: Kind, num_symbols: int) -> None:
+    bars = planted_bars(2, 40, num_symbols, seed=1, kind=kind)
+    weights, past = weights_of(bars, kind), changes(bars)
+    for path, day in itertools.product(range(2), range(40)):
+        if kind == "signal":
+            up = [shown > 0 for shown in bars.columns["signal"][path, day].tolist()]
+        else:
+            up = [direction > 0 for direction in directions_by_hand(kind, past[path, : day + 1].tolist())]
+        expected = [chosen / max(1, sum(up)) for chosen in up]
+        assert weights[path, day].tolist() == pytest.approx(expected, abs=1e-15)
+
+
+def normal_density(value: float, variance: float) -> float:
+    return math.exp(-(value**2) / (2 * variance)) / math.sqrt(2 * math.pi * variance)
+
+
+@pytest.mark.parametrize(("num_symbols", "strength", "flip"), [(1, 0.7, 0.02), (3, 0.5, 0.2)])
+def test_exposure_is_that_of_the_sum_over_every_history_of_regimes(
+    num_symbols: int, strength: float, flip: float
+) -> None:
+    """Variances of the mean of all symbols by the page; the posterior by enumeration, without a recursion."""
+    days, volatility = 6, 0.01
+    bars = planted_bars(4, days, num_symbols, seed=2, kind="volatility", strength=strength, flip=flip)
+    weights = weights_of(bars, "volatility", strength=strength, flip=flip)
+    variances = {regime: volatility**2 * ((1 + regime * strength) ** 2 + 0.25 / num_symbols) for regime in (-1, 1)}
+    for path, day in itertools.product(range(4), range(days)):
+        means = changes(bars)[path, : day + 1].mean(dim=-1).tolist()
+        chances = {-1: 0.0, 1: 0.0}
+        for history in itertools.product((-1, 1), repeat=day + 2):
+            chance = 0.5
+            for today, tomorrow in itertools.pairwise(history):
+                chance *= 1 - flip if today == tomorrow else flip
+            for mean, regime in zip(means, history, strict=False):
+                chance *= normal_density(mean - DRIFT, variances[regime])
+            chances[history[-1]] += chance
+        variance = sum(chances[r] * variances[r] for r in (-1, 1)) / sum(chances.values())
+        expected = (variances[-1] + DRIFT**2) / (variance + DRIFT**2) / num_symbols
+        assert weights[path, day].tolist() == pytest.approx([expected] * num_symbols, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", [*LOG, "volatility"])
+def test_weights_are_long_only_without_leverage_and_read_a_tape_too(kind: Kind) -> None:
+    bars = planted_bars(16, 250, 4, seed=3, kind=kind)
+    weights = weights_of(bars, kind)
+    assert weights.shape == bars.ohlcv.shape[:3] and weights.dtype == torch.float64
+    assert (weights >= 0).all() and (weights.sum(dim=-1) <= 1 + 1e-12).all()
+    tape = MarketTape.from_bars(bars, features=("daily_change",))
+    rounded = planted_target_weights(tape.ohlcv, bars.columns.get("signal"), kind=kind)
+    assert ((rounded - weights).abs() < 1e-3).double().mean() > 0.999
+
+
+@pytest.mark.parametrize("num_symbols", [1, 3, 10])
+@pytest.mark.parametrize("kind", LOG)
+def test_the_rule_and_equal_weights_earn_what_is_computed(kind: Kind, num_symbols: int) -> None:
+    num_symbols = max(num_symbols, 2) if kind == "cross_section" else num_symbols
+    bars = planted_bars(256, DAYS, num_symbols, seed=4, kind=kind)
+    attainable = planted_attainable(num_symbols, kind)
+    rule, equal = growth(bars, weights_of(bars, kind)), growth(bars, torch.full((1, 1, num_symbols), 1 / num_symbols))
+    assert abs(rule.mean() - attainable.rule) < 3 * standard_error(rule)
+    assert abs(equal.mean() - attainable.equal_weight) < 3 * standard_error(equal)
+    assert standard_error(rule) < 0.05 * attainable.rule
+
+
+@pytest.mark.parametrize("num_symbols", [1, 10])
+def test_the_sharpe_ratios_are_what_is_computed(num_symbols: int) -> None:
+    bars = planted_bars(1024, DAYS, num_symbols, seed=5, kind="volatility")
+    attainable = planted_attainable(num_symbols, "volatility")
+    rule, equal = daily_returns(bars, weights_of(bars, "volatility")), changes(bars)[:, 1:].mean(dim=-1)
+    assert abs(sharpe(rule) - attainable.rule) < 3 * sharpe_error(rule)
+    assert abs(sharpe(equal) - attainable.equal_weight) < 3 * sharpe_error(equal)
+    assert sharpe_error(rule) < 0.06
+
+
+@pytest.mark.parametrize("kind", LOG)
+def test_the_excess_over_buy_and_hold_is_clear_on_64_paths_and_random_weights_have_none(kind: Kind) -> None:
+    bars = planted_bars(64, DAYS, 10, seed=6, kind=kind)
+    weights = weights_of(bars, kind)
+    rule = growth(bars, weights)
+    close = bars.ohlcv[..., CLOSE]
+    held = (close[:, -1] / close[:, 0]).mean(dim=-1).log() / (DAYS - 1)
+    assert (rule - held).mean() > 10 * standard_error(rule - held)
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.rand(weights.shape, generator=generator, dtype=torch.float64)
+    random = growth(bars, drawn / drawn.sum(dim=-1, keepdim=True))
+    other_days = growth(bars, weights.roll(37, dims=1))
+    for other in (random, other_days):
+        assert (rule - other).mean() > 10 * standard_error(rule - other)
+        assert 250 * other.mean() < 0.05
+
+
+def test_timing_by_the_filter_beats_holding_and_timing_at_random() -> None:
+    bars = planted_bars(256, DAYS, 10, seed=7, kind="volatility")
+    weights, equal = weights_of(bars, "volatility"), changes(bars)[:, 1:].mean(dim=-1)
+    rule = daily_returns(bars, weights)
+    # By another path: the same exposures at the wrong time.
+    others = (equal, daily_returns(bars, weights.roll(1, dims=0)))
+    for other in others:
+        assert sharpe(rule) - sharpe(other) > 5 * sharpe_error(rule, other)
+
+
+def test_no_combination_of_visible_numbers_has_a_higher_sharpe_ratio() -> None:
+    """The best combination in hindsight of exposures by many visible numbers, the rule's among them, wins nothing."""
+    bars = planted_bars(1024, DAYS, 3, seed=8, kind="volatility")
+    market = changes(bars).mean(dim=-1)
+    rule = weights_of(bars, "volatility").sum(dim=-1)[:, 20:-1]
+    visible = [torch.ones_like(rule), rule, rule.sqrt(), rule.square()]
+    for window in (1, 5, 20):
+        width = market.unfold(1, window, 1).square().mean(dim=-1).sqrt()[:, 20 - window + 1 : -1]
+        visible += [width, 1 / (width + 0.002)]
+    visible.append(market[:, 20:-1])
+    returns = torch.stack(visible, dim=-1) * market[:, 21:].unsqueeze(-1)
+    flat = returns.flatten(0, 1) / returns.flatten(0, 1).std(dim=0)
+    best = torch.linalg.solve(flat.T.cov(), flat.mean(dim=0))
+    combined = (returns / returns.flatten(0, 1).std(dim=0)) @ best
+    own = rule * market[:, 21:]
+    # Each free number adds up to 1 / days to the squared ratio of a day by luck.
+    luck = 252 * len(visible) / own.numel() / (2 * sharpe(own))
+    assert sharpe(combined) - sharpe(own) < luck + 3 * sharpe_error(combined, own)
+    without = torch.cat([returns[..., :1], returns[..., 4:]], dim=-1).flatten(0, 1)
+    weaker = without @ torch.linalg.solve(without.T.cov(), without.mean(dim=0))
+    assert sharpe(weaker) < sharpe(own)
+
+
+def expected_growth(directions: tuple[int, ...], weights: np.ndarray, kind: Kind, **parameters: float) -> np.ndarray:
+    """E[log(1 + w R)] of many weights by quadrature over all noise. Shapes: (K,), (W, K) -> (W,)."""
+    law, num_symbols = planted_law(kind, **parameters), len(directions)
+    nodes, chances = np.polynomial.hermite_e.hermegauss(18 if num_symbols < 3 else 12)
+    grid = np.array(list(itertools.product(nodes, repeat=num_symbols)))
+    chance = np.prod(list(itertools.product(chances / chances.sum(), repeat=num_symbols)), axis=1)
+    covariance = np.eye(num_symbols) * law.own_volatility**2 + law.market_volatility**2
+    returns = law.strength * np.array(directions) + grid @ np.linalg.cholesky(covariance).T
+    return np.log1p(weights @ returns.T) @ chance
+
+
+def simplex(num_symbols: int, parts: int) -> np.ndarray:
+    """All long-only weights in steps of 1 / parts, cash included."""
+    grid = np.array(list(itertools.product(range(parts + 1), repeat=num_symbols)))
+    return grid[grid.sum(axis=1) <= parts] / parts
+
+
+def smallest_strength(kind: Kind, volatility: float) -> float:
+    low, high = 0.0, 0.1
+    for _ in range(60):
+        middle = (low + high) / 2
+        try:
+            planted_attainable(2, kind, middle, volatility)
+            high = middle
+        except ValueError:
+            low = middle
+    return high
+
+
+@pytest.mark.parametrize("volatility", [0.01, 0.02])
+@pytest.mark.parametrize("edge", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "directions"),
+    [
+        *(("momentum", signs) for signs in ((1,), (1, 1), (1, -1), (-1, -1), (1, 1, -1))),
+        ("cross_section", (1, -1)),
+        ("cross_section", (1, 0, -1)),
+    ],
+)
+def test_no_weights_on_a_grid_are_better(
+    kind: Kind, directions: tuple[int, ...], volatility: float, edge: bool
+) -> None:
+    """Also at the smallest strength that is taken. Given the signs, signal and reversal have the law of momentum."""
+    strength = smallest_strength(kind, volatility) if edge else 0.0015 + volatility**2
+    grid = simplex(len(directions), 60 if len(directions) < 3 else 12)
+    expected = expected_growth(directions, grid, kind, strength=strength, volatility=volatility)
+    up = np.array(directions) > 0
+    best = up / max(1, up.sum())
+    assert grid[expected.argmax()] == pytest.approx(best)
+    own = expected_growth(directions, best[None], kind, strength=strength, volatility=volatility)[0]
+    if up.any():
+        assert own > 0.2 * strength
+
+
+def test_below_the_smallest_strength_a_fraction_would_be_better() -> None:
+    strength = 0.4 * 0.02**2
+    grid = simplex(1, 60)
+    fraction = grid[expected_growth((1,), grid, "momentum", strength=strength, volatility=0.02).argmax()]
+    assert 0.3 < fraction < 0.5
+    assert smallest_strength("momentum", 0.02) < 2 * 0.02**2
+    for kind in LOG:
+        with pytest.raises(ValueError, match=r"strength 0\.00016 beside volatility 0\.02"):
+            planted_attainable(2, kind, strength, 0.02)
+
+
+def test_attainable_growth_by_hand() -> None:
+    """Two symbols, without noise to speak of: up on three of four pairs of signs; one of two by rank."""
+    for kind in LOG[:3]:
+        rule, equal_weight = planted_attainable(2, kind, 0.01, 1e-9)
+        assert rule == pytest.approx(0.75 * math.log(1.01), rel=1e-9)
+        assert equal_weight == pytest.approx(0.25 * (math.log(1.01) + math.log(0.99)), rel=1e-9)
+    assert planted_attainable(2, "cross_section", 0.01, 1e-9) == pytest.approx((math.log(1.01), 0), abs=1e-12)
+    # To the second order, E[log(1 + R)] = mean - (mean² + variance) / 2.
+    rule, equal_weight = planted_attainable(10, "cross_section", 0.001, 0.01)
+    assert rule == pytest.approx(0.001 - (1e-6 + 5e-5 + 1e-5) / 2, rel=1e-4)
+    assert equal_weight == pytest.approx(-(5e-5 + 5e-6) / 2, rel=1e-3)
+
+
+def test_a_known_regime_bounds_the_sharpe_ratio_and_an_unknown_one_leaves_buy_and_hold() -> None:
+    variances = [1e-4 * ((1 + sign * 0.7) ** 2 + 0.25 / 10) for sign in (-1, 1)]
+    share = sum(DRIFT**2 / (variance + DRIFT**2) for variance in variances) / 2
+    known = math.sqrt(252 * share / (1 - share))
+    ratios = [planted_attainable(10, "volatility", 0.7, flip=flip).rule for flip in (0.0005, 0.01, 0.1, 0.3, 0.499)]
+    assert ratios == sorted(ratios, reverse=True) and 0.97 * known < ratios[0] < known
+    held = planted_attainable(10, "volatility", 0.7).equal_weight
+    assert held == pytest.approx(math.sqrt(252) * DRIFT / math.sqrt(sum(variances) / 2), rel=1e-12)
+    assert ratios[-1] == pytest.approx(held, rel=2e-3) and ratios[-1] > held
+
+
+def test_a_finer_quadrature_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results() -> tuple[list[float], list[float]]:
+        laws = itertools.product((1, 30), (0.3, 0.7, 0.95), (0.001, 0.02, 0.3))
+        return (
+            [value for kind in LOG for value in planted_attainable(4, kind)],
+            [planted_attainable(number, "volatility", strength, flip=flip).rule for number, strength, flip in laws],
+        )
+
+    growths, ratios = results()
+    monkeypatch.setattr("vecenv.market.planted_optimum._NODES", 512)
+    monkeypatch.setattr("vecenv.market.planted_optimum._LOG_ODDS", 1601)
+    finer_growths, finer_ratios = results()
+    assert growths == pytest.approx(finer_growths, abs=1e-12)
+    assert ratios == pytest.approx(finer_ratios, rel=2e-5) and ratios != finer_ratios
+
+
+@pytest.mark.parametrize("kind", [*LOG, "volatility"])
+def test_without_strength_there_is_nothing_to_find(kind: Kind) -> None:
+    bars = planted_bars(4, 50, 3, seed=9, kind=kind, strength=0.0)
+    weights, attainable = weights_of(bars, kind, strength=0.0), planted_attainable(3, kind, 0.0)
+    if kind == "volatility":
+        assert torch.equal(weights, torch.full_like(weights, 1 / 3))
+        assert attainable.rule == pytest.approx(attainable.equal_weight, rel=1e-6)
+    else:
+        assert not weights.any() and attainable.rule == 0.0 and attainable.equal_weight < 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kind": "carry"}, "unknown kind 'carry'"),
+        ({"kind": "momentum", "flip": 0.1}, "flip is for the kinds"),
+        ({"kind": "volatility", "strength": 1.0}, "strength must be below 1"),
+        ({"kind": "reversal", "strength": 1e-5}, "no rule is known for strength 1e-05 beside volatility 0.01"),
+        ({"kind": "reversal", "strength": 0.6}, "no rule is known for strength 0.6"),
+    ],
+)
+def test_bad_parameters_are_refused_by_rule_and_attainable(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        planted_attainable(2, **arguments)
+    with pytest.raises(ValueError, match=message):
+        planted_target_weights(torch.ones(1, 3, 2, 5), **arguments)
+
+
+def test_symbols_and_signals_that_do_not_fit_are_refused() -> None:
+    one, two = torch.ones(1, 3, 1, 5), torch.ones(1, 3, 2, 5)
+    for number, message in ((1, "at least 2, got 1"), (0, "num_symbols must be at least 1, got 0")):
+        with pytest.raises(ValueError, match=message):
+            planted_attainable(number, "cross_section")
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        planted_target_weights(one, kind="cross_section")
+    with pytest.raises(ValueError, match="signal is needed for the kind signal"):
+        planted_target_weights(two)
+    with pytest.raises(ValueError, match="no other, the kind is reversal"):
+        planted_target_weights(two, torch.ones(1, 3, 2), kind="reversal")
+    with pytest.raises(ValueError, match=r"signal must be \(1, 3, 2\) as ohlcv is, got \(1, 3, 1\)"):
+        planted_target_weights(two, torch.ones(1, 3, 1))
