@@ -68,7 +68,7 @@ def rollout(trial: Trial) -> None:
             starts = market.starts(history_of(3))
         for name, days in (("short rollout", FEWEST_REPEATED - 1), ("rollout", DAYS)):
             with trial.part(name):
-                trial.keep(name, market.go_on(starts, PATHS, days, SEED))
+                trial.keep(name, market.draw_after(starts, PATHS, days, SEED))
 
 
 def densities(trial: Trial) -> None:

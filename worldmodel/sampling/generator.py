@@ -121,7 +121,7 @@ def draw_paths(model: Path, options: PathOptions) -> Bars:
         past, starts = _nothing(saved, drawing, chosen)
     else:
         past, starts = _history(drawing, options.history, options.history_end, chosen, seed)
-    drawn = drawing.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
+    drawn = drawing.draw_after(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
     own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
     ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)

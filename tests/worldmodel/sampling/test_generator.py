@@ -111,7 +111,7 @@ def test_a_path_goes_on_from_the_past_it_is_shown(model):
         same = (pasts.ohlcv == bars.ohlcv[path, :WARM_UP]).flatten(1).all(1).nonzero().squeeze(-1)
         assert len(same) == 1
         alone = replace(pasts, ohlcv=pasts.ohlcv[same])
-        drawn = market.go_on(market.starts(alone, start.correlation), 6, 1, seed=2)
+        drawn = market.draw_after(market.starts(alone, start.correlation), 6, 1, seed=2)
         assert torch.allclose(drawn[path], bars.ohlcv[path, WARM_UP:], rtol=1e-4)
 
 
@@ -137,9 +137,9 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
     start = StationaryStart.from_tensors(saved.extra, "one")
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
     drawn = []
-    go_on = NeuralMarket.go_on
+    draw_after = NeuralMarket.draw_after
     monkeypatch.setattr(stationary, "BURN_IN", BURN_IN)
-    monkeypatch.setattr(NeuralMarket, "go_on", lambda *given: drawn.append(go_on(*given)) or drawn[0])
+    monkeypatch.setattr(NeuralMarket, "draw_after", lambda *given: drawn.append(draw_after(*given)) or drawn[0])
     again = start.with_warm_up(NeuralMarket(saved.network, "one"))
     assert torch.equal(again.warm_up, start.warm_up)
     returns = drawn[0][:, BURN_IN - 1 :, :, CLOSE].log().diff(dim=1)
