@@ -11,7 +11,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.core.scenario import Scenario
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
@@ -45,16 +45,15 @@ def task_market(
     Raises:
         ValueError: the market is invalid, or lacks a symbol.
     """
-    tape = load_market(
-        market,
+    options = MarketOptions(
         symbols=getattr(config, "market_symbols", ()) or None,
         end=end,
         features=config.features,
         context=config.context,
         num_paths=1,
         num_days=num_days,
-        device=device,
     )
+    tape = load_market(market, options, device)
     # Earlier days are the indicators' warm-up.
     return tape.between(start, None) if start else tape
 

@@ -42,6 +42,17 @@ def test_an_unknown_setting_is_answered_with_those_there_are():
         vecenv.make("stock_trading", hmin=1, comission=0.1)
 
 
+def test_an_unknown_market_option_is_answered_with_those_there_are():
+    with pytest.raises(ValueError, match=r"unknown market options num_path, sed; there are .*num_paths.*seed"):
+        vecenv.make("stock_trading", market_options={"num_path": 2, "sed": 1})
+
+
+def test_market_options_win_over_those_of_the_task():
+    options = {"num_paths": 1, "num_days": 120, "features": ("macd", "rsi_30")}
+    env = vecenv.make("stock_trading", compile=False, episode_length=5, features=("macd",), market_options=options)
+    assert env.scenario.tape.feature_names == ("macd", "rsi_30")
+
+
 def test_settings_are_checked_by_their_task():
     with pytest.raises(ValueError, match="hmax must be positive"):
         vecenv.make("stock_trading", hmax=0.0)

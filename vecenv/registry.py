@@ -17,7 +17,7 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.market.account import MarketAccount
-from vecenv.market.load import Market, load_market
+from vecenv.market.load import Market, MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.text.task_text import TaskText
 
@@ -38,7 +38,7 @@ class Task:
         version: changes when, and only when, behaviour does.
         scenario: makes the scenario from the config or, if the task has a market, from the tape and the config.
         config: returns the default config, a frozen dataclass of the task's settings.
-        market: returns the options of `load_market` for a config; None for a task without a market.
+        market: returns the `MarketOptions` of a config; None for a task without a market.
         agents: factories of untrained (baseline) agents, without arguments, by name.
         reference: name of the baseline agent to which others are compared.
         hindsight: name of the baseline agent that sees the future.
@@ -62,7 +62,7 @@ class Task:
     version: str
     scenario: Callable[..., Scenario]
     config: Callable[[], Any] = NoConfig
-    market: Callable[[Any], Mapping[str, Any]] | None = None
+    market: Callable[[Any], MarketOptions] | None = None
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"
@@ -176,13 +176,13 @@ def make(
         device: of all tensors.
         compile: compile the steps.
         config: of the task, its default if None.
-        market_options: further arguments of `load_market`.
+        market_options: fields of `MarketOptions` that replace those of the task.
         params: parameters that differ per sub-environment, each with a leading dimension of N.
         env_ids: identity of each row in random draws; row numbers by default. Shape: (N,).
         **overrides: fields of the task's config.
 
     Raises:
-        ValueError: unknown task, unknown setting, or invalid market data.
+        ValueError: unknown task, unknown setting or market option, or invalid market data.
     """
     record = task_named(task)
     config = config if config is not None else record.config()
@@ -193,8 +193,7 @@ def make(
     config = replace(config, **overrides)
     tape = None
     if record.market is not None:
-        options = {**record.market(config), **(market_options or {})}
-        tape = load_market(market, device=device, **options)
+        tape = load_market(market, record.market(config).updated(market_options or {}), device)
     return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
 
 

@@ -22,7 +22,7 @@ from vecenv.benchmarks.figures import draw_reward_presets
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TIERS, TierConfig
@@ -85,14 +85,13 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
     """
     torch.set_num_threads(config.threads)
     task_config = config_of(config.task)
-    tape = load_market(
-        config.market,
+    options = MarketOptions(
         symbols=task_config.market_symbols,
         features=task_config.features,
         num_paths=config.num_paths,
         num_days=config.num_days,
-        device=config.device,
     )
+    tape = load_market(config.market, options, config.device)
     started = time.perf_counter()
     runs: dict[str, list[list[dict[str, Any]]]] = {}
     for preset in config.presets:

@@ -11,7 +11,7 @@ import numpy as np
 
 from vecenv.core.device import device_named
 from vecenv.market.currency import checked_currency
-from vecenv.market.load import generator_of, load_market
+from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
@@ -135,8 +135,7 @@ class MarketSettings:
             ValueError: the data are invalid, or lack a requested symbol or series.
         """
         # Symbols of a config may be placeholders, such as a random one.
-        tape = load_market(
-            self.market,
+        options = MarketOptions(
             symbols=getattr(config, "market_symbols", self.symbols) or None,
             features=config.features,
             context=config.context,
@@ -148,8 +147,8 @@ class MarketSettings:
             tick_size=self.tick_size,
             currency=self.currency,
             headroom=headroom,
-            device=device_named(self.device),
         )
+        tape = load_market(self.market, options, device_named(self.device))
         if self.start is None and self.end is None:
             return tape
         return tape.between(_text(self.start), _text(self.end))
@@ -214,7 +213,7 @@ class MarketSettings:
 
 
 def market_origin(settings: MarketSettings) -> dict[str, Any]:
-    """Return the arguments of `load_market` that reproduce a command's market, for records."""
+    """Return the market and the `MarketOptions` that reproduce a command's market, for records."""
     return {
         "market": settings.market,
         "context_market": settings.context_market,

@@ -103,7 +103,7 @@ def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) ->
     Args:
         env: an environment of the trading tiers.
         console: for texts; the answers are read from the standard input.
-        market: arguments of `load_market` that reproduce the market, for the record.
+        market: market and `MarketOptions` by name that reproduce it, for the record.
     """
     recorder = EpisodeRecorder(env, [0], market)
     scenario = recorder.scenario

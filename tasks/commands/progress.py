@@ -98,7 +98,7 @@ class TrainingBar(_Bar):
 
     def show(self, metrics: dict[str, float]) -> None:
         """Set the bar to the state after an update."""
-        if not math.isnan(metrics["return_percent"]):
+        if not math.isnan(metrics.get("return_percent", math.nan)):
             self._outcome = f" · return {metrics['return_percent']:+.1f}% · grade {metrics['grade']:.2f}"
         state = f"{metrics['samples_per_second']:,.0f} samples/s" + self._outcome
         self._move(metrics["frames"], self._total, state)

@@ -15,7 +15,7 @@ from tyro import conf
 
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.registry import Task, task_named
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
@@ -123,14 +123,14 @@ def recorded_scenario(
     config = _config(task, record.curriculum or record.config)
     try:
         origin = {**record.market["origin"], **({} if market is None else {"market": market})}
-        tape = load_market(
-            **origin,
+        options = replace(
+            MarketOptions().updated({name: value for name, value in origin.items() if name != "market"}),
             symbols=record.market["loaded_symbols"],
             features=config.features,
             context=config.context,
             tick_size=record.market["tick_size"],
-            device=device,
-        ).between(*record.market["dates"])
+        )
+        tape = load_market(origin["market"], options, device).between(*record.market["dates"])
         if span := record.market.get("paths"):
             tape = tape.paths(*span)
         recorded = record.market["fingerprint"]

@@ -10,15 +10,16 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.market.account import MarketAccount
+from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.stock_trading.agents import BASELINES, config_of_env, return_bound
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.scenario import StockTrading
 
 
-def market_options(config: StockTradingConfig) -> Mapping[str, Any]:
+def market_options(config: StockTradingConfig) -> MarketOptions:
     """Return the market requirements of a config."""
-    return {"features": config.features, "context": config.context}
+    return MarketOptions(features=config.features, context=config.context)
 
 
 def shortened(config: StockTradingConfig, days: int) -> StockTradingConfig:

@@ -29,7 +29,7 @@ class EpisodeRecorder:
     Args:
         env: with the rows to record at the start of their episodes.
         ids: numbers of the rows to record. Shape: (B,).
-        market: arguments of `load_market` that reproduce the market, such as from `market_origin`. By default the
+        market: market and `MarketOptions` by name that reproduce it, such as from `market_origin`. By default the
             tape's source, which suffices for a file; a generator needs its name, size and seed.
 
     Attributes:
@@ -215,7 +215,7 @@ def record_episodes(
         agent: acts for all rows. A text agent's attribute ``said`` has its texts, one per row.
         ids: numbers of the rows to record. Shape: (B,).
         seed: resets the rows to the seed's first episodes; without one they continue from their current state.
-        market: arguments of `load_market` that reproduce the market, see `EpisodeRecorder`.
+        market: market and `MarketOptions` by name that reproduce it, see `EpisodeRecorder`.
 
     Raises:
         IndexError: an id is not a row's number.

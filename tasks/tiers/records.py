@@ -65,7 +65,8 @@ class RecordedEpisode:
         config: rules of the task, with their action space.
         curriculum: settings of the episode's curriculum, else empty.
         params: per-row parameters, by name.
-        market: metadata of the market, and under ``origin`` the arguments of `load_market` that reproduce it.
+        market: metadata of the market, and under ``origin`` the market and the `MarketOptions` by name that reproduce
+            it.
         seed: identifies the episode together with the next two.
         env_id: identity of the row in the draw of path and start.
         episode: number of the episode of that row.

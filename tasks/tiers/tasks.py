@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from vecenv.core.scenario import Scenario
 from vecenv.market.account import MarketAccount
+from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
@@ -21,10 +22,9 @@ from vecenv.tasks.tiers.tools import TierTextWithTools
 from vecenv.tasks.tiers.trained import check_trained, trained_on_tiers
 
 
-def market_options(config: TierConfig | CurriculumConfig) -> Mapping[str, Any]:
+def market_options(config: TierConfig | CurriculumConfig) -> MarketOptions:
     """Return the market requirements of a config: context series and symbols."""
-    named = {"symbols": config.market_symbols} if config.market_symbols else {}
-    return {"features": config.features, "context": config.context, **named}
+    return MarketOptions(symbols=config.market_symbols or None, features=config.features, context=config.context)
 
 
 def compared(config: Any) -> Any:  # noqa: ANN401

@@ -17,8 +17,9 @@ pytest.importorskip("gem", reason="the door to GEM needs vecenv[gem]")
 import gem
 
 import vecenv.adapters.gem as door
-from vecenv.adapters.gem_env import AGGREGATION, GemMarketEnv
+from vecenv.adapters.gem_env import AGGREGATION, FORMAT_PENALTY, GemMarketEnv
 from vecenv.text.door import TextDoor
+from vecenv.text.turns import TextRules
 
 SMALL = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ["signal"], "days": 4}
 
@@ -52,6 +53,14 @@ def test_an_episode_through_its_registry():
     with pytest.raises(RuntimeError, match="reset must be called"):
         env.step("HOLD")
     assert env.reset()[0] != shown
+
+
+def test_keywords_become_one_record_and_the_rest_goes_to_make():
+    env = made(grade=0.5, tools=["all"], turns=2)
+    assert env.agent.rules == TextRules(0.5, 0.0, FORMAT_PENALTY, ("all",), "json", 2)
+    assert env.env.scenario.longest == SMALL["days"] and made(format_penalty=-0.3).agent.rules.format_penalty == -0.3
+    with pytest.raises(ValueError, match=r"unknown settings \['graed'\]"):
+        made(graed=0.5)
 
 
 def test_success_is_told_at_the_end_alone():

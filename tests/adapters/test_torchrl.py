@@ -255,12 +255,12 @@ def test_rows_wait_for_those_that_end_later():
     rows = env.reset()
     _, rows = step_with(env, rows, ["HOLD", "HOLD"])
     # As if the rules had ended the first.
-    env.market.rows.ended[0] = 1
-    cash = env.market.state.cash.clone()
+    env.vec_env.rows.ended[0] = 1
+    cash = env.vec_env.state.cash.clone()
     played, rows = step_with(env, rows, ["BUY", "BUY"])
     assert not played["next", "done"].any() and not played["next", "reward"].any()
-    assert env.market.state.cash[0] == cash[0] and env.market.state.cash[1] < cash[1]
-    grade = env.market.grade()[0]
+    assert env.vec_env.state.cash[0] == cash[0] and env.vec_env.state.cash[1] < cash[1]
+    grade = env.vec_env.grade()[0]
     played, rows = step_with(env, rows, ["SELL", "HOLD"])
     assert played["next", "done"].all() and played["next", "reward"][0].item() == pytest.approx(float(grade))
     assert played["next", "terminated"].view(-1).tolist() == [True, False]

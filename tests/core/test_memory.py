@@ -13,12 +13,12 @@ from vecenv.core import memory
 from vecenv.core.collector import FusedCollector
 from vecenv.core.rows import leaves
 from vecenv.learn.evaluation import evaluate
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
 from vecenv.tasks.stock_trading.agents import Hold
-from vecenv.worldmodel.sampling.generator import WEIGHTS, model_bars
+from vecenv.worldmodel.sampling.generator import WEIGHTS, PathOptions, draw_paths
 
 HUGE = 100_000_000
 
@@ -57,20 +57,20 @@ def test_this_machine_says_how_much_it_has() -> None:
 @pytest.mark.parametrize("generator", ["synthetic", "planted", "random_walk", "neural"])
 def test_paths_that_cannot_fit_are_refused_by_every_generator(generator: str) -> None:
     with pytest.raises(ValueError, match=r"num_paths 1,000,000,000 of [\d,]+ bars each need .* GB of memory or more"):
-        load_market(generator, num_paths=1_000_000_000)
+        load_market(generator, MarketOptions(num_paths=1_000_000_000))
 
 
 def test_the_estimates_are_of_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lies between the smallest part of it that must be held and some times the whole."""
     asked: list[int] = []
-    for module in ("market.synthetic", "core.env", "core.collector", "learn.evaluation"):
+    for module in ("market.synthetic", "core.episode_rows", "core.collector", "learn.evaluation"):
         monkeypatch.setattr(f"vecenv.{module}.check_memory", lambda needed, device, what: asked.append(needed))
     for generate in (
         partial(synthetic_bars, 2, 30, 3),
         partial(planted_bars, 2, 30, 3),
         partial(random_walk_bars, 2, 30, 3),
-        partial(model_bars, WEIGHTS, 2, 254, 3),
-        partial(model_bars, WEIGHTS, 2, 254, 3, regime="bull"),
+        partial(draw_paths, WEIGHTS, PathOptions(2, 254, 3)),
+        partial(draw_paths, WEIGHTS, PathOptions(2, 254, 3, regime="bull")),
     ):
         bars = generate()
         assert bars.ohlcv.nbytes <= asked.pop() <= 40 * bars.ohlcv.nbytes and not asked

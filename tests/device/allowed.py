@@ -171,7 +171,7 @@ ALLOWED = (
     Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py lowest_price", ITEM),
     Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py refuse_overflow", "nonzero", None),
     Allowed("worldmodel tape", "tape", "vecenv/market/ticks.py whole_ticks", "nonzero", 2),
-    Allowed("worldmodel tape", "tape", "vecenv/market/tape.py _refuse_partial_bars", "nonzero"),
+    Allowed("worldmodel tape", "tape", "vecenv/market/bar_series.py refuse_partial_bars", "nonzero"),
 )
 
 

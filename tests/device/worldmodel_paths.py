@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.device.trial import Path, Trial
 from tests.worldmodel.neural_market import history_of, small_network
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.network import return_draw
 from vecenv.worldmodel.network.market_network import NetworkSettings
@@ -68,7 +68,7 @@ def rollout(trial: Trial) -> None:
             starts = market.starts(history_of(3))
         for name, days in (("short rollout", FEWEST_REPEATED - 1), ("rollout", DAYS)):
             with trial.part(name):
-                trial.keep(name, market.go_on(starts, PATHS, days, SEED))
+                trial.keep(name, market.draw_after(starts, PATHS, days, SEED))
 
 
 def densities(trial: Trial) -> None:
@@ -108,7 +108,9 @@ def shipped_tape(trial: Trial) -> None:
     """Make it as each device does."""
     names = ("AAPL", "MSFT", "JPM")
     with trial.part("tape"):
-        made = load_market("neural", symbols=names, num_paths=2, num_days=WARM_UP + DAYS, seed=1, device=trial.device)
+        made = load_market(
+            "neural", MarketOptions(symbols=names, num_paths=2, num_days=WARM_UP + DAYS, seed=1), device=trial.device
+        )
     trial.keep("ohlcv", made.ohlcv)
     trial.keep("features", made.features)
     trial.keep("tradable", made.tradable)

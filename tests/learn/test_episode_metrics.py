@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from tests.reach_zero import REACH_ZERO
 from tests.small_env import make_env
 from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
 from vecenv.learn.episode_metrics import episode_metrics, outcomes
 
 
@@ -31,3 +33,9 @@ def test_without_an_episode_there_is_no_mean():
     env = make_env(2)
     told = outcomes(env, env.rows[:0], torch.zeros(0, dtype=torch.int64))
     assert all(math.isnan(value) for value in told.values()) and set(told) == {"return_percent", "grade"}
+
+
+def test_a_task_without_an_account_has_no_return():
+    env = VecEnv(REACH_ZERO.build(), 3, compiled=False)
+    for ids in (torch.arange(0), torch.arange(3)):
+        assert set(outcomes(env, env.rows_of(ids)[0], ids)) == {"grade"}

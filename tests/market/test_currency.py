@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vecenv.market.convert import convert
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.sources import read_bars
 from vecenv.market.validation import MarketDataError
 from vecenv.tasks.commands.market_settings import MarketSettings
@@ -83,24 +83,24 @@ def test_conversion_keeps_the_currency(tmp_path):
 
 
 def test_a_tape_keeps_the_currency_through_everything_that_is_made_of_it():
-    tape = load_market(table(A="USD", B="USD"), features=())
+    tape = load_market(table(A="USD", B="USD"), MarketOptions(features=()))
     parts = [tape.days(0, 5), tape.select(["B"]), tape.paths(0, 1), tape.symbols_as_paths(), *tape.split(0.5, 0)]
     assert {part.currency for part in (tape, *parts, tape.to("cpu"))} == {"USD"}
     assert tape.metadata()["currency"] == "USD"
     # It is a name: the same numbers are the same market.
-    assert tape.fingerprint() == load_market(table(A="INR", B="INR"), features=()).fingerprint()
+    assert tape.fingerprint() == load_market(table(A="INR", B="INR"), MarketOptions(features=())).fingerprint()
 
 
 def test_the_caller_may_say_the_currency():
     plain = table(A="USD").drop(columns="currency")
-    assert load_market(plain, features=(), currency="CHF").currency == "CHF"
-    tape = load_market(table(A="USD"), features=())
-    assert load_market(tape).currency == "USD" and load_market(tape, currency="EUR").currency == "EUR"
-    for refuse in (lambda: load_market(plain, currency="Rs."), lambda: MarketSettings(currency="Rs.")):
+    assert load_market(plain, MarketOptions(features=(), currency="CHF")).currency == "CHF"
+    tape = load_market(table(A="USD"), MarketOptions(features=()))
+    assert load_market(tape).currency == "USD" and load_market(tape, MarketOptions(currency="EUR")).currency == "EUR"
+    for refuse in (lambda: load_market(plain, MarketOptions(currency="Rs.")), lambda: MarketSettings(currency="Rs.")):
         with pytest.raises(ValueError, match=r"currency must be a code .*, got 'Rs\.'"):
             refuse()
 
 
 @pytest.mark.parametrize("market", ["synthetic", "planted", "random_walk"])
 def test_invented_markets_count_in_rupees(market):
-    assert load_market(market, features=(), num_paths=1, num_days=30).currency == "INR"
+    assert load_market(market, MarketOptions(features=(), num_paths=1, num_days=30)).currency == "INR"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -14,8 +14,10 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.registry import make_spoken
-from vecenv.text.tool_calls import Form
 from vecenv.text.turns import TextRows, TextRules, TextTurn
+
+FORMAT_PENALTY = -0.1
+"""Default reward of an invalid answer."""
 
 SUCCESS = 0.5
 """Grade of buy-and-hold under the tiers' calibrated grader; an episode is a success above it."""
@@ -39,7 +41,7 @@ def shared_scenario(task: str, options: str) -> Scenario:
 
 
 class GemMarketEnv(gem.Env):
-    """One text agent.
+    """One text agent; `gem_market_env` makes it from keywords.
 
     All environments of a process with the same options share one market. Equal seeds give equal episodes, so the
     members of a group share a seed.
@@ -47,33 +49,16 @@ class GemMarketEnv(gem.Env):
     Args:
         task: installed task with text.
         seed: of the episodes until `reset` is given another.
-        grade: weight of the grade, paid on the last day.
-        steps: weight of the task's daily reward.
-        format_penalty: reward of an invalid answer, at most 0.
-        tools: available before a day's answer, see ``tasks/tiers/rules.md``.
-        tool_form: tool-call format.
-        turns: maximum turns per day, the answer included.
-        **options: further arguments of `vecenv.make` that JSON can hold.
+        rules: rewards and tools.
+        options: further arguments of `vecenv.make` that JSON can hold, by name.
 
     Raises:
         ValueError: an argument does not fit, or the task has no text.
     """
 
-    def __init__(
-        self,
-        task: str = "single_stock",
-        seed: int = 0,
-        grade: float = 1.0,
-        steps: float = 0.0,
-        format_penalty: float = -0.1,
-        tools: tuple[str, ...] | list[str] = (),
-        tool_form: Form = "json",
-        turns: int = 4,
-        **options: Any,  # noqa: ANN401
-    ) -> None:
+    def __init__(self, task: str, seed: int, rules: TextRules, options: dict[str, Any]) -> None:
         super().__init__()
-        rules = TextRules(grade, steps, format_penalty, tuple(tools), tool_form, turns)
-        self.settings = {"task": task, "seed": seed, **asdict(rules), **options}
+        self.keywords = {"task": task, "seed": seed, **asdict(rules), **options}
         scenario = shared_scenario(task, json.dumps(options, sort_keys=True))
         self.env = VecEnv(scenario, 1, seed, scenario.action_spec.device, compiled=False)
         self.agent = TextRows(self.env, rules)
@@ -127,19 +112,40 @@ class GemMarketEnv(gem.Env):
         return self.env.scenario.text.random_answer(draw)
 
     def spawn(self, same_state: bool = False, **kwargs: Any) -> GemMarketEnv:  # noqa: ANN401
-        """Return another environment with the same settings except those given.
+        """Return another environment made from the same keywords except those given.
 
         Args:
             same_state: copy the current state; the two then advance independently.
-            **kwargs: settings that differ. With ``same_state`` task and market must not differ.
+            **kwargs: keywords of `gem_market_env` that differ. With ``same_state`` task and market must not differ.
 
         Raises:
             ValueError: ``same_state`` with another task or market.
         """
-        other = GemMarketEnv(**self.settings | kwargs)
+        other = gem_market_env(**self.keywords | kwargs)
         if same_state:
             if other.env.scenario is not self.env.scenario:
                 raise ValueError("the same state asks for the same task and market")
             other.env.load_state_dict(self.env.state_dict())
             other.agent.turns, other._begun = list(self.agent.turns), self._begun
         return other
+
+
+def gem_market_env(task: str = "single_stock", seed: int = 0, **options: Any) -> GemMarketEnv:  # noqa: ANN401
+    """Make a `GemMarketEnv` from keywords, as GEM's registry and ROLL give them.
+
+    Args:
+        task: installed task with text.
+        seed: of the episodes until `GemMarketEnv.reset` is given another.
+        **options: fields of `TextRules`, by default with a penalty of `FORMAT_PENALTY`, and further arguments of
+            `vecenv.make` that JSON can hold.
+
+    Raises:
+        ValueError: as `GemMarketEnv`.
+    """
+    known = [item.name for item in fields(TextRules)]
+    given: dict[str, Any] = {"format_penalty": FORMAT_PENALTY} | {
+        name: options.pop(name) for name in known if name in options
+    }
+    # JSON and YAML have lists only.
+    rules = TextRules(**given | {"tools": tuple(given.get("tools", ()))})
+    return GemMarketEnv(task, seed, rules, options)

@@ -74,13 +74,13 @@ class MarketChatEnv(ChatEnv):
     ) -> None:
         if min(num_groups, group_size) < 1:
             raise ValueError(f"{num_groups} groups of {group_size} have no rows")
-        market = make_spoken(task, num_groups * group_size, **options)
-        market.reset_groups(num_groups, group_size, seed)
-        super().__init__(input_mode="history", batch_size=market.batch_size)
+        env = make_spoken(task, num_groups * group_size, **options)
+        env.reset_groups(num_groups, group_size, seed)
+        super().__init__(input_mode="history", batch_size=env.batch_size)
         # Not registered as a submodule: module operations such as ``to`` and ``state_dict`` must not reach it.
-        self.__dict__["market"], self.__dict__["door"] = market, TextDoor(market)
-        self.worth, self.ids = reward or EpisodeReward(), range(market.num_envs)
-        self._earned = torch.zeros(market.num_envs, dtype=torch.float64, device=market.device)
+        self.__dict__["vec_env"], self.__dict__["door"] = env, TextDoor(env)
+        self.worth, self.ids = reward or EpisodeReward(), range(env.num_envs)
+        self._earned = torch.zeros(env.num_envs, dtype=torch.float64, device=env.device)
 
     def _make_specs(self) -> None:
         super()._make_specs()
@@ -95,7 +95,7 @@ class MarketChatEnv(ChatEnv):
 
     def _set_seed(self, seed: int | None) -> None:
         """Reseed the episodes and start the first of each group."""
-        self.market.set_seed(seed, static_seed=True)
+        self.vec_env.set_seed(seed, static_seed=True)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:  # noqa: ANN401
         """Start the next episodes.
@@ -106,7 +106,7 @@ class MarketChatEnv(ChatEnv):
         chosen = None if tensordict is None else tensordict.get("_reset", None)
         if chosen is not None and not bool(chosen.all()):
             raise ValueError("rows of a chat begin together: TorchRL needs conversations of equal numbers of messages")
-        self.market.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.market.device))
+        self.vec_env.restart(torch.ones(self.batch_size, dtype=torch.bool, device=self.vec_env.device))
         self._earned.zero_()
         opening = [self.door.instructions(self.ids), self.door.render(self.ids)]
         return self._told(_messages(("system", "user"), opening), over=False)
@@ -116,23 +116,23 @@ class MarketChatEnv(ChatEnv):
         prompt, full = tensordict["history"].prompt, tensordict["history"].full
         answers = [_said(row) for row in full[:, prompt.shape[1] :].unbind(0)]
         orders, _ = self.door.parse(answers, self.ids)
-        self._earned += self.worth.steps * self.market.advance(orders).double()
-        over = bool(self.market.rows.done.all())
+        self._earned += self.worth.steps * self.vec_env.advance(orders).double()
+        over = bool(self.vec_env.rows.done.all())
         # Not the full history: a placeholder message would keep TorchRL from reading the next answer.
         turn = _messages(("assistant", "user"), [answers, self.door.render(self.ids)])
         told = self._told(prompt.extend(turn, inplace=False, dim=-1), over)
         paid = torch.zeros_like(self._earned)
         if over:
-            parts, _ = episode_outcome(self.market.engine.bound(), self.market.rows, self.worth)
+            parts, _ = episode_outcome(self.vec_env.engine.bound(), self.vec_env.rows, self.worth)
             paid = sum(parts.values(), self._earned)
         return told.set("reward", paid.float().cpu()[:, None, None])
 
     def _told(self, prompt: History, over: bool) -> TensorDictBase:
         """Return the rows' chat data as the lazy stack that TorchRL's wrappers require."""
-        rows, seed = self.market.rows, int(self.market.seed_tensor)
+        rows, seed = self.vec_env.rows, int(self.vec_env.seed_tensor)
         flags = {"done": rows.done, "terminated": rows.terminated, "truncated": rows.truncated}
         told = TensorDict({name: flag.cpu()[:, None] & over for name, flag in flags.items()}, self.batch_size)
-        episodes = zip(self.market.start_ids.tolist(), rows.episode.tolist(), strict=True)
+        episodes = zip(self.vec_env.start_ids.tolist(), rows.episode.tolist(), strict=True)
         told.set("query", [f"{seed}/{start}/{episode}" for start, episode in episodes])
         return told.set("history", ChatHistory(prompt=prompt, batch_size=self.batch_size)).to_lazystack(0)
 

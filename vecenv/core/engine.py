@@ -20,7 +20,7 @@ _COPIES_OF_A_STEP = 3
 class Engine:
     """Batches a scenario over N sub-environments.
 
-    All methods are pure; the rows are held by `env.py` and `collector.py`, which call the same methods.
+    All methods are pure; the rows are held by `episode_rows.py` and `collector.py`, which call the same methods.
 
     Args:
         scenario: with its tensors on the device.

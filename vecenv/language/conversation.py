@@ -66,7 +66,7 @@ class Conversation:
         self._window: list[_Turn] = []
         self._day_text = ""
 
-    def begins_anew(self, day: int) -> bool:
+    def needs_opening(self, day: int) -> bool:
         """Whether a question of a day starts without any earlier turn."""
         return not self._window or (self.config.history_days == 0 and day != self._window[-1].day)
 
@@ -87,7 +87,7 @@ class Conversation:
         self._window = [_Turn(day, text, [])]
         self.segments.append(Segment(list(opening)))
 
-    def go_on(self, day: int, text: str, following: list[int]) -> list[int] | None:
+    def add_question(self, day: int, text: str, following: list[int]) -> list[int] | None:
         """Add a further question.
 
         Args:
@@ -178,15 +178,15 @@ def ask_all(conversations: Sequence[Conversation], texts: Sequence[str], days: S
     asked = list(zip(conversations, texts, days, strict=True))
     if not asked:
         return []
-    chat, anew = conversations[0].chat, [conversation.begins_anew(day) for conversation, _, day in asked]
-    fresh = [(one.system, text) for (one, text, _), begins in zip(asked, anew, strict=True) if begins]
+    chat, opens = conversations[0].chat, [conversation.needs_opening(day) for conversation, _, day in asked]
+    fresh = [(one.system, text) for (one, text, _), begins in zip(asked, opens, strict=True) if begins]
     openings = iter(chat.openings(*zip(*fresh, strict=True)) if fresh else [])
-    followings = iter(chat.followings([text for text, begins in zip(texts, anew, strict=True) if not begins]))
+    followings = iter(chat.followings([text for text, begins in zip(texts, opens, strict=True) if not begins]))
     added: list[list[int] | None] = []
-    for (conversation, text, day), begins in zip(asked, anew, strict=True):
+    for (conversation, text, day), begins in zip(asked, opens, strict=True):
         if begins:
             conversation.begin(day, text, next(openings))
             added.append(None)
         else:
-            added.append(conversation.go_on(day, text, next(followings)))
+            added.append(conversation.add_question(day, text, next(followings)))
     return added

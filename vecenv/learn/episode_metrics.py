@@ -15,8 +15,7 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
     """Return means over the episodes that ended in the last rollout.
 
     Returns:
-        Mean ``reward`` of all steps, number of ``episodes`` ended, and their mean ``grade`` and ``return_percent``:
-        NaN if none ended, or if ``total_return`` is no outcome of the task.
+        Mean ``reward`` of all steps, number of ``episodes`` ended, and their `outcomes`.
     """
     step, ids = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
     metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
@@ -24,17 +23,18 @@ def episode_metrics(collector: FusedCollector) -> dict[str, float]:
 
 
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
-    """Return mean ``grade`` and ``return_percent`` of episodes, as `episode_metrics`.
+    """Return mean ``return_percent`` and ``grade`` of episodes: NaN of none, and no return without an account.
 
     Args:
         env: of the rows.
         ended: rows at the ends of the episodes. Batch: (E,).
         ids: their indices in the environment. Shape: (E,), int64.
     """
-    metrics = {"return_percent": math.nan, "grade": math.nan}
+    names = ["return_percent", "grade"] if "total_return" in env.scenario.outcomes else ["grade"]
+    metrics = dict.fromkeys(names, math.nan)
     if len(ids):
         bound = env.engine.bound().of_rows(ids)
         metrics["grade"] = float(bound.grade(ended).mean())
-        if "total_return" in env.scenario.outcomes:
+        if "return_percent" in metrics:
             metrics["return_percent"] = float(100 * bound.info(ended)["total_return"].mean())
     return metrics

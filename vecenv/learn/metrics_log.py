@@ -85,10 +85,10 @@ class MetricsLog:
         path = folder / METRICS
         self._names: list[str] | None = None
         if after and path.exists():
-            self._go_on(path, after)
+            self._truncate(path, after)
         self._file = path.open("a" if self._names else "w", newline="", encoding="utf-8")
 
-    def _go_on(self, path: Path, after: int) -> None:
+    def _truncate(self, path: Path, after: int) -> None:
         """Truncate the file to the rows up to an update."""
         kept = sum(row["update"] <= after for row in read_metrics(path))
         if not kept:

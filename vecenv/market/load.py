@@ -7,7 +7,7 @@ or by the suffix of the files that they read, such as ``.safetensors``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import entry_points
 from inspect import signature
@@ -51,29 +51,11 @@ def generator_of(market: object) -> Callable[..., Bars] | None:
     return partial(installed[suffix].load(), Path(market)) if suffix in installed else None
 
 
-def load_market(
-    market: Market = "synthetic",
-    *,
-    symbols: Sequence[str] | None = None,
-    start: str | None = None,
-    end: str | None = None,
-    features: Sequence[str] = FINRL_INDICATORS,
-    context: Sequence[str] = (),
-    context_market: str | Path | None = None,
-    num_paths: int = 8,
-    num_days: int | None = None,
-    seed: int = 0,
-    generator: Mapping[str, Any] | None = None,
-    tick_size: float | None = None,
-    headroom: float = 1.0,
-    currency: str | None = None,
-    device: torch.device | str = "cpu",
-) -> MarketTape:
-    """Load or generate a market as a tape.
+@dataclass(frozen=True, kw_only=True)
+class MarketOptions:
+    """What is read of a market's data or asked of a generator, and how the tape is made of it.
 
-    Args:
-        market: a file or folder, a long table such as FinRL's, a tape, which is only moved to the device, or a
-            generator: a name in `GENERATORS` or in the entry-point group `GROUP`, or a file of a generator.
+    Attributes:
         symbols: symbols to read, all by default; for a generator their names.
         start: first date to read.
         end: last date to read.
@@ -88,37 +70,84 @@ def load_market(
         tick_size: currency units per tick, chosen from the prices by default.
         headroom: factor by which later prices may be higher; considered in the choice of a tick.
         currency: currency code of the prices, such as USD, by default that of the data or the generator.
+    """
+
+    symbols: Sequence[str] | None = None
+    start: str | None = None
+    end: str | None = None
+    features: Sequence[str] = FINRL_INDICATORS
+    context: Sequence[str] = ()
+    context_market: str | Path | None = None
+    num_paths: int = 8
+    num_days: int | None = None
+    seed: int = 0
+    generator: Mapping[str, Any] | None = None
+    tick_size: float | None = None
+    headroom: float = 1.0
+    currency: str | None = None
+
+    def updated(self, values: Mapping[str, Any]) -> MarketOptions:
+        """Return the options with some of them replaced, by name.
+
+        Raises:
+            ValueError: naming the options that do not exist, and those that do.
+        """
+        known = [item.name for item in fields(self)]
+        unknown = [name for name in values if name not in known]
+        if unknown:
+            raise ValueError(f"unknown market options {', '.join(unknown)}; there are {', '.join(known)}")
+        return replace(self, **values)
+
+
+def load_market(
+    market: Market = "synthetic", options: MarketOptions | None = None, device: torch.device | str = "cpu"
+) -> MarketTape:
+    """Load or generate a market as a tape.
+
+    Args:
+        market: a file or folder, a long table such as FinRL's, a tape, which is only moved to the device, or a
+            generator: a name in `GENERATORS` or in the entry-point group `GROUP`, or a file of a generator.
+        options: of reading, generating and making the tape, the defaults if None.
         device: device of the tensors.
 
     Raises:
         MarketDataError: the data are invalid, or lack a requested symbol, feature or series.
-        ValueError: a generator does not take an argument, or the currency code is invalid.
+        ValueError: a generator does not take an option, or the currency code is invalid.
     """
-    currency = None if currency is None else checked_currency(currency)
+    options = options or MarketOptions()
+    currency = None if options.currency is None else checked_currency(options.currency)
     if isinstance(market, MarketTape):
         return replace(market.to(device), currency=currency or market.currency)
     generate = generator_of(market)
-    if generate is not None:
-        fixed: dict[str, object] = {"start": start, "end": end, "context_market": context_market}
-        unused = [name for name, value in fixed.items() if value is not None]
-        if unused:
-            raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
-        given = {**(generator or {}), "num_paths": num_paths, "seed": seed, "device": device}
-        given |= {"symbols": list(symbols)} if symbols else {}
-        given |= {} if num_days is None else {"num_days": num_days}
-        taken = signature(generate).parameters
-        refused = [name for name in given if name not in taken]
-        if refused:
-            raise ValueError(f"the generator {str(market)!r} takes no {', '.join(refused)}")
-        bars = generate(**given)
-    else:
-        if generator:
-            raise ValueError(f"a market of data takes no {', '.join(generator)}: only generators do")
-        # The readers import pandas, which generators and tapes do not need.
-        from vecenv.market.sources import read_bars, with_context
-
-        bars = read_bars(market, symbols, start, end)
-        if context_market is not None:
-            bars = with_context(bars, context_market, context)
+    bars = _read(market, options) if generate is None else _generated(market, generate, options, device)
     bars = replace(bars, currency=currency or bars.currency)
-    return MarketTape.from_bars(bars, features, context, tick_size, headroom).to(device)
+    tape = MarketTape.from_bars(bars, options.features, options.context, options.tick_size, options.headroom)
+    return tape.to(device)
+
+
+def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
+    """Return the bars of a file, folder or table."""
+    if options.generator:
+        raise ValueError(f"a market of data takes no {', '.join(options.generator)}: only generators do")
+    # The readers import pandas, which generators and tapes do not need.
+    from vecenv.market.sources import read_bars, with_context
+
+    bars = read_bars(market, options.symbols, options.start, options.end)
+    return bars if options.context_market is None else with_context(bars, options.context_market, options.context)
+
+
+def _generated(
+    market: object, generate: Callable[..., Bars], options: MarketOptions, device: torch.device | str
+) -> Bars:
+    """Return the bars of a generator."""
+    unused = [name for name in ("start", "end", "context_market") if getattr(options, name) is not None]
+    if unused:
+        raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
+    given = {**(options.generator or {}), "num_paths": options.num_paths, "seed": options.seed, "device": device}
+    given |= {"symbols": list(options.symbols)} if options.symbols else {}
+    given |= {} if options.num_days is None else {"num_days": options.num_days}
+    taken = signature(generate).parameters
+    refused = [name for name in given if name not in taken]
+    if refused:
+        raise ValueError(f"the generator {str(market)!r} takes no {', '.join(refused)}")
+    return generate(**given)

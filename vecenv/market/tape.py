@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
 from vecenv.market.bars import CLOSE, VOLUME, Bars
-from vecenv.market.indicators import FINRL_INDICATORS, INDICATORS, compute_indicators
+from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
-from vecenv.market.turbulence import turbulence
 from vecenv.market.validation import OHLCV, MarketDataError
 
 
@@ -89,13 +89,13 @@ class MarketTape:
                 number does not fit into float32.
         """
         listed = bars.listed
-        _refuse_partial_bars(bars, listed)
-        first = _first_true(listed)
-        ohlcv = _carry(bars.ohlcv.double(), listed)
+        refuse_partial_bars(bars, listed)
+        first = first_day_of(listed)
+        ohlcv = carried(bars.ohlcv.double(), listed)
         for column, name in enumerate(OHLCV):
             refuse_overflow(bars, name, ohlcv[..., column])
-        values, ready = _features(bars, ohlcv, first, tuple(features))
-        starts = _first_true(ready)
+        values, ready = feature_series(bars, ohlcv, first, tuple(features))
+        starts = first_day_of(ready)
         if int(starts.min()) >= len(bars.dates):
             raise MarketDataError(
                 f"{bars.source}: no symbol has {', '.join(features)} on any of its {len(bars.dates)} days; "
@@ -113,7 +113,7 @@ class MarketTape:
             tradable=listed & ready,
             features=values.float(),
             feature_names=tuple(features),
-            context=_context(bars, ohlcv, listed, tuple(context)),
+            context=context_series(bars, ohlcv, listed, tuple(context)),
             context_names=tuple(context),
             first_day=first_day,
             tick_size=tick,
@@ -272,82 +272,3 @@ class MarketTape:
 def training_paths(num_paths: int, test_fraction: float) -> int:
     """Return the number of training paths of `MarketTape.split_paths`, for two or more paths."""
     return min(max(1, round(num_paths * (1.0 - test_fraction))), num_paths - 1)
-
-
-def _refuse_partial_bars(bars: Bars, listed: Tensor) -> None:
-    """Raise if a bar has a close but another number is missing or infinite, or a price is not positive."""
-    sound = bars.ohlcv.isfinite()
-    sound[..., :VOLUME] &= bars.ohlcv[..., :VOLUME] > 0
-    broken = (listed[..., None] & ~sound).nonzero()
-    if len(broken):
-        path, day, symbol, column = broken[0].tolist()
-        kind = "finite" if column == VOLUME else "finite positive"
-        raise MarketDataError(
-            f"{bars.source}: {bars.symbols[symbol]} on {bars.dates[day]} has no {kind} {OHLCV[column]} (path {path}; "
-            f"{len(broken)} such numbers)"
-        )
-
-
-def _first_true(flags: Tensor) -> Tensor:
-    """Return the first day on which a flag holds, T where it never does. Shape: (P, T, K) -> (P, K)."""
-    days = flags.shape[1]
-    return torch.where(flags.any(1), flags.to(torch.int8).argmax(1), days)
-
-
-def _forward_filled(values: Tensor, present: Tensor) -> Tensor:
-    """Forward-fill along the days. Shape of both: (P, T, K)."""
-    day = torch.arange(values.shape[1], device=values.device)[:, None]
-    last = torch.where(present, day, -1).cummax(1).values
-    return torch.where(last >= 0, values.gather(1, last.clamp(min=0)), float("nan"))
-
-
-def _carry(ohlcv: Tensor, listed: Tensor) -> Tensor:
-    """Fill days without a bar: flat at the last close with volume 0; 0 before the listing."""
-    close = _forward_filled(ohlcv[..., CLOSE], listed).nan_to_num(0.0)
-    flat = torch.stack([close, close, close, close, torch.zeros_like(close)], dim=-1)
-    return torch.where(listed[..., None], ohlcv, flat)
-
-
-def _features(bars: Bars, ohlcv: Tensor, first: Tensor, names: tuple[str, ...]) -> tuple[Tensor, Tensor]:
-    """Return the features, zero in each symbol's warm-up, and the mask after it. Shapes: (P, T, K, I), (P, T, K)."""
-    unknown = [name for name in names if name not in bars.columns and name not in INDICATORS]
-    if unknown:
-        raise MarketDataError(
-            f"{bars.source}: unknown features {unknown}; its columns are {sorted(bars.columns)}, "
-            f"the indicators {sorted(INDICATORS)}"
-        )
-    computed = [name for name in names if name not in bars.columns]
-    indicators = compute_indicators(ohlcv, first, computed) if computed else ohlcv[..., :0]
-    series = []
-    for name in names:
-        if name in bars.columns:
-            column = bars.columns[name].double()
-            series.append(_forward_filled(column, torch.isfinite(column)))
-        else:
-            series.append(indicators[..., computed.index(name)])
-        refuse_overflow(bars, name, series[-1])
-    values = torch.stack(series, dim=-1) if series else ohlcv[..., :0]
-    day = torch.arange(ohlcv.shape[1], device=ohlcv.device)[:, None]
-    ready = values.isfinite().all(-1) & (day >= first[:, None]) & (day >= bars.warm_up)
-    return values.where(ready[..., None], 0.0), ready
-
-
-def _context(bars: Bars, ohlcv: Tensor, listed: Tensor, names: tuple[str, ...]) -> Tensor:
-    """Return the series of the whole market. Shape: (P, T, M), float32."""
-    series = []
-    for name in names:
-        if name in bars.context:
-            values = bars.context[name].double()
-            values = _forward_filled(values[..., None], torch.isfinite(values)[..., None])[..., 0]
-            series.append(values.nan_to_num(0.0))
-        elif name == "turbulence":
-            series.append(turbulence(ohlcv[..., CLOSE], listed))
-        else:
-            raise MarketDataError(
-                f"{bars.source}: unknown market series {name!r}; it has {sorted(bars.context)}, "
-                "and turbulence can be computed"
-            )
-        refuse_overflow(bars, name, series[-1])
-    if not series:
-        return ohlcv.new_zeros((*ohlcv.shape[:2], 0), dtype=torch.float32)
-    return torch.stack(series, dim=-1).float()

@@ -97,9 +97,9 @@ class Baseline(MarketModel):
             if absent:
                 raise ValueError(f"{bars.source}: no bar on {bars.dates[day]}: {', '.join(absent)}")
         for day, seed in zip(days, seeds, strict=True):
-            yield self._go_on(bars.days(0, day + 1), encoded.until(day), num_paths, num_days, seed)
+            yield self._draw_after(bars.days(0, day + 1), encoded.until(day), num_paths, num_days, seed)
 
-    def _go_on(self, history: Bars, encoded: EncodedBars, num_paths: int, num_days: int, seed: int) -> Tensor:
+    def _draw_after(self, history: Bars, encoded: EncodedBars, num_paths: int, num_days: int, seed: int) -> Tensor:
         """Draw the days after a history. Shape: (P, num_days, K, 5)."""
         state = MoveState(*(part.expand(num_paths, -1) for part in encoded.last))
         level = state.volume_level

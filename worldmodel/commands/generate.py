@@ -17,7 +17,7 @@ from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.sampling.generator import WEIGHTS, model_bars
+from vecenv.worldmodel.sampling.generator import WEIGHTS, PathOptions, draw_paths
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 
@@ -105,16 +105,16 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
     """Return a stored warm-up per path, and the days drawn after it. Shape: (P, days, K, 5)."""
     if settings.start is not None:
         raise ValueError("start is the last date of a history, and none is given")
-    bars = model_bars(
-        settings.model,
-        settings.paths,
-        WARM_UP + settings.days,
-        settings.symbols or None,
-        settings.seed,
-        device_named(settings.device),
+    options = PathOptions(
+        num_paths=settings.paths,
+        num_days=WARM_UP + settings.days,
+        symbols=settings.symbols or None,
+        seed=settings.seed,
+        device=device_named(settings.device),
         temperature=settings.temperature,
         market=settings.market,
-    ).to("cpu")
+    )
+    bars = draw_paths(settings.model, options).to("cpu")
     return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from inspect import Signature, signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,23 +53,11 @@ REGIMES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """Score of a path by regime, from mean and standard deviation of the equal-weight market's daily returns."""
 
 
-def model_bars(
-    model: Path,
-    num_paths: int = 8,
-    num_days: int = WARM_UP + EPISODE,
-    symbols: int | Sequence[str] | None = None,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    history: str | Path | None = None,
-    history_end: str | None = None,
-    temperature: float = 1.0,
-    regime: str | None = None,
-    market: str | None = None,
-) -> Bars:
-    """Generate bars from a checkpoint of a neural market.
+@dataclass(frozen=True)
+class PathOptions:
+    """What is drawn from a neural market.
 
-    Args:
-        model: file of ``vecenv worldmodel train``.
+    Attributes:
         num_paths: P; path p does not depend on their number.
         num_days: days of a path, of which the first `WARM_UP` are not tradable: stored generated days, or real days.
         symbols: names, or a number of the known ones; by default all of the market.
@@ -80,41 +71,78 @@ def model_bars(
         market: one of the checkpoint's markets; by default the first with all the symbols, for the shipped weights
             without named symbols `DEFAULT_MARKET`.
 
+    Raises:
+        ValueError: a number is out of range, the regime is unknown, or there is an end of no history.
+    """
+
+    num_paths: int = 8
+    num_days: int = WARM_UP + EPISODE
+    symbols: int | Sequence[str] | None = None
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    history: str | Path | None = None
+    history_end: str | None = None
+    temperature: float = 1.0
+    regime: str | None = None
+    market: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}")
+        if self.num_days <= WARM_UP:
+            raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {self.num_days}")
+        if self.history is None and self.history_end is not None:
+            raise ValueError("history_end is the last day of a history, and none is given")
+        if self.regime is not None and self.regime not in REGIMES:
+            raise ValueError(f"unknown regime {self.regime!r}, expected one of {', '.join(REGIMES)}")
+
+
+def draw_paths(model: Path, options: PathOptions) -> Bars:
+    """Draw paths from a checkpoint of a neural market.
+
+    Args:
+        model: file of ``vecenv worldmodel train``.
+        options: of the paths.
+
     Returns:
         Bars with invented dates.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a symbol is unknown, a number out of range, or the history is too short.
+        ValueError: a symbol is unknown, there are too many paths, or the history is too short.
     """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {temperature}")
-    if num_days <= WARM_UP:
-        raise ValueError(f"num_days must be more than the warm-up of {WARM_UP} days, got {num_days}")
-    if history is None and history_end is not None:
-        raise ValueError("history_end is the last day of a history, and none is given")
-    if regime is not None and regime not in REGIMES:
-        raise ValueError(f"unknown regime {regime!r}, expected one of {', '.join(REGIMES)}")
-    saved = load_network(model, device)
-    name, chosen = _market_and_symbols(saved, model, market, symbols)
-    candidates = 1 if regime is None else CANDIDATES
-    check_paths(num_paths, candidates * num_days * len(chosen), device)
-    drawing = NeuralMarket(saved.network, name, temperature=temperature)
-    past, starts = (
-        _nothing(saved, drawing, chosen) if history is None else _history(drawing, history, history_end, chosen, seed)
-    )
-    drawn = drawing.go_on(starts, num_paths * candidates, num_days - WARM_UP, seed)
+    saved = load_network(model, options.device)
+    name, chosen = _market_and_symbols(saved, model, options.market, options.symbols)
+    num_paths, num_days, seed = options.num_paths, options.num_days, options.seed
+    candidates = 1 if options.regime is None else CANDIDATES
+    check_paths(num_paths, candidates * num_days * len(chosen), options.device)
+    drawing = NeuralMarket(saved.network, name, temperature=options.temperature)
+    if options.history is None:
+        past, starts = _nothing(saved, drawing, chosen)
+    else:
+        past, starts = _history(drawing, options.history, options.history_end, chosen, seed)
+    drawn = drawing.draw_after(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
     own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
     ohlcv = torch.cat([past.ohlcv.to(drawn.device)[own], drawn], dim=1)
-    if regime is not None:
+    if options.regime is not None:
         returns = ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
-        typical = REGIMES[regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
+        typical = REGIMES[options.regime](returns.mean(1), returns.std(1)).unflatten(0, (num_paths, candidates))
         ohlcv = ohlcv[torch.arange(num_paths, device=drawn.device) * candidates + typical.argmax(1)]
     source = f"neural market of {name} stocks, seed {seed}"
     currency = past.currency or _currency(saved, model, name)
     return Bars(past.symbols, business_days(num_days), ohlcv, source=source, warm_up=WARM_UP, currency=currency)
 
+
+def model_bars(model: Path, **options: Any) -> Bars:  # noqa: ANN401
+    """`draw_paths` with the fields of `PathOptions` as keywords: the form of the generators of ``vecenv.markets``."""
+    return draw_paths(model, PathOptions(**options))
+
+
+# A market's loader asks a generator's signature which keywords it takes.
+model_bars.__signature__ = Signature(  # type: ignore[attr-defined]
+    [*list(signature(model_bars).parameters.values())[:1], *signature(PathOptions).parameters.values()]
+)
 
 neural_bars = partial(model_bars, WEIGHTS)
 """`model_bars` with the shipped weights."""

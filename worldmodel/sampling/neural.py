@@ -105,7 +105,7 @@ class NeuralMarket(MarketModel):
 
         With a history of several paths, each generated path draws one of them as its start.
         """
-        return self.go_on(self.starts(history), num_paths, num_days, seed)
+        return self.draw_after(self.starts(history), num_paths, num_days, seed)
 
     def generate_after(
         self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
@@ -115,9 +115,9 @@ class NeuralMarket(MarketModel):
             _refuse_unfit(bars, day)
         observed = observe_history(encode_history(bars.to(self.device)))
         for day, seed in zip(days, seeds, strict=True):
-            yield self.go_on(self._starts(observed.until(day)), num_paths, num_days, seed)
+            yield self.draw_after(self._starts(observed.until(day)), num_paths, num_days, seed)
 
-    def go_on(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
+    def draw_after(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
         """Draw the days after given start states. Shape: (P, num_days, K, 5), float64."""
         return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
 

@@ -120,7 +120,7 @@ class StationaryStart:
 
     def with_warm_up(self, model: NeuralMarket, seed: int = 0) -> StationaryStart:
         """Return a copy with warm-ups drawn from the model after a burn-in."""
-        drawn = model.go_on(self._empty(model), PASTS, BURN_IN + WARM_UP, seed).cpu()
+        drawn = model.draw_after(self._empty(model), PASTS, BURN_IN + WARM_UP, seed).cpu()
         # Levels are reset, so that prices are typical after the burn-in.
         moves = encode_bars(drawn).moves[:, BURN_IN:]
         return replace(self, warm_up=moves.half())

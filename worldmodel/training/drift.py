@@ -90,7 +90,7 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
 
 def _mean_returns(model: NeuralMarket, starts: Starts, paths: int, seed: int) -> Tensor:
     """Return the mean log-return of each path's days. Shape: (paths,)."""
-    closes = model.go_on(starts, paths, DAYS, seed)[..., CLOSE].log()
+    closes = model.draw_after(starts, paths, DAYS, seed)[..., CLOSE].log()
     return (closes[:, -1] - closes[:, 0]).mean(-1) / (DAYS - 1)
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 
 from tests.tasks.stock_trading.oracle import Account, Market, Rules
 from vecenv.market.bars import CLOSE
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 
 RECORD = Path(__file__).with_name("finrl_record.json")
@@ -86,7 +86,7 @@ def dow_game(folder: Path) -> Game:
     path = folder / "us_dow30.parquet"
     days = pd.read_parquet(path, columns=["symbol"])["symbol"].value_counts()
     symbols = sorted(days.index[days == days.max()])
-    tape = load_market(path, symbols=symbols, features=(), tick_size=TICK)
+    tape = load_market(path, MarketOptions(symbols=symbols, features=(), tick_size=TICK))
     # numpy promises the stream of RandomState for good.
     draws = [np.random.RandomState(seed).uniform(-1, 1, (DOW_DAYS, len(symbols))) for seed in SEEDS]
     return Game(tape, np.stack(draws).astype(np.float32), cash=1_000_000)
@@ -106,7 +106,7 @@ def planted_game() -> Game:
             "volume": 1_000.0,
         }
     )
-    tape = load_market(frame, features=(), tick_size=TICK)
+    tape = load_market(frame, MarketOptions(features=(), tick_size=TICK))
     actions = draw.randint(-4, 5, (1, num_days, num_symbols)) / 4
     return Game(tape, actions.astype(np.float32), cash=20_000)
 

@@ -15,7 +15,7 @@ from tests.small_env import make_env as make_stock_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import BuyAndHold
@@ -43,7 +43,9 @@ def _short_episodes(monkeypatch):
 @cache
 def market() -> MarketTape:
     """Return a short synthetic market of the 25 symbols."""
-    return load_market("synthetic", symbols=TWENTY_FIVE, features=TIER_FEATURES, num_paths=NUM_PATHS, num_days=330)
+    return load_market(
+        "synthetic", MarketOptions(symbols=TWENTY_FIVE, features=TIER_FEATURES, num_paths=NUM_PATHS, num_days=330)
+    )
 
 
 def make_env(num_envs: int, **overrides) -> VecEnv:

@@ -12,7 +12,7 @@ import torch
 from tests.small_env import make_env as make_stock_env
 from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig, train
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
@@ -35,7 +35,9 @@ def _short_episodes(monkeypatch):
 @cache
 def market() -> MarketTape:
     """Return a short synthetic market of the 25 symbols."""
-    return load_market("synthetic", symbols=TWENTY_FIVE, features=TIER_FEATURES, num_paths=4, num_days=330)
+    return load_market(
+        "synthetic", MarketOptions(symbols=TWENTY_FIVE, features=TIER_FEATURES, num_paths=4, num_days=330)
+    )
 
 
 def make_env(seed: int = 0, scheduler: str = "promotion") -> VecEnv:

@@ -16,7 +16,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import Interval, independent_groups
 from vecenv.learn.significance import bootstrap_interval
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.planted import planted_bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.tape import MarketTape
@@ -52,7 +52,7 @@ class Grades:
 @cache
 def real_tape() -> MarketTape:
     path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
-    return load_market(path, symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES)
+    return load_market(path, MarketOptions(symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import vecenv
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.report import holdings_figure
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
@@ -30,7 +30,9 @@ DAYS = 330
 @pytest.fixture(scope="module")
 def tape():
     """A market of an unknown currency."""
-    made = load_market("synthetic", symbols=["RELIANCE"], num_paths=1, num_days=DAYS, features=TIER_FEATURES)
+    made = load_market(
+        "synthetic", MarketOptions(symbols=["RELIANCE"], num_paths=1, num_days=DAYS, features=TIER_FEATURES)
+    )
     return replace(made, currency=None)
 
 

@@ -12,7 +12,7 @@ import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.market.bars import CLOSE
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
 from vecenv.text.door import TextDoor
@@ -114,7 +114,7 @@ def test_rules_of_a_row_are_its_own():
 def test_nothing_of_later_days_is_told(random_symbol):
     """Two markets that are the same up to a day give the same texts on it, whatever comes after."""
     symbols = ("RELIANCE", "INFY", "TCS")
-    tape = load_market("synthetic", symbols=symbols, features=TIER_FEATURES, num_paths=2, num_days=330)
+    tape = load_market("synthetic", MarketOptions(symbols=symbols, features=TIER_FEATURES, num_paths=2, num_days=330))
     rules = {"symbols": ("random",)} if random_symbol else {}
     task = "single_stock" if random_symbol else TASK
     calls = [

@@ -209,9 +209,9 @@ def test_the_bootstrap_repeats_whole_days_in_blocks_of_geometric_length():
     assert int(row.min()) >= 1
     assert len(row.unique()) == 299 and len(row[:, 0].unique()) > 60
     # Row 0 has no move: after the last row comes row 1.
-    goes_on = row[:, 1:] == row[:, :-1] % 299 + 1
-    assert abs(float(goes_on.double().mean()) - 0.8) < 0.02
-    assert bool(goes_on[row[:, :-1] == 299].any())
+    consecutive = row[:, 1:] == row[:, :-1] % 299 + 1
+    assert abs(float(consecutive.double().mean()) - 0.8) < 0.02
+    assert bool(consecutive[row[:, :-1] == 299].any())
 
 
 def test_the_recent_bootstrap_draws_from_the_end_of_the_history_given():

@@ -17,7 +17,7 @@ from vecenv.worldmodel.commands import train as train_command
 from vecenv.worldmodel.commands.train import running_path
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.sampling.generator import model_bars
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 
 SMALL = (
     *("--network.layers", "1", "--network.width", "16", "--network.heads", "2", "--network.hidden", "32"),
@@ -197,7 +197,7 @@ def test_generated_paths_need_no_history(model, tmp_path):
     out = tmp_path / "paths"
     words = ("--symbols", "SYN02", "SYN00", "--paths", "2", "--days", "3", "--keep", "30")
     assert main(["worldmodel", "generate", "--model", str(model[0]), "--out", str(out), *words]) == 0
-    generated = model_bars(model[0], 2, 255, ["SYN02", "SYN00"])
+    generated = draw_paths(model[0], PathOptions(2, 255, ["SYN02", "SYN00"]))
     for path, file in enumerate(sorted(out.iterdir())):
         written = read_bars(file, ["SYN02", "SYN00"])
         assert bool((written.ohlcv[0] == generated.ohlcv[path, -33:]).all())

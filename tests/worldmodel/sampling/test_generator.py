@@ -11,7 +11,7 @@ import torch
 
 import vecenv
 from vecenv.market.bars import CLOSE, Bars
-from vecenv.market.load import load_market
+from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.commands.train import calibrate_and_save
@@ -20,7 +20,7 @@ from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling import generator, stationary
-from vecenv.worldmodel.sampling.generator import model_bars
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
@@ -84,20 +84,20 @@ def test_every_market_of_a_checkpoint_has_its_drift(model):
 
 
 def test_a_path_has_a_past_that_nobody_trades(model):
-    bars = model_bars(model, 3, WARM_UP + 5)
+    bars = draw_paths(model, PathOptions(3, WARM_UP + 5))
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (3, WARM_UP + 5, 3, 5) and bars.warm_up == WARM_UP
-    tape = load_market(model, features=TIER_FEATURES, num_paths=3, num_days=WARM_UP + 5)
+    tape = load_market(model, MarketOptions(features=TIER_FEATURES, num_paths=3, num_days=WARM_UP + 5))
     assert tape.first_day == WARM_UP
     assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
 
 
 def test_pasts_are_few_and_paths_are_many(model):
     """Paths choose among the pasts by their number and the seed, and each goes on in its own way."""
-    bars = model_bars(model, 40, WARM_UP + 2, seed=5)
+    bars = draw_paths(model, PathOptions(40, WARM_UP + 2, seed=5))
     assert 2 < len(bars.ohlcv[:, WARM_UP - 1, 0, CLOSE].unique()) <= PASTS
     assert len(bars.ohlcv[:, WARM_UP, 0, CLOSE].unique()) == 40
-    assert torch.equal(model_bars(model, 2, WARM_UP + 1, seed=5).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
-    assert not torch.equal(model_bars(model, 2, WARM_UP + 1, seed=6).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
+    assert torch.equal(draw_paths(model, PathOptions(2, WARM_UP + 1, seed=5)).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
+    assert not torch.equal(draw_paths(model, PathOptions(2, WARM_UP + 1, seed=6)).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
 
 
 def test_a_path_goes_on_from_the_past_it_is_shown(model):
@@ -106,12 +106,12 @@ def test_a_path_goes_on_from_the_past_it_is_shown(model):
     market = NeuralMarket(saved.network, "one")
     start = StationaryStart.from_tensors(saved.extra, "one")
     pasts = start.bars(KNOWN)
-    bars = model_bars(model, 6, WARM_UP + 1, seed=2)
+    bars = draw_paths(model, PathOptions(6, WARM_UP + 1, seed=2))
     for path in range(6):
         same = (pasts.ohlcv == bars.ohlcv[path, :WARM_UP]).flatten(1).all(1).nonzero().squeeze(-1)
         assert len(same) == 1
         alone = replace(pasts, ohlcv=pasts.ohlcv[same])
-        drawn = market.go_on(market.starts(alone, start.correlation), 6, 1, seed=2)
+        drawn = market.draw_after(market.starts(alone, start.correlation), 6, 1, seed=2)
         assert torch.allclose(drawn[path], bars.ohlcv[path, WARM_UP:], rtol=1e-4)
 
 
@@ -128,7 +128,7 @@ def test_what_is_learned_of_a_market_is_its_mean(first):
 
 def test_a_symbol_that_was_hardly_trained_on_is_not_known(model):
     with pytest.raises(ValueError, match=r"has not seen LATE; it knows one: AA, BB, CC; two: DD, EE$"):
-        model_bars(model, 1, WARM_UP + 1, ["AA", "LATE"])
+        draw_paths(model, PathOptions(1, WARM_UP + 1, ["AA", "LATE"]))
 
 
 def test_the_warm_up_survives_halves(model, monkeypatch):
@@ -137,9 +137,9 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
     start = StationaryStart.from_tensors(saved.extra, "one")
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
     drawn = []
-    go_on = NeuralMarket.go_on
+    draw_after = NeuralMarket.draw_after
     monkeypatch.setattr(stationary, "BURN_IN", BURN_IN)
-    monkeypatch.setattr(NeuralMarket, "go_on", lambda *given: drawn.append(go_on(*given)) or drawn[0])
+    monkeypatch.setattr(NeuralMarket, "draw_after", lambda *given: drawn.append(draw_after(*given)) or drawn[0])
     again = start.with_warm_up(NeuralMarket(saved.network, "one"))
     assert torch.equal(again.warm_up, start.warm_up)
     returns = drawn[0][:, BURN_IN - 1 :, :, CLOSE].log().diff(dim=1)
@@ -149,11 +149,11 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
 
 
 def test_symbols_choose_the_market(model):
-    assert model_bars(model, 1, WARM_UP + 1, ["EE", "DD"]).symbols == ("EE", "DD")
-    assert model_bars(model, 1, WARM_UP + 1, 2).symbols == ("AA", "BB")
-    assert model_bars(model, 1, WARM_UP + 1, market="two").symbols == ("DD", "EE")
-    swapped = model_bars(model, 1, WARM_UP + 1, ["BB", "AA"])
-    straight = model_bars(model, 1, WARM_UP + 1, ["AA", "BB"])
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, ["EE", "DD"])).symbols == ("EE", "DD")
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, 2)).symbols == ("AA", "BB")
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, market="two")).symbols == ("DD", "EE")
+    swapped = draw_paths(model, PathOptions(1, WARM_UP + 1, ["BB", "AA"]))
+    straight = draw_paths(model, PathOptions(1, WARM_UP + 1, ["AA", "BB"]))
     # The pasts are the symbols' own, whatever their order.
     assert torch.equal(swapped.ohlcv[:, :WARM_UP].flip(2), straight.ohlcv[:, :WARM_UP])
 
@@ -175,14 +175,14 @@ def test_symbols_choose_the_market(model):
 )
 def test_bad_requests_are_named(model, given, told):
     with pytest.raises(ValueError, match=told):
-        model_bars(**{"model": model, "num_paths": 1, "num_days": WARM_UP + 1, **given})
+        draw_paths(model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
 
 
 def test_a_chosen_date_of_real_history(model, history):
     """The past is the last real days up to it, and the first generated close follows the real one."""
     file, real = history
     end = real.dates[280]
-    bars = model_bars(model, 3, WARM_UP + 2, history=file, history_end=str(end))
+    bars = draw_paths(model, PathOptions(3, WARM_UP + 2, history=file, history_end=str(end)))
     past = real.ohlcv[0, 281 - WARM_UP : 281]
     assert torch.allclose(bars.ohlcv[:, :WARM_UP], past.expand(3, -1, -1, -1))
     jump = (bars.ohlcv[:, WARM_UP, :, CLOSE] / past[-1, :, CLOSE]).log()
@@ -191,15 +191,15 @@ def test_a_chosen_date_of_real_history(model, history):
 
 def test_the_currency_is_that_of_the_history_or_of_what_was_learned(model, history, tmp_path, monkeypatch):
     file, _ = history
-    assert model_bars(model, 1, WARM_UP + 1).currency is None
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1)).currency is None
     pd.read_parquet(file).assign(currency="EUR").to_parquet(tmp_path / "euros.parquet")
-    assert model_bars(model, 1, WARM_UP + 1, history=tmp_path / "euros.parquet").currency == "EUR"
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")).currency == "EUR"
     saved = load_network(model)
     told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
     monkeypatch.setattr(generator, "load_network", lambda *_: told)
-    assert model_bars(model, 1, WARM_UP + 1).currency == "JPY"
-    assert model_bars(model, 1, WARM_UP + 1, history=tmp_path / "euros.parquet").currency == "EUR"
-    assert model_bars(model, 1, WARM_UP + 1, ["DD"]).currency is None
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1)).currency == "JPY"
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")).currency == "EUR"
+    assert draw_paths(model, PathOptions(1, WARM_UP + 1, ["DD"])).currency is None
 
 
 def test_the_shipped_weights_know_their_currencies():
@@ -214,7 +214,7 @@ def test_the_shipped_weights_know_their_currencies():
 def test_random_dates_of_real_history(model, history):
     """Every past is a stretch of whole real days, skipping the one with a hole; several are chosen."""
     file, real = history
-    bars = model_bars(model, 20, WARM_UP + 1, history=file, seed=1)
+    bars = draw_paths(model, PathOptions(20, WARM_UP + 1, history=file, seed=1))
     whole = real.ohlcv[0][real.listed[0].all(-1)]
     ends = set()
     for past in bars.ohlcv[:, :WARM_UP]:
@@ -222,7 +222,7 @@ def test_random_dates_of_real_history(model, history):
         assert torch.allclose(past, whole[at + 1 - WARM_UP : at + 1])
         ends.add(at)
     assert len(ends) > 3
-    assert torch.equal(bars.ohlcv, model_bars(model, 20, WARM_UP + 1, history=file, seed=1).ohlcv)
+    assert torch.equal(bars.ohlcv, draw_paths(model, PathOptions(20, WARM_UP + 1, history=file, seed=1)).ohlcv)
 
 
 def test_no_later_real_day_is_read(model, history, tmp_path):
@@ -233,7 +233,9 @@ def test_no_later_real_day_is_read(model, history, tmp_path):
     table[table["date"] <= pd.Timestamp(str(real.dates[310]))].to_parquet(cut)
     for day in (280, 310):
         end = str(real.dates[day])
-        one, other = (model_bars(model, 2, WARM_UP + 2, history=each, history_end=end) for each in (file, cut))
+        one, other = (
+            draw_paths(model, PathOptions(2, WARM_UP + 2, history=each, history_end=end)) for each in (file, cut)
+        )
         assert torch.equal(one.ohlcv, other.ohlcv)
 
 
@@ -244,16 +246,19 @@ def test_too_little_history_is_named(model, history, day):
     with pytest.raises(
         ValueError, match=f"after {WARM_UP} such days; there is none on its last day, {real.dates[day]}"
     ):
-        model_bars(model, 1, WARM_UP + 1, history=file, history_end=str(real.dates[day]))
+        draw_paths(model, PathOptions(1, WARM_UP + 1, history=file, history_end=str(real.dates[day])))
 
 
 def test_regimes_are_the_most_typical_of_several_draws(model):
-    plain = model_bars(model, 16, WARM_UP + 20, seed=4)
+    plain = draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4))
 
     def market(bars: Bars) -> torch.Tensor:
         return bars.ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
 
-    kinds = {name: market(model_bars(model, 16, WARM_UP + 20, seed=4, regime=name)) for name in generator.REGIMES}
+    kinds = {
+        name: market(draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4, regime=name)))
+        for name in generator.REGIMES
+    }
     kinds["plain"] = market(plain)
     mean = {name: float(returns.mean(1).mean()) for name, returns in kinds.items()}
     size = {name: float(returns.mean(1).abs().mean()) for name, returns in kinds.items()}
@@ -261,7 +266,7 @@ def test_regimes_are_the_most_typical_of_several_draws(model):
     assert mean["bear"] < mean["plain"] < mean["bull"]
     assert size["sideways"] < size["plain"]
     assert deviation["sideways"] < deviation["crisis"] and deviation["plain"] < deviation["crisis"]
-    few = model_bars(model, 2, WARM_UP + 20, seed=4, regime="bull")
+    few = draw_paths(model, PathOptions(2, WARM_UP + 20, seed=4, regime="bull"))
     assert torch.equal(market(few), kinds["bull"][:2])
 
 
@@ -271,7 +276,9 @@ def test_one_switch_in_make(model):
     env = vecenv.make("stock_trading", 4, market=str(model), compile=False, market_options=options, episode_length=10)
     assert env.rollout(3).shape == (4, 3)
     assert np.array_equal(env.scenario.tape.dates, business_days(WARM_UP + 12))
+    with pytest.raises(ValueError, match="takes no strength"):
+        load_market(model, MarketOptions(generator={"strength": 0.1}))
     with pytest.raises(ValueError, match="takes no start"):
-        load_market(model, start="2011-01-01")
+        load_market(model, MarketOptions(start="2011-01-01"))
     with pytest.raises(ValueError, match="takes no history"):
-        load_market("random_walk", generator={"history": "bars.csv"})
+        load_market("random_walk", MarketOptions(generator={"history": "bars.csv"}))

@@ -102,8 +102,8 @@ def test_a_given_correlation_replaces_that_of_the_histories(market):
     torch.testing.assert_close(starts.factor, torch.linalg.cholesky(given).expand(2, -1, -1))
     assert float((own.factor - starts.factor).abs().amax((1, 2)).min()) > 0.1
     assert torch.equal(own.known, starts.known)
-    drawn = market.go_on(starts, 1, 1)
-    assert not torch.equal(drawn, market.go_on(own, 1, 1))
+    drawn = market.draw_after(starts, 1, 1)
+    assert not torch.equal(drawn, market.draw_after(own, 1, 1))
 
 
 def test_markets_differ(market):

@@ -1,0 +1,204 @@
+"""Rows of a vectorised environment: their identities, seeds and states, and the episodes that they start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+from torchrl.envs import EnvBase
+
+from vecenv.core.engine import BoundEngine, Engine
+from vecenv.core.memory import check_memory
+from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
+from vecenv.core.saved_state import check_state
+from vecenv.core.scenario import Scenario
+from vecenv.core.tensor_checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
+
+
+class EpisodeRows(EnvBase):
+    """N rows of one scenario, each in an episode of its own; `vecenv.core.env.VecEnv` adds steps and observations.
+
+    Args:
+        scenario: rules, parameters and shared tensors.
+        num_envs: number of rows, N.
+        seed: of all episodes, in [0, 2^63).
+        device: of all tensors.
+        params: parameters that differ per row, each with a leading dimension of N.
+        env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
+
+    Raises:
+        ValueError: an argument is out of range, or a tensor has another shape or type.
+    """
+
+    _rows: Rows
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        num_envs: int,
+        seed: int,
+        device: torch.device | str,
+        params: Mapping[str, Tensor] | None,
+        env_ids: Tensor | None,
+    ) -> None:
+        super().__init__(device=torch.device(device), batch_size=torch.Size([num_envs]))
+        scenario.to(device)
+        if params:
+            scenario.randomise(params, num_envs)
+        self.scenario = scenario
+        self.engine = Engine(scenario, num_envs)
+        check_memory(
+            num_envs * self.engine.least_bytes_per_row(self.device), self.device, f"{num_envs:,} sub-environments"
+        )
+        self.num_envs = num_envs
+        ids = torch.arange(num_envs) if env_ids is None else env_ids
+        self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()
+        self.start_ids = self.env_ids.clone()
+        self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._set_seed(seed)
+
+    @property
+    def _bound(self) -> BoundEngine:
+        return self.engine.bound()
+
+    @property
+    def rows(self) -> Rows:
+        """State, episode number, elapsed steps and end flags of every sub-environment. Batch: [N]."""
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Rows) -> None:
+        """Replace the rows.
+
+        Raises:
+            ValueError: a tensor has another name, shape, type or device.
+        """
+        self._check_rows(rows, "rows")
+        self.take_leaves(leaves(rows))
+
+    def take_leaves(self, tensors: Sequence[Tensor]) -> None:
+        """Replace the tensors of the rows, unchecked: checks would cost as much as a small step."""
+        self._rows = with_leaves(self._rows, [tensor.contiguous() for tensor in tensors])
+
+    def _check_rows(self, rows: Rows, what: str) -> None:
+        named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
+        check_same_forms(what, named, self._named_rows(), device=True)
+
+    def _named_rows(self) -> dict[str, Tensor]:
+        return dict(zip(leaf_names(self._rows), leaves(self._rows), strict=True))
+
+    @property
+    def state(self) -> TensorClass:
+        """State of the scenario. Batch: [N]."""
+        return self.rows.state
+
+    @property
+    def episode_keys(self) -> EpisodeKey:
+        """Random keys of the agents in the current episodes. Shape of each word: (N,)."""
+        return episode_key(self.seed_tensor, self.env_ids, self.rows.episode)
+
+    def rows_of(self, ids: Tensor | Sequence[int]) -> tuple[Rows, Tensor]:
+        """Return copies of the given rows and their indices as a tensor. Shape of both: (B,).
+
+        Raises:
+            IndexError: an index is out of range.
+        """
+        ids = self.row_numbers(ids)
+        return with_leaves(self.rows, [leaf.index_select(0, ids) for leaf in leaves(self.rows)], [len(ids)]), ids
+
+    def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
+        """Check row indices and return them as a tensor. Shape: (B,).
+
+        Raises:
+            IndexError: an index is out of range.
+            TypeError: they are not integers.
+        """
+        return row_numbers(ids, self.num_envs, self.env_ids.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        """Set the seed and start the first episode of each row."""
+        if seed is None or not 0 <= seed < 1 << 63:
+            raise ValueError(f"seed must be in [0, 2^63), got {seed}")
+        self.seed_tensor.fill_(seed)
+        self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
+
+    def restart(self, chosen: Tensor) -> None:
+        """Reset masked rows to the start of their next episode; rows at a start stay. Shape: (N,), bool.
+
+        Raises:
+            ValueError: the mask is not one boolean per row.
+        """
+        chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
+        # A row without steps is already at the start of its next episode.
+        episode = self.rows.episode + (self.rows.elapsed > 0)
+        start = self._bound.start(self.seed_tensor, self.start_ids, episode)
+        self.take_leaves(leaves(select_rows(chosen, start, self.rows)))
+
+    def begin_rows(self, ids: Tensor | Sequence[int], seeds: Tensor, start_ids: Tensor) -> None:
+        """Start the first episode of the given seeds and start ids in some rows; the others are unchanged.
+
+        A later `reset` of these rows uses the environment's seed again.
+
+        Args:
+            ids: distinct row indices. Shape: (B,).
+            seeds: in [0, 2^63). Shape: (B,), int64.
+            start_ids: in [0, 2^32). Shape: (B,), int64.
+
+        Raises:
+            IndexError: an index is out of range.
+            ValueError: an index occurs twice, or seeds or start ids do not fit.
+        """
+        ids = self.row_numbers(ids)
+        distinct(ids, "rows")
+        seeds = checked_integers("seeds", seeds, ids.shape, 63, ids.device)
+        start_ids = checked_integers("start_ids", start_ids, ids.shape, 32, ids.device)
+        start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
+        for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
+            leaf[ids] = fresh
+        self.start_ids[ids] = start_ids
+
+    def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
+        """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).
+
+        Raises:
+            IndexError: an index is out of range.
+            ValueError: the lengths differ, or ``dst`` repeats an index.
+        """
+        source, target = self.row_numbers(src), self.row_numbers(dst)
+        if len(source) != len(target):
+            raise ValueError(f"{len(source)} rows cannot be copied to {len(target)}")
+        distinct(target, "the rows to write")
+        for leaf in (*leaves(self.rows), self.start_ids):
+            leaf[target] = leaf[source]
+
+    @property
+    def _origin(self) -> dict[str, str]:
+        return {"name": self.scenario.name, "version": self.scenario.version}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of the seed, the ids and the rows, from which a run resumes bit for bit."""
+        return {
+            "scenario": self._origin,
+            "seed": self.seed_tensor.clone(),
+            "env_ids": self.env_ids.clone(),
+            "start_ids": self.start_ids.clone(),
+            "rows": [leaf.clone() for leaf in leaves(self.rows)],
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`, bit for bit.
+
+        A rejected state leaves the environment unchanged.
+
+        Raises:
+            ValueError: it is of another scenario, version or number of sub-environments, or a tensor is missing or has
+                another shape or type.
+        """
+        check_state(state_dict, self._origin, self._named_rows())
+        for name, own in (("seed", self.seed_tensor), ("env_ids", self.env_ids), ("start_ids", self.start_ids)):
+            own.copy_(state_dict[name])
+        self.take_leaves([leaf.to(self.env_ids.device, copy=True) for leaf in state_dict["rows"]])
