@@ -75,7 +75,7 @@ def test_an_account_of_whole_shares_is_refused():
 
 
 def test_it_finds_a_planted_signal_without_sampling():
-    """Three symbols whose signs tell tomorrow's return: the greedy policy earns most of what hindsight of signs does."""
+    """Three symbols that show the sign of the next mean return: greedy play earns most of what the signs give."""
     config = ExactConfig(total_frames=64 * 16 * 60, policy="symbol", hidden=(16,), learning_rate=0.02)
     rules = {"features": ("signal",), "commission": 0.0, "tilt_gain": 3.0, "min_episode_length": 10, "dtype": "float32"}
     trained = train(smooth_env(64, "planted", **rules), config)
@@ -91,7 +91,7 @@ def test_it_finds_a_planted_signal_without_sampling():
 
 
 def test_the_worst_windows_alone_are_improved_when_asked():
-    """CVaR trains a safer policy than the mean: with one symbol of rising but noisy price and cash as the other choice."""
+    """CVaR trains a safer policy than the mean, with half of the benchmark in cash: it tilts towards cash."""
     rules = {"features": ("daily_change",), "commission": 0.0, "tilt_gain": 3.0, "benchmark_cash": 0.5}
     cash = {}
     for worst in (1.0, 0.1):
