@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,29 @@ def held_out_environment(task: str, tape: MarketTape, config: Any, num_episodes:
         config = shortened
     # Too few steps to pay for compiling.
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=False, config=config), note
+
+
+def validation_environment(task: str, tape: MarketTape, config: Any, num_episodes: int, compile: bool) -> VecEnv:  # noqa: ANN401
+    """Make the environment of validations, one row per episode, under the compared rules with the policy's own actions.
+
+    Args:
+        task: name of the task.
+        tape: the days or paths of the validation.
+        config: of the training.
+        num_episodes: N.
+        compile: compile the step.
+
+    Raises:
+        ValueError: there is no episode, no day after the warm-up, or the task is compared under rules of another kind.
+    """
+    if num_episodes < 1:
+        raise ValueError(f"validation_episodes must be at least 1, got {num_episodes}")
+    record, compared = task_named(task), compared_config(task, config)
+    if type(compared) is not type(config):
+        raise ValueError(f"task {task!r} cannot be validated during training: set --validation-fraction 0")
+    own = replace(compared, action=config.action)
+    fitting = record.shortened(own, tape.num_days - tape.first_day - 1)
+    return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=compile, config=fitting)
 
 
 def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:

@@ -186,7 +186,11 @@ class MarketSettings:
         """
         if self.num_paths == 1 or self.train_end is not None or self.test_start is not None:
             return self.training(self.tape(config))
-        return replace(self, num_paths=training_paths(self.num_paths, self.test_fraction)).tape(config)
+        return replace(self, num_paths=self.num_training_paths()).tape(config)
+
+    def num_training_paths(self) -> int:
+        """Return the number of a generator's paths that are for training, if the split is by paths."""
+        return training_paths(self.num_paths, self.test_fraction)
 
     def test(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for the test.

@@ -29,6 +29,11 @@ def shortened(config: StockTradingConfig, days: int) -> StockTradingConfig:
     return replace(config, episode_length=days, min_episode_length=min(config.min_episode_length, days))
 
 
+def compared(config: StockTradingConfig) -> StockTradingConfig:
+    """Return the rules with episodes of full length: shorter ones are a means of training."""
+    return replace(config, min_episode_length=0)
+
+
 def smooth(config: StockTradingConfig) -> StockTradingConfig:
     """Return the rules with fractional shares and no dead zone."""
     return replace(config, whole_shares=False, dead_zone=0.0)
@@ -59,6 +64,7 @@ STOCK_TRADING = Task(
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     account=MarketAccount(),
     bound=bound,
+    compared=compared,
     smooth=smooth,
     shortened=shortened,
     check_trained=check_trained,

@@ -37,8 +37,7 @@ class PolicyAgent:
     @torch.no_grad()
     def act(self, env: VecEnv) -> Tensor:
         """Return the policy's actions for the current observations. Shape: (N, *action)."""
-        observation = env.observe_rows(env.rows, torch.arange(env.num_envs, device=env.device))
-        return self.policy.act(self.policy.parameters, observation, env.episode_keys, env.rows.elapsed)[0]
+        return self.policy.act(self.policy.parameters, env.observations(), env.episode_keys, env.rows.elapsed)[0]
 
 
 class Random:

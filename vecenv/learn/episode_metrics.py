@@ -9,16 +9,21 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
+from vecenv.registry import task_of
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:
     """Return means over the episodes that ended in the last rollout.
 
     Returns:
-        Mean ``reward`` of all steps, number of ``episodes`` ended, and their `outcomes`.
+        Mean ``reward`` of all steps, number of ``episodes`` ended, and their `outcomes`; of a trading task also
+        ``market_rows``, the number of distinct days of the market, of any path.
     """
     step, ids = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
     metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
+    account = task_of(collector.env).account
+    if account is not None:
+        metrics["market_rows"] = account.market_rows(collector.rows().state)
     return metrics | outcomes(collector.env, collector.rows()[step, ids], ids)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -117,6 +117,10 @@ class Evaluation:
         if self.traded is None:
             raise ValueError(f"{self.metadata['task']} does not trade")
         return self.traded
+
+    def with_record(self, name: str, record: AgentRecord) -> Evaluation:
+        """Return the evaluation with another agent that played the same episodes."""
+        return replace(self, records={**self.records, name: record})
 
     @cached_property
     def _groups(self) -> Tensor:
@@ -282,7 +286,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
         if len(action) != env.num_envs:
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
         running = ~env.rows.done
-        rewards += env.advance(action, eager=True).double()
+        rewards += env.advance(action, eager=not env.compiled).double()
         if account is not None:
             now = account.view(env)
             views.append(now._replace(traded=torch.where(running, now.traded, 0.0)))

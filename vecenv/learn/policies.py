@@ -26,6 +26,8 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
         ValueError: the checkpoint has no policy, another task, or other shapes of observations or actions.
     """
     state = load_checkpoint(Path(path), env.device)
+    # The best of a validated run; else the last.
+    state = {**state, **(state["best"] if isinstance(state.get("best"), Mapping) else {})}
     if "actor" not in state:
         raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
     scenario, config = (state[name] if isinstance(state.get(name), Mapping) else {} for name in ("scenario", "config"))

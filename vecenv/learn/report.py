@@ -122,22 +122,39 @@ def _colour(index: int) -> str:
 
 
 def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) -> Figure:
-    """Plot return, grade and samples per second of the updates over environment steps.
+    """Plot validation, return, grade and samples per second of the updates over environment steps.
 
     Args:
-        history: rows with ``frames`` and any of ``return_percent``, ``grade`` and ``samples_per_second``.
+        history: rows with ``frames`` and any of ``validation_excess_percent`` (with its interval),
+            ``validation_grade``, ``return_percent``, ``grade`` and ``samples_per_second``; NaN where not measured.
         title: of the figure.
     """
     from matplotlib.ticker import EngFormatter
 
-    panels = {"return_percent": "Return of an episode %", "grade": "Grade", "samples_per_second": "Samples/s"}
-    present = {name: label for name, label in panels.items() if name in history[0]}
+    panels = {
+        "validation_excess_percent": "Held-out episodes:\nexcess %",
+        "validation_grade": "Held-out episodes:\ngrade",
+        "return_percent": "Training episodes:\nreturn %",
+        "grade": "Training episodes:\ngrade",
+        "samples_per_second": "Samples/s",
+    }
+    measured = {name for row in history for name, value in row.items() if math.isfinite(value)}
+    if "validation_grade" in measured:
+        measured.discard("grade")
+    present = {name: label for name, label in panels.items() if name in measured}
     figure, axes = _figure(len(present), 1.0 + 2.3 * len(present))
     frames = np.array([row["frames"] for row in history], dtype=float)
     for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
         values = np.array([row[name] for row in history], dtype=float)
         known = np.isfinite(values)
         axis.plot(frames[known], values[known], color=_colour(index), marker="." if known.sum() < 30 else None)
+        if name == "validation_excess_percent":
+            low, high = (
+                np.array([row[f"validation_excess_{bound}"] for row in history])[known] for bound in ("low", "high")
+            )
+            axis.fill_between(frames[known], low, high, facecolor=_colour(index), alpha=0.15, label="95% interval")
+            axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
+            axis.legend(loc="upper left", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":
             axis.yaxis.set_major_formatter(EngFormatter())

@@ -56,6 +56,10 @@ class MarketAccount:
             positions=state.holdings[0].double() * prices.double(),
         )
 
+    def market_rows(self, state: Any) -> int:  # noqa: ANN401
+        """Return the number of distinct days of the market, of any path, among states of any batch shape."""
+        return len(torch.unique(state.path * (int(state.day.max()) + 1) + state.day))
+
     def exposure(self, state: Any) -> Tensor:  # noqa: ANN401
         """Return the share of each account that is invested, float64. Shape: that of the batch."""
         return 1.0 - state.cash.double() / state.portfolio_value.double().clamp(min=1e-12)

@@ -1,0 +1,184 @@
+"""Settings of ``vecenv train``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, Literal, TypeVar
+
+from vecenv.language.config import LanguageConfig
+from vecenv.learn.exact import ExactConfig
+from vecenv.learn.grpo import GRPOConfig, check_groups
+from vecenv.learn.ppo import PPOConfig
+from vecenv.market.load import generator_of
+from vecenv.market.tape import MarketTape, training_paths
+from vecenv.registry import task_named
+from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.tasks.commands.comparison import config_of
+from vecenv.tasks.commands.language_training import check_language
+from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
+from vecenv.tasks.commands.run_folder import SETTINGS
+
+DEFAULT_PRESET = "default"
+"""Preset of the default task when none is named."""
+
+NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
+"""Settings that only the command line may set."""
+
+TaskConfig = TypeVar("TaskConfig")
+
+
+@dataclass(frozen=True)
+class TrainOptions(PresetOption):
+    """Options that determine the defaults of the other settings."""
+
+    task: str | None = None
+    """Installed task to train on, by default that of the preset, else stock_trading."""
+    task_preset: str | None = None
+    """Preset of the rules only; overrides the other preset."""
+    resume: Path | None = None
+    """Folder of a run to resume with its settings."""
+
+
+@dataclass(frozen=True)
+class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
+    """Settings of ``vecenv train``."""
+
+    task: str = "stock_trading"
+    """Installed task to train on, by default that of the preset, else stock_trading."""
+    algorithm: Literal["ppo", "grpo", "exact"] = "ppo"
+    """ppo; grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient
+    through an account of fractional shares."""
+    model: str | None = None
+    """grpo: language model to train instead of a policy, a folder or a name on the Hugging Face hub."""
+    num_envs: int = 2048
+    """ppo and exact: number of parallel sub-environments."""
+    num_groups: int = 128
+    """grpo: number of groups, whose sub-environments share path and start."""
+    group_size: int = 16
+    """grpo: sub-environments per group."""
+    seed: int = 0
+    """Seed of the episodes; it is added to the learner's seed, so that it determines the whole run."""
+    compile: bool = True
+    """Compile the step and the update."""
+    refresh_every: int | None = None
+    """Number of updates between regenerations of a generated market's training paths; by default never."""
+    episodes: int = 256
+    """Held-out episodes of the comparison."""
+    validation_fraction: float = 0.0
+    """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
+    learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy."""
+    validation_episodes: int = 64
+    """Episodes of a validation."""
+    evaluations: int = 25
+    """Validations during the training."""
+    patience: int | None = None
+    """Stop after so many validations without a better policy; by default never."""
+    folder: Path | None = None
+    """Folder of the run, runs/TASK-TIME by default."""
+    env: TaskConfig = field(kw_only=True)
+    """Rules of the task."""
+    ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
+    """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
+    exact: ExactConfig = field(default_factory=ExactConfig)
+    """Settings of the exact gradient."""
+    grpo: GRPOConfig = field(default_factory=GRPOConfig)
+    """Settings of GRPO, whose rollouts are whole episodes."""
+    language: LanguageConfig = field(default_factory=LanguageConfig)
+    """Settings of GRPO for a language model, instead of those under grpo."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+
+    def training(self, tape: MarketTape) -> MarketTape:
+        """Return the days or paths for training, without those for validation.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        whole = super().training(tape)
+        return self.split(whole, self.validation_fraction)[0] if self.validation_fraction else whole
+
+    def validation(self, tape: MarketTape) -> MarketTape | None:
+        """Return the days or paths for validation; None without.
+
+        Raises:
+            ValueError: there is none after the warm-up.
+        """
+        if not self.validation_fraction:
+            return None
+        return self.split(super().training(tape), self.validation_fraction)[1]
+
+    def num_training_paths(self) -> int:
+        """Return the number of a generator's paths that are for training, without those for validation."""
+        whole = super().num_training_paths()
+        return training_paths(whole, self.validation_fraction) if self.validation_fraction else whole
+
+    def rows(self) -> int:
+        """Return the number of sub-environments.
+
+        Raises:
+            ValueError: the groups are invalid, or the task or model cannot be trained.
+            ImportError: the packages for language models are not installed.
+        """
+        if self.algorithm != "grpo":
+            if self.model is not None:
+                raise ValueError("a language model learns by --algorithm grpo")
+            if self.algorithm == "exact" and task_named(self.task).smooth is None:
+                raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
+            return self.num_envs
+        rows = self.num_groups * self.group_size
+        check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
+        if self.model is not None:
+            check_language(self.task, self.model)
+        return rows
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect: see `commands.applicable`."""
+        names = super().inapplicable()
+        if self.algorithm == "grpo":
+            names["num_envs"] = "--algorithm ppo or exact"
+        else:
+            names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
+        names |= {name: f"--algorithm {name}" for name in ("ppo", "exact") if name != self.algorithm}
+        if not self.validation_fraction:
+            names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
+        if self.algorithm == "grpo" and self.model is not None:
+            names["grpo"] = "--algorithm grpo without --model"
+        else:
+            names["language"] = "--algorithm grpo with --model"
+        if generator_of(self.market) is None:
+            names["refresh_every"] = "a generated market"
+        if self.resume is not None:
+            names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
+        return names
+
+    @classmethod
+    def defaults(cls, args: Sequence[str]) -> TrainSettings:
+        """Return the defaults of the command line: those of the run to resume, or of the presets.
+
+        Raises:
+            ValueError: there is no such task, run or preset, or one does not fit the settings.
+        """
+        options = early_options(TrainOptions, args)
+        path, task_preset = None, options.task_preset
+        if options.resume is not None:
+            path = options.resume / SETTINGS
+            if not path.is_file():
+                raise ValueError(f"{options.resume}: not the folder of a run, it has no {SETTINGS}")
+            task_preset = None
+        elif options.preset is not None:
+            path = preset_path("train", options.preset)
+        elif options.task in (None, cls.task) and task_preset is None:
+            path = preset_path("train", DEFAULT_PRESET)
+        values = {} if path is None else read_values(path)
+        known = str(values.get("task", cls.task))
+        task = options.task or known
+        if options.resume is not None and task != known:
+            raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
+        settings = with_values(cls(task=task, env=config_of(task)), values | {"task": task}, str(path), NOT_IN_FILES)
+        return replace(settings, env=with_preset(settings.env, "task", task_preset))

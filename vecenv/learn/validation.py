@@ -1,0 +1,129 @@
+"""Validation during training: the greedy policy on held-out episodes, the best policy kept, and early stopping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.runs import Metrics
+from vecenv.registry import task_of
+
+METRICS = (
+    "validation_reward",
+    "validation_grade",
+    "validation_excess_percent",
+    "validation_excess_low",
+    "validation_excess_high",
+)
+"""Mean reward and grade of an episode, and its log-return above the reference agent's in percent, with 95% interval."""
+
+
+class Validation:
+    """Plays the same held-out episodes with a policy at every call.
+
+    Args:
+        env: the held-out environment, one row per episode; its rows are overwritten.
+        seed: of the episodes.
+    """
+
+    def __init__(self, env: VecEnv, seed: int) -> None:
+        self.env, self.seed = env, seed
+        task = task_of(env)
+        self._reference: Evaluation | None = None
+        if task.account is not None and task.reference in task.agents:
+            self._reference = evaluate(env, {task.reference: task.agents[task.reference]()}, seed)
+
+    def __call__(self, policy: ActorPolicy) -> Metrics:
+        """Return `METRICS` of a policy; the excess is NaN for a task without accounts."""
+        played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
+        record = played.records["policy"]
+        grade = next(iter(record.grades.values()))
+        metrics = {
+            "validation_reward": float(record.reward.mean()),
+            "validation_grade": float(grade.double().mean()),
+        }
+        excess = [math.nan] * 3
+        if self._reference is not None:
+            both = self._reference.with_record("policy", record).excess_log_returns["policy"]
+            excess = [100 * both.mean, 100 * both.low, 100 * both.high]
+        return metrics | dict(zip(METRICS[2:], excess, strict=True))
+
+
+class ValidatedLearner:
+    """A learner that is validated every few updates and keeps its best policy, by mean reward.
+
+    Args:
+        learner: to train.
+        validation: of its policy.
+        evaluations: number of validations during the run, evenly spread; the last update is one of them.
+        patience: stop after so many validations without a better one; None never stops.
+
+    Raises:
+        ValueError: ``evaluations`` or ``patience`` is below one.
+    """
+
+    def __init__(
+        self, learner: NetworkLearner[Any], validation: Validation, evaluations: int, patience: int | None
+    ) -> None:
+        for name, value in (("evaluations", evaluations), ("patience", 1 if patience is None else patience)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.learner, self.validation, self.patience = learner, validation, patience
+        self.env, self.config = learner.env, learner.config
+        self.every = max(1, learner.num_updates // evaluations)
+        self.best = self._kept(-math.inf, 0)
+        self.failures = 0
+
+    @property
+    def update_number(self) -> int:
+        """Updates done."""
+        return self.learner.update_number
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the run; those done, once the patience is at its end."""
+        stopped = self.patience is not None and self.failures >= self.patience
+        return self.update_number if stopped else self.learner.num_updates
+
+    def update(self) -> Metrics:
+        """Make one update, and validate the policy where it is due; else its metrics are NaN."""
+        metrics = self.learner.update()
+        done = self.update_number
+        # The first update too, which hardly changes the untrained policy: the curve begins there.
+        if done % self.every and done not in (1, self.learner.num_updates):
+            return metrics | dict.fromkeys(METRICS, math.nan)
+        learner = self.learner
+        validated = self.validation(ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True))
+        score = validated["validation_reward"]
+        if score > self.best["score"]:
+            self.best, self.failures = self._kept(score, done), 0
+        else:
+            self.failures += 1
+        return metrics | validated
+
+    def _kept(self, score: float, update: int) -> dict[str, Any]:
+        learner = self.learner
+        actor, moments = ([tensor.clone() for tensor in kept] for kept in (learner.actor, learner.moments))
+        return {"score": score, "update": update, "actor": actor, "moments": moments}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Extend the learner's state by the best policy, which `vecenv.learn.policies.load_policy` loads."""
+        return self.learner.state_dict() | {"best": dict(self.best), "failures": self.failures}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`.
+
+        Raises:
+            ValueError: it does not fit the learner, or was trained without validation.
+        """
+        if "best" not in state:
+            raise ValueError("the checkpoint was trained without validation")
+        own = {name: value for name, value in state.items() if name not in ("best", "failures")}
+        self.learner.load_state_dict(own)
+        self.best, self.failures = dict(state["best"]), int(state["failures"])
