@@ -14,6 +14,7 @@ from tests.tasks.commands.small_runs import DAYS, GROUPS, RUN_FILES, train_args
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
 from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.stock_trading.agents import BASELINES
 
 
 def test_train_writes_the_run_folder(place):
@@ -21,7 +22,7 @@ def test_train_writes_the_run_folder(place):
     assert {path.name for path in folder.iterdir()} == RUN_FILES
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics == {key: value for key, value in result.items() if key != "folder"}
-    assert list(metrics["evaluation"]["agents"]) == ["trained", "hold", "random", "buy_and_hold", "oracle"]
+    assert list(metrics["evaluation"]["agents"]) == ["trained", *BASELINES]
     assert metrics["evaluation"]["num_episodes"] == 200
     assert metrics["settings"]["ppo"]["total_frames"] == 1024
     assert metrics["training_market"]["last_day"] < metrics["evaluation"]["market"]["first_day"]
@@ -32,7 +33,7 @@ def test_evaluation_of_a_checkpoint_repeats_the_table_of_its_training(place):
     for number, checkpoint in enumerate((place / "run", place / "run" / "checkpoint.pt")):
         target = place / f"evaluation{number}.json"
         args = ["evaluate", "--checkpoint", str(checkpoint), "--episodes", "200", "--agents"]
-        agents = ["hold", "random", "buy_and_hold", "oracle"] if number == 0 else ["hold", "buy_and_hold"]
+        agents = list(BASELINES) if number == 0 else ["hold", "buy_and_hold"]
         assert cli.main([*args, *agents, "--json", str(target)]) == 0
         before = json.loads((place / "run" / "metrics.json").read_text())["evaluation"]["agents"]
         after = json.loads(target.read_text())["agents"]
