@@ -26,6 +26,7 @@ RUN_FILES = {
     "metrics.csv",
     "metrics.json",
     "settings.yaml",
+    "untrained.pt",
 }
 GROUPS = ("--algorithm", "grpo", "--num-groups", "16", "--group-size", "4", "--grpo.minibatches", "2")
 

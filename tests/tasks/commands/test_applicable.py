@@ -167,16 +167,16 @@ def test_a_preset_may_bring_settings_of_other_modes(tmp_path, capsys):
 
 def test_help_lists_what_applies_and_names_the_rest(tmp_path, capsys):
     options, before = help_of(capsys, "train")
-    assert {"--ppo.clip", "--num-envs", "--algorithm", "--model", "--temperature", "--env.hmax"} <= options
-    assert not {"--num-groups", "--group-size", "--context-market", "--env.gate-threshold"} & options
+    assert {"--ppo.clip", "--num-envs", "--algorithm", "--model", "--temperature", "--env.tilt-gain"} <= options
+    assert not {"--num-groups", "--group-size", "--context-market", "--env.gate-threshold", "--env.hmax"} & options
     assert not [name for name in options if name.startswith(("--grpo", "--language"))]
     assert "of --algorithm grpo: --num-groups, --group-size, --grpo.*\n" in before
     assert "of --algorithm grpo with --model: --language.*\n" in before and "beside --help" in before
 
     options, before = help_of(capsys, "train", *GRPO)
-    assert {"--grpo.variant", "--grpo.reward.invalid", "--num-groups", "--env.hmax"} <= options
+    assert {"--grpo.variant", "--grpo.reward.invalid", "--num-groups", "--env.tilt-gain"} <= options
     assert not [name for name in options if name.startswith(("--ppo", "--language", "--num-envs", "--grpo.refills"))]
-    assert "of --algorithm ppo: --num-envs, --ppo.*\n" in before
+    assert "of --algorithm ppo: --ppo.*\n" in before and "of --algorithm exact: --exact.*\n" in before
 
     preset = tmp_path / "preset.yaml"
     preset.write_text("algorithm: grpo\nmodel: m\ntask: single_stock\n")
