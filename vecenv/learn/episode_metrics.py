@@ -13,18 +13,27 @@ from vecenv.registry import task_of
 
 
 def episode_metrics(collector: FusedCollector) -> dict[str, float]:
-    """Return means over the episodes that ended in the last rollout.
+    """Return the mean ``reward`` of the steps of the last rollout, and its `rollout_metrics`."""
+    return {"reward": float(collector.reward.mean())} | rollout_metrics(collector.env, collector.rows())
+
+
+def rollout_metrics(env: VecEnv, rows: Rows) -> dict[str, float]:
+    """Return figures of the episodes that ended in a rollout.
+
+    Args:
+        env: of the rows.
+        rows: after every step, before auto-reset. Batch: (T, N).
 
     Returns:
-        Mean ``reward`` of all steps, number of ``episodes`` ended, and their `outcomes`; of a trading task also
-        ``market_rows``, the number of distinct days of the market, of any path.
+        Number of ``episodes`` ended and their `outcomes`; of a trading task also ``market_rows``, the number of
+        distinct days of the market, of any path.
     """
-    step, ids = (collector.terminated | collector.truncated).nonzero(as_tuple=True)
-    metrics = {"reward": float(collector.reward.mean()), "episodes": len(step)}
-    account = task_of(collector.env).account
+    step, ids = rows.done.nonzero(as_tuple=True)
+    metrics: dict[str, float] = {"episodes": len(step)}
+    account = task_of(env).account
     if account is not None:
-        metrics["market_rows"] = account.market_rows(collector.rows().state)
-    return metrics | outcomes(collector.env, collector.rows()[step, ids], ids)
+        metrics["market_rows"] = account.market_rows(rows.state)
+    return metrics | outcomes(env, rows[step, ids], ids)
 
 
 def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows, leaves, owned, with_leaves
-from vecenv.learn.episode_metrics import outcomes
+from vecenv.core.rows import leaves, owned, with_leaves
+from vecenv.learn.episode_metrics import rollout_metrics
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.runs import Metrics, run
@@ -65,7 +65,7 @@ class Exact(NetworkLearner[ExactConfig]):
                 f"use the config that its record's smooth returns"
             )
         super().__init__(env, config, config.num_steps, with_critic=False)
-        self._episodes: list[tuple[Rows, Tensor]] = []
+        self._played = self.env.rows
         self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
 
     def _one_step(self, tensors: list[Tensor], *parameters: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -83,15 +83,15 @@ class Exact(NetworkLearner[ExactConfig]):
     def _window(self, actor: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
         tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
-        rewards, seen, self._episodes = [], [], []
+        rewards, seen, played = [], [], []
         for _ in range(self.config.num_steps):
             tensors, reward, observation = self._step(tensors, *self.moments, *actor)
             rewards.append(reward)
             seen.append(observation.detach())
-            rows = with_leaves(self.env.rows, [leaf.detach() for leaf in tensors])
-            ended = rows.done.nonzero().squeeze(-1)
-            self._episodes.append((rows[ended], ended))
-        self.env.rows = owned(rows)
+            played.append([leaf.detach() for leaf in tensors])
+        size = [self.config.num_steps, self.env.num_envs]
+        self._played = with_leaves(self.env.rows, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
+        self.env.rows = owned(with_leaves(self.env.rows, played[-1]))
         return torch.stack(rewards).mean(0), seen
 
     def prepare(self) -> None:
@@ -117,9 +117,7 @@ class Exact(NetworkLearner[ExactConfig]):
         self.optimiser.step()
         self.add_observations(torch.cat(seen))
         metrics = {"reward": float(rewards.mean()), "objective": float(objective), "gradient_norm": float(norm)}
-        ended = torch.cat([rows for rows, _ in self._episodes])
-        ids = torch.cat([numbers for _, numbers in self._episodes])
-        return metrics | {"episodes": len(ids)} | outcomes(self.env, ended, ids)
+        return metrics | rollout_metrics(self.env, self._played)
 
 
 def train(

@@ -44,7 +44,11 @@ class Resumable(Protocol):
     """Protocol of learners for `RunFiles`."""
 
     config: Any
-    update_number: int
+
+    @property
+    def update_number(self) -> int:
+        """Updates done."""
+        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state needed to resume."""

@@ -67,8 +67,16 @@ class Runnable(Protocol):
 
     env: VecEnv
     config: Any
-    update_number: int
-    num_updates: int
+
+    @property
+    def update_number(self) -> int:
+        """Updates done."""
+        ...
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the whole run."""
+        ...
 
     def update(self) -> Metrics:
         """Collect, learn and return metrics, ``frames`` among them."""

@@ -61,7 +61,7 @@ class ValidatedLearner:
     Args:
         learner: to train.
         validation: of its policy.
-        evaluations: number of validations during the run, evenly spread; the last update is one of them.
+        evaluations: largest number of validations during the run beside that of the first update, evenly spread.
         patience: stop after so many validations without a better one; None never stops.
 
     Raises:
@@ -76,7 +76,7 @@ class ValidatedLearner:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         self.learner, self.validation, self.patience = learner, validation, patience
         self.env, self.config = learner.env, learner.config
-        self.every = max(1, learner.num_updates // evaluations)
+        self.every = -(-learner.num_updates // evaluations)
         self.best = self._kept(-math.inf, 0)
         self.failures = 0
 
