@@ -189,6 +189,10 @@ class TierAccount:
         """Return b of ``day``."""
         return int(np.float32(self.market.close[self.day][k] + self._slip(k)))
 
+    def sell_price(self, k: int) -> int:
+        """Return s of ``day``."""
+        return max(int(np.float32(self.market.close[self.day][k] - self._slip(k))), 0)
+
     def commission(self, value: int) -> int:
         """Return the commission on ``value``, both in ticks."""
         return min(math.ceil(value * self.rules.commission), value)
@@ -215,10 +219,8 @@ class TierAccount:
             rate = np.nextafter(rate, np.float32(0))
         return math.ceil(np.float32(self.market.close[self.day][k]) * rate)
 
-    def _sell_price(self, k: int) -> int:
-        return max(int(np.float32(self.prices[k] - self._slip(k))), 0)
-
-    def _capacity(self) -> int:  # rule 3
+    def capacity(self) -> int:  # rule 3
+        """Return c, quarters."""
         d = self.drawdown()
         return 4 if d < 0.03 else 3 if d < 0.05 else 2 if d < 0.08 else 1
 
@@ -240,7 +242,7 @@ class TierAccount:
         n = q * self.held[k] // 10_000
         if n == 0:
             return 0
-        s = self._sell_price(k)
+        s = self.sell_price(k)
         commission = self.commission(n * s)
         self.cash += n * s - commission
         self._book(n * s, n * (self.prices[k] - s) + commission)
@@ -262,7 +264,7 @@ class TierAccount:
         if not self.market.tradable[self.day][k]:
             return 0
         b = self.buy_price(k)
-        asked = self._shares_asked(q, b)
+        asked = self.shares_asked(q, b, self.cash)
         n = min(asked, self._shares_allowed(k))
         self.components["position_limit"] += n < asked
         if n == 0:
@@ -279,8 +281,9 @@ class TierAccount:
         self.held[k] += n
         return n
 
-    def _shares_asked(self, q: int, b: int) -> int:
-        budget = q * self._capacity() * self.cash // 40_000
+    def shares_asked(self, q: int, b: int, cash: int) -> int:
+        """Return the shares that a BUY of ``q`` at ``b`` asks for."""
+        budget = q * self.capacity() * cash // 40_000
         n = math.floor(budget / (b * (1 + self.rules.commission)))
         return n - 1 if n * b + self.commission(n * b) > budget else n
 
@@ -329,7 +332,7 @@ class TierAccount:
             return False
         single, price = np.float32, np.float32(self.prices[k])
         unit_cost = single(self.buy_price(k)) * (single(1) + single(self.rules.commission))
-        affordable = unit_cost <= single(self.cash * self._capacity() / 4)
+        affordable = unit_cost <= single(self.cash * self.capacity() / 4)
         position_limit = math.floor(self.rules.max_position * self.value)
         fits = single(self.held[k] + 1) * price <= single(position_limit)
         return bool(affordable and fits and single(self._worth(self.prices)) + price <= single(self._exposure_limit()))
