@@ -156,7 +156,7 @@ def episode_record(
 
 
 def first_grades(scenario: TierRules) -> Tensor:
-    """Return each tier's grade of an episode before its first day, under the configured grader. Shape: (R,), float32."""
+    """Return each tier's grade before an episode's first day, under the configured grader. Shape: (R,), float32."""
     zero = torch.zeros((), dtype=torch.float64, device=scenario.tape.device)
     grades = []
     for tier in scenario.tiers:

@@ -1,7 +1,7 @@
 """Action space `limit_weights`: tilts of the benchmark's weights that keep within the tier's limits.
 
-The rules are those of ``tasks/tiers/rules.md``, *Other action spaces*. Weights are whole numbers of steps, whose sums are
-exact in any order, and the exponential is made of products and sums, so that all devices compute the same orders.
+The rules are those of ``tasks/tiers/rules.md``, *Other action spaces*. Weights are whole numbers of steps, whose sums
+are exact in any order, and the exponential is made of products and sums, so that all devices compute the same orders.
 """
 
 from __future__ import annotations
@@ -92,11 +92,10 @@ def target_weights(action: Tensor, tradable: Tensor, stuck: Tensor, limits: Weig
     cash = (TILT_STEPS - share.sum(-1)).clamp(min=LEAST_CASH * TILT_STEPS)
     tilted = torch.round(share * tilt[:-1])
     total = tilted.sum(-1) + torch.round(cash * tilt[-1])
-    position, exposure = (
-        torch.floor((1.0 - LEAST_CASH) * limit * WEIGHT_STEPS) for limit in (limits.max_position, limits.max_exposure)
-    )
-    weight = torch.minimum(torch.floor(tilted * WEIGHT_STEPS / total), position)
-    room, used = (exposure - stuck).clamp(min=0.0), weight.sum(-1)
+    most = torch.floor((1.0 - LEAST_CASH) * limits.max_position * WEIGHT_STEPS)
+    most_of_all = torch.floor((1.0 - LEAST_CASH) * limits.max_exposure * WEIGHT_STEPS)
+    weight = torch.minimum(torch.floor(tilted * WEIGHT_STEPS / total), most)
+    room, used = (most_of_all - stuck).clamp(min=0.0), weight.sum(-1)
     return torch.where(used > room, torch.floor(weight * room / used.clamp(min=1.0)), weight)
 
 
@@ -129,31 +128,27 @@ def limit_weights_to_orders(
         Kind, symbol and fraction of each order, sales first, in the order of the symbols. Shape: (M, 3), float32.
     """
     finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
-    close, tradable, held = market
-    close = close.clamp(min=1.0)
-    worth = held * close
-    stuck = torch.ceil((worth * (1.0 - tradable)).sum(-1) * WEIGHT_STEPS / value)
+    tradable, held, close = market.tradable, market.held, market.close.clamp(min=1.0)
+    stuck = torch.ceil((held * close * (1.0 - tradable)).sum(-1) * WEIGHT_STEPS / value)
     weight = target_weights(torch.where(finite, action, 0.0), tradable, stuck, weight_limits, gain)
     target = torch.floor(weight * value / (close * WEIGHT_STEPS)).clamp(max=float(MAX_SHARES))
     change = (target - held) * tradable
     change = torch.where(limits.closed, change.clamp(max=0.0), change)
-    traded = change * close
-    traded = torch.where(traded.abs() >= SMALLEST_TRADE * value, traded, 0.0)
-    place = order_places(traded, limits.max_trades.clamp(max=max_orders))
-    slots = torch.arange(len(held), device=held.device, dtype=torch.float64)
-    symbol, change, held, close = (
-        in_places(values, place, max_orders) for values in (slots, change, held, close.clamp(min=1.0))
-    )
+    worth = change * close
+    worth = torch.where(worth.abs() >= SMALLEST_TRADE * value, worth, 0.0)
+    place = order_places(worth, limits.max_trades.clamp(max=max_orders))
+    slots = torch.arange(len(held), dtype=torch.float64, device=held.device)
+    symbol, change, held, close = (in_places(values, place, max_orders) for values in (slots, change, held, close))
     prices = fill_prices(money, close, limits.slippage, limits.commission)
-    balance = Balance(cash, value - cash, torch.zeros_like(cash))
-    symbol, change, held, close, buy, sell = materialise([symbol, change, held, close, prices.buy, prices.sell])
-    orders = []
+    # Each order reads a number of every symbol's: computed once, not once an order.
+    symbol, *columns = materialise([symbol, change, held, close, prices.buy, prices.sell])
+    balance, orders = Balance(cash, value - cash, torch.zeros_like(cash)), []
     for number in range(max_orders):
-        columns = (change, held, close.clamp(min=1.0), buy.clamp(min=1.0), sell)
-        kind, fraction, balance = sized_order(money, Wanted(*(column[number] for column in columns)), balance, limits)
+        shares, owned, price, buy, sell = (column[number] for column in columns)
+        wanted = Wanted(shares, owned, price.clamp(min=1.0), buy.clamp(min=1.0), sell)
+        kind, fraction, balance = sized_order(money, wanted, balance, limits)
         orders.append(torch.stack([kind.double(), symbol[number], fraction]) * torch.sign(kind))
     listed = torch.stack(orders).to(torch.float32)
-    invalid = torch.full_like(listed[:, :1], float(Kind.INVALID))
-    kinds = torch.where(finite, listed[:, :1], invalid)
-    (listed,) = materialise([torch.cat([kinds, listed[:, 1:]], dim=-1)])
-    return listed
+    kinds = torch.where(finite, listed[:, :1], float(Kind.INVALID))
+    # As above: a day of orders reads each of these many times.
+    return materialise([torch.cat([kinds, listed[:, 1:]], dim=-1)])[0]

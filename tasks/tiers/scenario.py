@@ -277,9 +277,7 @@ class TierTrading(TierRules):
         """Return the grade under every grader. Shape of each: (), float32."""
         return self._grades(tuple(GRADERS), state, params, shared)
 
-    def _grades(
-        self, names: Sequence[str], state: TierState, params: Tensors, shared: Tensors
-    ) -> dict[str, Tensor]:
+    def _grades(self, names: Sequence[str], state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         # In a compiled step the references are in the market tensors.
         reference = shared if "oracle_return" in shared else self.references
         record = episode_record(self, state, params, shared, reference)

@@ -57,7 +57,7 @@ def trained_on_tiers(checkpoint: Path, rules: Any, env: VecEnv) -> TrainedOnTier
     scenario = env.scenario
     assert isinstance(scenario, TierTrading)
     settings = getattr(scenario, "settings", scenario.config)
-    own = replace(settings, action=rules.action, max_orders=rules.max_orders)
+    own = replace(settings, action=rules.action, max_orders=rules.max_orders, tilt_gain=rules.tilt_gain)
     return TrainedOnTiers(
         checkpoint, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
     )

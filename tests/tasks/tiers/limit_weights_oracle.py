@@ -1,4 +1,4 @@
-"""The action space ``limit_weights`` of the trading tiers in plain Python, written from ``tasks/tiers/rules.md`` alone."""
+"""The tiers' action space ``limit_weights`` in plain Python, written from ``tasks/tiers/rules.md`` alone."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ SIGNAL = {
     "valid": 0.0,
     "counterfactual": 0.0,
     "episode": 0.0,
+    "grade_change": 0.0,
 }
 MISTAKES = (
     "regime_violation",
@@ -52,6 +53,7 @@ PRESETS = {
     | dict.fromkeys(("profit", "valid", "within_limits"), 1.0)
     | dict.fromkeys((*MISTAKES, "sell_unheld"), -1.0),
     "aligned": {name: 0.3 * weight for name, weight in SIGNAL.items()} | {"episode": 0.7},
+    "grade_potential": NO_WEIGHTS | {"grade_change": 1.0},
 }
 
 
@@ -100,12 +102,13 @@ class TierAccount:
         sum_returns, sum_squared_returns: of V′ / V − 1.
         exposure_sum: of Σ held × p / V after the orders of each day.
         gated_days, respected_days: closed days of a tier with a gate, and those without a BUY of more than nothing.
+        grade: so far.
         terminated: whether the account is worthless.
         truncated: whether the tier's days are used up.
     """
 
-    def __init__(self, rules: Rules, market: Market, start_day: int) -> None:
-        """Open the account in cash at the close of ``start_day``."""
+    def __init__(self, rules: Rules, market: Market, start_day: int, grade: float = 0.0) -> None:
+        """Open the account in cash at the close of ``start_day``, where its grade is ``grade``."""
         self.rules, self.market = rules, market
         self.symbols = range(len(rules.symbols))
         self.in_dtype = np.dtype(rules.dtype).type
@@ -121,6 +124,7 @@ class TierAccount:
         self.components = dict.fromkeys(SIGNAL, 0.0)
         self.mistakes = dict.fromkeys(MISTAKES, 0)
         self.num_trades = self.traded_sum = self.invalid_days = self.gated_days = self.respected_days = 0
+        self.grade = grade
         self.max_drawdown = self.sum_returns = self.sum_squared_returns = self.exposure_sum = 0.0
 
     def step(self, action: Sequence[Sequence[float]], grade: float = 0.0) -> float:
@@ -128,7 +132,7 @@ class TierAccount:
 
         Args:
             action: M orders of (kind, symbol, fraction).
-            grade: of the episode; it counts on the last day alone.
+            grade: of the episode with this day.
         """
         if self.terminated or self.truncated:
             raise ValueError(f"the episode of {self.rules.days} days is over")
@@ -143,7 +147,9 @@ class TierAccount:
         exposure = self._worth(self.prices) / self.value
         closed, value_before = self.gate_is_closed(), self.value
         self._pass_day()
-        self.components["episode"] = grade if self.truncated else 0.0
+        self.components["episode"] = grade if self.truncated and self.rules.weights.get("episode") else 0.0
+        self.components["grade_change"] = grade - self.grade if self.rules.weights.get("grade_change") else 0.0
+        self.grade = grade
 
         for name in MISTAKES:
             self.mistakes[name] += int(self.components[name])

@@ -63,6 +63,11 @@ def columns(state: Any, playing: list[int], accounts: list[TierAccount], fields:
     }
 
 
+def grades_of(bound: BoundEngine, rows: Rows) -> list[float]:
+    """Return the grades so far."""
+    return bound.grade(rows).double().tolist()
+
+
 def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.ndarray) -> np.ndarray:
     """Return the orders that actions become; invalid ones name nothing."""
     orders = bound._vmap(scenario.orders, rows.state, torch.from_numpy(action))
@@ -81,10 +86,8 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
     markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
     rules = [oracle_rules(tier, shared) for tier in tiers]
-    accounts = [
-        TierAccount(rules[row], markets[path], day)
-        for row, path, day in zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), strict=True)
-    ]
+    starts = zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), grades_of(bound, rows), strict=True)
+    accounts = [TierAccount(rules[row], markets[path], day, grade) for row, path, day, grade in starts]
     tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
     happened: Counter = Counter(episodes=NUM_ENVS)
     for step in range(scenario.longest):
@@ -109,7 +112,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
             actions = dict(enumerate(given.tolist()))
         outcome = bound.step(rows, torch.from_numpy(given))
         state, info = outcome.rows.state, bound.info(outcome.rows)
-        grade = bound.grade(outcome.rows).double().tolist() if shared.reward == "aligned" else [0.0] * NUM_ENVS
+        grade = grades_of(bound, outcome.rows)
         rewards = [accounts[n].step(actions[n], grade[n]) for n in playing]
 
         for name, (given, wanted) in columns(state, playing, accounts, INTEGERS).items():
@@ -153,8 +156,9 @@ def test_accounts_equal_the_oracle(part):
         rng = np.random.default_rng((part, example))
         symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
         shared = random_rules(rng, symbols)
-        # Two long examples of each part pay by the episode, so that every component occurs in it.
-        shared = replace(shared, reward="aligned", days=12) if example < 2 else shared
+        # Three long examples of each part pay by the grade, so that every component occurs in it.
+        graded = ("aligned", "aligned", "grade_potential")
+        shared = replace(shared, reward=graded[example], days=12) if example < len(graded) else shared
         happened += play(rng, shared, random_tiers(rng, shared))
     assert happened["episodes"] == NUM_ENVS * EXAMPLES
     rare = {name: happened[name] for name in (*SIGNAL, "drawdown of 0.08", "sold out") if happened[name] < 30}
