@@ -20,8 +20,9 @@ from vecenv.learn.agents import Agent
 from vecenv.market.account import tape_of
 from vecenv.market.hindsight import hindsight_holdings, sleeves
 from vecenv.tasks.tiers.grading import buying_days, hindsight_cost
-from vecenv.tasks.tiers.order_list import CAPACITY_STEPS, FRACTION_STEPS, Kind, affordable, capacity
+from vecenv.tasks.tiers.order_list import Kind, Limits, affordable, capacity
 from vecenv.tasks.tiers.scenario import TierTrading
+from vecenv.tasks.tiers.sized_orders import Balance, Wanted, sized_order
 
 RSI_ENTRY, RSI_EXIT = 35.0, 70.0
 """Relative strength below which the rule-based agent buys, and above which it sells."""
@@ -170,7 +171,7 @@ AGENTS: dict[str, Callable[[], Agent]] = {
 
 
 class DayQuotes(NamedTuple):
-    """Prices and tradability on each row's day. Shape of each: (N, K).
+    """Prices and tradability on each row's day. Shape of each: (N, K), but of ``closed`` (N,).
 
     Attributes:
         close: ticks, float64.
@@ -178,6 +179,7 @@ class DayQuotes(NamedTuple):
         sell: price of a sale, ticks, float64.
         tradable: whether the symbol trades and belongs to the tier, bool.
         open: whether it can be bought: tradable and the gate is open, bool.
+        closed: whether the gate refuses purchases, bool.
     """
 
     close: Tensor
@@ -185,6 +187,7 @@ class DayQuotes(NamedTuple):
     sell: Tensor
     tradable: Tensor
     open: Tensor
+    closed: Tensor
 
 
 def tiers_of(env: VecEnv) -> TierTrading:
@@ -231,7 +234,7 @@ def quotes(env: VecEnv) -> DayQuotes:
     prices = fill_prices(scenario.money, close, rule_column(env, "slippage"), rule_column(env, "commission"))
     tradable = tape_of(env).tradable.flatten(0, 1)[row] & owned_symbols(env)
     closed = (rule_column(env, "gate") > 0) & (scenario.shared["breadth"][row, :1] > 0)
-    return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed)
+    return DayQuotes(close, prices.buy, prices.sell, tradable, tradable & ~closed, closed.squeeze(-1))
 
 
 def shares_for(env: VecEnv, budget: Tensor) -> Tensor:
@@ -255,7 +258,7 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
         Shape: (N, M, 3), float32.
     """
     scenario, state, today = tiers_of(env), env.state, quotes(env)
-    money, num_orders = scenario.money, scenario.config.max_orders
+    num_orders = scenario.config.max_orders
     change = torch.where(torch.where(change < 0, today.tradable, today.open), change, 0.0)
     rank = torch.zeros_like(change) if rank is None else rank
     first = rank.argsort(dim=-1, descending=True, stable=True)
@@ -265,39 +268,21 @@ def orders_for(env: VecEnv, change: Tensor, rank: Tensor | None = None) -> Tenso
     served = first.gather(-1, urgency.argsort(dim=-1, descending=True, stable=True))[:, :num_orders]
 
     value = state.portfolio_value
-    commission, most_trades, position_limit, exposure_limit = (
-        rule_column(env, name).squeeze(-1) for name in ("commission", "max_trades", "max_position", "max_exposure")
+    limits = Limits(
+        commission=rule_column(env, "commission").squeeze(-1),
+        slippage=rule_column(env, "slippage").squeeze(-1),
+        closed=today.closed,
+        capacity=capacity(value, state.peak_value),
+        max_trades=rule_column(env, "max_trades").squeeze(-1),
+        position_value=torch.floor(rule_column(env, "max_position").squeeze(-1) * value),
+        exposure_value=torch.floor(rule_column(env, "max_exposure").squeeze(-1) * value),
     )
-    position_limit, exposure_limit = torch.floor(position_limit * value), torch.floor(exposure_limit * value)
-    share_of_cash = capacity(value, state.peak_value) / (FRACTION_STEPS * CAPACITY_STEPS)
-    cash, exposure, trades = state.cash, value - state.cash, torch.zeros_like(value)
+    balance = Balance(state.cash, value - state.cash, torch.zeros_like(value))
     action = no_orders(env)
     for place, symbol in enumerate(served.unbind(-1)):
-        wanted, held, close, buy, sell = (
-            column.double().gather(-1, symbol.unsqueeze(-1)).squeeze(-1)
-            for column in (change, state.holdings, today.close.clamp(min=1.0), today.buy, today.sell)
-        )
-        buy = buy.clamp(min=1.0)
-        sell_steps = torch.ceil(-wanted.clamp(max=0.0) * FRACTION_STEPS / held.clamp(min=1.0)).clamp(max=FRACTION_STEPS)
-        sold = torch.floor(sell_steps * held / FRACTION_STEPS)
-
-        room = torch.minimum(position_limit - held * close, exposure_limit - exposure).clamp(min=0.0)
-        allowed = torch.floor(room / close)
-        asked = torch.where(trades < most_trades, torch.minimum(wanted.clamp(min=0.0), allowed), 0.0)
-        unit = share_of_cash * cash
-        cost = asked * buy + money.commission(asked * buy, commission)
-        steps = torch.ceil(cost / unit.clamp(min=1e-9)).clamp(max=FRACTION_STEPS)
-        # In a large account one step of the fraction may buy a share too many, which would break the limits.
-        too_many = affordable(money, torch.floor(steps * unit), buy, commission) > allowed
-        steps = torch.where(too_many, steps - 1.0, steps)
-        bought = torch.where(steps > 0, affordable(money, torch.floor(steps * unit), buy, commission), 0.0)
-
-        traded = bought * buy + sold * sell
-        cash = cash + sold * sell - bought * buy - money.commission(traded, commission)
-        exposure = exposure + (bought - sold) * close
-        trades = trades + ((bought > 0) | (sold > 0)).double()
-        kind = torch.where(sold > 0, Kind.SELL, torch.where(bought > 0, Kind.BUY, Kind.HOLD))
-        fraction = torch.maximum(sell_steps, steps) / FRACTION_STEPS
+        columns = (change, state.holdings, today.close.clamp(min=1.0), today.buy.clamp(min=1.0), today.sell)
+        wanted = Wanted(*(column.double().gather(-1, symbol.unsqueeze(-1)).squeeze(-1) for column in columns))
+        kind, fraction, balance = sized_order(scenario.money, wanted, balance, limits)
         order = torch.stack([kind.double(), symbol.double(), fraction], dim=-1)
         action[:, place] = torch.where((kind != Kind.HOLD).unsqueeze(-1), order, 0.0).float()
     return action

@@ -7,6 +7,7 @@ from typing import Literal
 
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.tasks.tiers.limit_weights import MAX_GAIN
 from vecenv.tasks.tiers.order_list import MAX_ORDERS
 from vecenv.tasks.tiers.reward_components import component_weights
 
@@ -46,12 +47,14 @@ class TierConfig:
     """Refuse purchases on days on which the market falls."""
     seed_grader: Literal["single", "portfolio", "full"] = "single"
     """Kind of the tier's published grader."""
-    action: Literal["orders", "discrete", "weights"] = "discrete"
+    action: Literal["orders", "discrete", "weights", "limit_weights"] = "discrete"
     """Action space; text is parsed into orders in each."""
     max_orders: int = MAX_ORDERS
     """Maximum orders per day, M."""
+    tilt_gain: float = 1.0
+    """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
     reward: str = "signal"
-    """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
+    """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
     reward_weights: dict[str, float] = field(default_factory=dict)
     """Component weights that override the preset's."""
     grader: str = "calibrated"
@@ -80,9 +83,15 @@ class TierConfig:
             raise ValueError(f"symbols must be different and at least one, got {', '.join(self.symbols) or 'none'}")
         if RANDOM_SYMBOL in self.symbols and len(self.symbols) > 1:
             raise ValueError(f"{RANDOM_SYMBOL!r} must be the only symbol, got {', '.join(self.symbols)}")
+        if not 0 < self.tilt_gain <= MAX_GAIN:
+            raise ValueError(f"tilt_gain must be positive and at most {MAX_GAIN:g}, got {self.tilt_gain}")
         if self.grader not in GRADERS:
             raise ValueError(f"unknown grader {self.grader!r}; there are {', '.join(GRADERS)}")
         component_weights(self.reward, self.reward_weights)
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with the setting that each requires."""
+        return {} if self.action == "limit_weights" else {"tilt_gain": "action limit_weights"}
 
     @property
     def features(self) -> tuple[str, ...]:

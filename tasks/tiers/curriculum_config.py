@@ -20,7 +20,7 @@ one in ten episodes of random orders is graded above 0.4.
 """
 
 _SHARED = (
-    *("action", "max_orders", "reward", "reward_weights", "grader"),
+    *("action", "max_orders", "tilt_gain", "reward", "reward_weights", "grader"),
     *("context", "currency", "text_style", "dtype"),
 )
 """Settings shared by all rules of a batch."""
@@ -58,12 +58,14 @@ class CurriculumConfig:
     """Mean score at which the target difficulty stays; by default the mean of the tiers' thresholds."""
     path_share: float = 0.5
     """Share of the paths that a level draws from: the least volatile for the easiest, the most for the hardest."""
-    action: Literal["orders", "discrete", "weights"] = TierConfig.action
+    action: Literal["orders", "discrete", "weights", "limit_weights"] = TierConfig.action
     """Action space; text is parsed into orders in each."""
     max_orders: int = TierConfig.max_orders
     """Maximum orders per day, M."""
+    tilt_gain: float = TierConfig.tilt_gain
+    """limit_weights: factor of the tilts, the logarithm of the change of a weight at an action of 1."""
     reward: str = TierConfig.reward
-    """Preset of the reward's weights: signal, counterfactual, multi_component or aligned."""
+    """Preset of the reward's weights: signal, counterfactual, multi_component, aligned or grade_potential."""
     reward_weights: dict[str, float] = field(default_factory=dict)
     """Component weights that override the preset's."""
     grader: str = TierConfig.grader
@@ -105,10 +107,11 @@ class CurriculumConfig:
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with the setting that each requires."""
+        shared = self.shared.inapplicable()
         if self.scheduler == "adaptive":
-            return dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
+            return shared | dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
         own = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
-        return dict.fromkeys(own, "scheduler adaptive")
+        return shared | dict.fromkeys(own, "scheduler adaptive")
 
     @property
     def features(self) -> tuple[str, ...]:

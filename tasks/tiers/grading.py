@@ -10,7 +10,7 @@ from torch import Tensor
 from vecenv.kernels.orders import fill_prices
 from vecenv.market.hindsight import hindsight_tables, sleeves
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord
+from vecenv.tasks.tiers.graders import STANDARD_COST, EpisodeRecord, grade_function
 from vecenv.tasks.tiers.market import purchases_a_day
 from vecenv.tasks.tiers.order_list import affordable
 from vecenv.tasks.tiers.reward_components import MISTAKES, RULE_BREAKS, picked
@@ -153,3 +153,14 @@ def episode_record(
         oracle_return=reference["oracle_return"][state.rule, base, elapsed],
         oracle_exposure=reference["oracle_exposure"][state.rule, base, elapsed],
     )
+
+
+def first_grades(scenario: TierRules) -> Tensor:
+    """Return each tier's grade before an episode's first day, under the configured grader. Shape: (R,), float32."""
+    zero = torch.zeros((), dtype=torch.float64, device=scenario.tape.device)
+    grades = []
+    for tier in scenario.tiers:
+        empty = EpisodeRecord(*[zero for _ in EpisodeRecord._fields])
+        record = empty._replace(tier_days=zero + tier.days, max_exposure=zero + tier.max_exposure)
+        grades.append(grade_function(scenario.config.grader, tier.seed_grader)(record))
+    return torch.stack(grades).to(torch.float32)

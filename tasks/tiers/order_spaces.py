@@ -73,21 +73,42 @@ def weights_to_orders(action: Tensor, weight: Tensor, cash_share: Tensor, max_or
     target = torch.where(finite, action, 0.0).clamp(0.0, 1.0)
     target = target / target.sum(-1).clamp(min=1.0)
     difference = target - weight
-    size = torch.where(difference.abs() >= SMALLEST_TRADE, difference.abs(), 0.0)
-    slots = torch.arange(len(weight), device=weight.device)
-    # Ranks by counting: K is small, and a sort of 30 numbers costs ten times as much.
-    first = (size > size.unsqueeze(-1)) | ((size == size.unsqueeze(-1)) & (slots < slots.unsqueeze(-1)))
-    traded = (size > 0) & (first.to(torch.float32).sum(-1) < max_orders)
-    sells, buys = traded & (difference < 0), traded & (difference > 0)
-    # Position of each traded symbol in the list: sales, then purchases, each by symbol.
-    sold_before = sells.to(torch.float32).cumsum(-1)
-    place = torch.where(sells, sold_before, sold_before[-1] + buys.to(torch.float32).cumsum(-1)) - 1.0
+    difference = torch.where(difference.abs() >= SMALLEST_TRADE, difference, 0.0)
+    place = order_places(difference, max_orders)
+    sells, buys = (place >= 0) & (difference < 0), (place >= 0) & (difference > 0)
     sold = torch.where(sells, -difference, 0.0).sum(-1)
     spent_before = torch.where(buys, difference, 0.0).cumsum(-1) - torch.where(buys, difference, 0.0)
     left = (cash_share + sold - spent_before).clamp(min=1e-9)
     fraction = torch.where(sells, -difference / weight.clamp(min=1e-9), difference / left).clamp(0.0, 1.0)
     kind = torch.where(sells, float(Kind.SELL), torch.where(buys, float(Kind.BUY), float(Kind.HOLD)))
-    here = (place.unsqueeze(0) == torch.arange(max_orders, device=weight.device).unsqueeze(-1)) & traded.unsqueeze(0)
-    rows = [torch.where(here, values.unsqueeze(0), 0.0).sum(-1) for values in (kind, slots.to(torch.float32), fraction)]
+    slots = torch.arange(len(weight), device=weight.device)
+    rows = [in_places(values, place, max_orders) for values in (kind, slots.to(torch.float32), fraction)]
     rows[0] = torch.where(finite, rows[0], float(Kind.INVALID))
     return torch.stack(rows, dim=-1)
+
+
+def order_places(difference: Tensor, most: Tensor | int) -> Tensor:
+    """Return the place of each symbol's order in the list of the largest trades: sales first, each side by symbol.
+
+    Args:
+        difference: wanted trade, negative to sell, 0 for none; ties go to the first symbol. Shape: (K,).
+        most: largest number of orders. Shape: ().
+
+    Returns:
+        -1 for symbols without an order. Shape: (K,), float32.
+    """
+    size = difference.abs()
+    slots = torch.arange(len(size), device=size.device)
+    # Ranks by counting: K is small, and a sort of 30 numbers costs ten times as much.
+    first = (size > size.unsqueeze(-1)) | ((size == size.unsqueeze(-1)) & (slots < slots.unsqueeze(-1)))
+    traded = (size > 0) & (first.to(torch.float32).sum(-1) < most)
+    sells, buys = traded & (difference < 0), traded & (difference > 0)
+    sold_before = sells.to(torch.float32).cumsum(-1)
+    place = torch.where(sells, sold_before, sold_before[-1] + buys.to(torch.float32).cumsum(-1))
+    return torch.where(traded, place, 0.0) - 1.0
+
+
+def in_places(values: Tensor, place: Tensor, max_orders: int) -> Tensor:
+    """Return a number of each order's symbol, 0 for orders without one. Shapes: (K,), (K,) -> (M,)."""
+    here = place.unsqueeze(0) == torch.arange(max_orders, device=place.device).unsqueeze(-1)
+    return torch.where(here, values.unsqueeze(0), 0.0).sum(-1)

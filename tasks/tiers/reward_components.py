@@ -23,6 +23,7 @@ COMPONENTS = (
     "valid",
     "counterfactual",
     "episode",
+    "grade_change",
 )
 """Components in storage order; ``tasks/tiers/rules.md`` defines each."""
 
@@ -64,9 +65,13 @@ REWARD_PRESETS: dict[str, dict[str, float]] = {
         **{name: -1.0 for name in (*MISTAKES, "sell_unheld")},
     },
     "aligned": {**{name: 0.3 * weight for name, weight in _SIGNAL.items()}, "episode": 0.7},
+    "grade_potential": {"grade_change": 1.0},
 }
-"""Weights by preset; a component that is not named weighs nothing. The last three are there to be watched: what agents
-make of all four is shown by ``benchmarks/learning/reward_presets.py``."""
+"""Weights by preset; a component that is not named weighs nothing. What agents make of the first four is shown by
+``benchmarks/learning/reward_presets.py``; the three after the first are there to be watched."""
+
+EPISODE, GRADE_CHANGE = (COMPONENTS.index(name) for name in ("episode", "grade_change"))
+"""Places of the components made of grades, which are computed only where they weigh something."""
 
 LONG_HOLDING_DAYS = 5
 

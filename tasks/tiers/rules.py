@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchrl.data import Bounded, MultiCategorical, TensorSpec
+from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 
 from vecenv.core.scenario import Scenario
 from vecenv.kernels.money import Money, single_rounded_down
@@ -16,8 +17,10 @@ from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.tasks.tiers.limit_weights import Market, WeightLimits, limit_weights_to_orders
 from vecenv.tasks.tiers.market import market_tensors, rule_table
-from vecenv.tasks.tiers.order_spaces import FRACTION_BINS
+from vecenv.tasks.tiers.order_list import Limits, capacity
+from vecenv.tasks.tiers.order_spaces import FRACTION_BINS, choices_to_orders, weights_to_orders
 from vecenv.tasks.tiers.state import TierState
 
 Tensors = Mapping[str, Tensor]
@@ -102,6 +105,55 @@ class TierRules(Scenario[TierState]):
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         return state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
 
+    def orders(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> Tensor:
+        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
+
+        Order lists are accepted in every action space, for text and baselines.
+        """
+        if action.ndim == 2 and action.shape[-1] == 3:
+            return action
+        config, row, owned = self.config, self.row(state), self.owned(state, params)
+        if config.action == "discrete":
+            return choices_to_orders(action, self.tape.num_symbols)
+        if config.action == "limit_weights":
+            tradable = shared["shown"][row].unflatten(-1, (-1, 2 + len(config.features)))[:, 1]
+            tradable = tradable if owned is None else tradable * owned
+            return limit_weights_to_orders(
+                self.money,
+                action,
+                Market(shared["close"][row].double(), tradable.double(), state.holdings.double()),
+                state.cash,
+                state.portfolio_value,
+                WeightLimits(*(self.rule(name, state, params) for name in WeightLimits._fields)),
+                self.limits(state, row, params, shared),
+                config.tilt_gain,
+                config.max_orders,
+            )
+        value = state.portfolio_value
+        weight = state.holdings * shared["close"][row] / value.to(torch.float32)
+        # A product keeps NaN.
+        action = action if owned is None else action * owned
+        return weights_to_orders(action, weight, (state.cash / value).to(torch.float32), config.max_orders)
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of the task's action space and of order lists."""
+        shape = (self.config.max_orders, 3)
+        return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
+
+    def limits(self, state: TierState, row: Tensor, params: Tensors, shared: Tensors) -> Limits:
+        """Return costs and limits of the orders of a day, whose row of the market's tensors is given."""
+        number = partial(self.rule, state=state, params=params)
+        value = state.portfolio_value
+        return Limits(
+            commission=number("commission"),
+            slippage=number("slippage"),
+            closed=(number("gate") > 0) & (shared["breadth"][row, 0] > 0),
+            capacity=capacity(value, state.peak_value),
+            max_trades=number("max_trades"),
+            position_value=torch.floor(number("max_position") * value),
+            exposure_value=torch.floor(number("max_exposure") * value),
+        )
+
     def metadata(self) -> dict[str, Any]:
         """Task, versions, rules and market, JSON-able."""
         versions = {name: grader.version for name, grader in GRADERS.items()}
@@ -111,6 +163,8 @@ class TierRules(Scenario[TierState]):
         config, num_symbols, device = self.config, self.tape.num_symbols, self.tape.device
         if config.action == "weights":
             return Bounded(0.0, 1.0, (num_symbols,), dtype=torch.float32, device=device)
+        if config.action == "limit_weights":
+            return Bounded(-1.0, 1.0, (num_symbols + 1,), dtype=torch.float32, device=device)
         if config.action == "discrete":
             choices = [[1 + 2 * num_symbols, FRACTION_BINS]] * config.max_orders
             return MultiCategorical(torch.tensor(choices, device=device), dtype=torch.int64, device=device)

@@ -6,19 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
-from torchrl.data import TensorSpec, Unbounded
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.streams import EpisodeStream
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
-from vecenv.tasks.tiers.grading import episode_record, references
+from vecenv.tasks.tiers.grading import episode_record, first_grades, references
 from vecenv.tasks.tiers.observation import allowed_choices, observe
 from vecenv.tasks.tiers.order_list import (
     CAPACITY_STEPS,
@@ -27,12 +26,18 @@ from vecenv.tasks.tiers.order_list import (
     OrderList,
     Positions,
     Quotes,
-    capacity,
     decode_orders,
     execute_orders,
 )
-from vecenv.tasks.tiers.order_spaces import choices_to_orders, weights_to_orders
-from vecenv.tasks.tiers.reward_components import COMPONENTS, LONG_HOLDING_DAYS, component_weights, stacked, summed
+from vecenv.tasks.tiers.reward_components import (
+    COMPONENTS,
+    EPISODE,
+    GRADE_CHANGE,
+    LONG_HOLDING_DAYS,
+    component_weights,
+    stacked,
+    summed,
+)
 from vecenv.tasks.tiers.rules import Tensors, TierRules
 from vecenv.tasks.tiers.state import TierState
 
@@ -62,8 +67,12 @@ class TierTrading(TierRules):
         self, tape: MarketTape, config: TierConfig | None = None, tiers: Sequence[TierConfig] | None = None
     ) -> None:
         super().__init__(tape, config, tiers)
-        if float(component_weights(self.config.reward, self.config.reward_weights)[-1]) != 0.0:
+        weights = component_weights(self.config.reward, self.config.reward_weights).tolist()
+        self._pays_episode, self._pays_grade_change = weights[EPISODE] != 0.0, weights[GRADE_CHANGE] != 0.0
+        if self._pays_episode or self._pays_grade_change:
             self.shared = {**self.shared, **self.references}
+        if self._pays_grade_change:
+            self.shared = {**self.shared, "first_grade": first_grades(self)}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
         """Draw path and start day, and open the account."""
@@ -112,37 +121,12 @@ class TierTrading(TierRules):
             batch_size=[],
         )
 
-    def orders(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> Tensor:
-        """Return an action of any space as kind, symbol and fraction of each order. Shape: (M, 3), float32.
-
-        Order lists are accepted in every action space, for text and baselines.
-        """
-        if action.ndim == 2 and action.shape[-1] == 3:
-            return action
-        if self.config.action == "discrete":
-            return choices_to_orders(action, self.tape.num_symbols)
-        weight, cash_share = self._weights(state, shared["close"][self.row(state)])
-        if (owned := self.owned(state, params)) is not None:
-            # A product keeps NaN.
-            action = action * owned
-        return weights_to_orders(action, weight, cash_share, self.config.max_orders)
-
-    def understood_actions(self) -> Sequence[TensorSpec]:
-        """Return the specs of the task's action space and of order lists."""
-        shape = (self.config.max_orders, 3)
-        return [self.action_spec, Unbounded(shape, device=self.action_spec.device)]
-
-    def _weights(self, state: TierState, close: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the share of the portfolio value in each symbol and in cash. Shapes: (K,), (), float32."""
-        value = state.portfolio_value.to(torch.float32)
-        return state.holdings * close / value, (state.cash / state.portfolio_value).to(torch.float32)
-
     def step(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> TierState:
         """Execute the orders of one day and value the account at the next close."""
         row = self.row(state)
         owned = self.owned(state, params)
         orders = decode_orders(self.orders(state, action, params, shared), self.tape.num_symbols, owned)
-        limits = self._limits(state, row, params, shared)
+        limits = self.limits(state, row, params, shared)
         width = 2 + len(self.config.features)
         quotes = Quotes(
             close=shared["close"][row, orders.symbols],
@@ -173,7 +157,7 @@ class TierTrading(TierRules):
         closed = limits.closed.to(torch.float32)
         asked = (orders.buys * orders.steps).sum(-1)
         respected = torch.where(asked > 0, 0.0, closed)
-        return TierState(
+        following = TierState(
             cash=after.cash,
             holdings=after.holdings,
             average_price=after.average_price,
@@ -201,19 +185,18 @@ class TierTrading(TierRules):
             gate_days=state.gate_days + torch.stack([closed, respected]),
             batch_size=[],
         )
+        return self._with_grade_change(following, params, shared) if self._pays_grade_change else following
 
-    def _limits(self, state: TierState, row: Tensor, params: Tensors, shared: Tensors) -> Limits:
-        number = partial(self.rule, state=state, params=params)
-        value = state.portfolio_value
-        return Limits(
-            commission=number("commission"),
-            slippage=number("slippage"),
-            closed=(number("gate") > 0) & (shared["breadth"][row, 0] > 0),
-            capacity=capacity(value, state.peak_value),
-            max_trades=number("max_trades"),
-            position_value=torch.floor(number("max_position") * value),
-            exposure_value=torch.floor(number("max_exposure") * value),
-        )
+    def _with_grade_change(self, state: TierState, params: Tensors, shared: Tensors) -> TierState:
+        """Return the state after a day with the change of the grade among its components.
+
+        The changes of the days before sum to the grade before, so the state holds no other grade.
+        """
+        grade = self.grade(state, params, shared).to(self.precision)
+        before = shared["first_grade"][state.rule].to(self.precision) + state.totals[GRADE_CHANGE]
+        place = torch.arange(len(COMPONENTS), device=grade.device) == GRADE_CHANGE
+        change = torch.where(place, grade - before, 0.0)
+        return state.replace(components=state.components + change, totals=state.totals + change)
 
     def _hold_components(
         self,
@@ -267,10 +250,10 @@ class TierTrading(TierRules):
         """Return the weighted sum of the components, including the grade on the last day."""
         weights = params["weights"].to(self.precision)
         reward = summed(next_state.components * weights)
-        if "oracle_return" in shared:
+        if self._pays_episode:
             ended = self.truncated(next_state, params, shared)
             grade = self.grade(next_state, params, shared).to(self.precision)
-            reward = reward + torch.where(ended, weights[-1] * grade, 0.0)
+            reward = reward + torch.where(ended, weights[EPISODE] * grade, 0.0)
         return reward
 
     def terminated(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
@@ -288,15 +271,18 @@ class TierTrading(TierRules):
 
     def grade(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the grade of the episode so far under the configured grader. Shape: (), float32."""
-        return self.grades(state, params, shared)[self.config.grader]
+        return self._grades((self.config.grader,), state, params, shared)[self.config.grader]
 
     def grades(self, state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return the grade under every grader. Shape of each: (), float32."""
+        return self._grades(tuple(GRADERS), state, params, shared)
+
+    def _grades(self, names: Sequence[str], state: TierState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         # In a compiled step the references are in the market tensors.
         reference = shared if "oracle_return" in shared else self.references
         record = episode_record(self, state, params, shared, reference)
         grades = {}
-        for name in GRADERS:
+        for name in names:
             functions = [grade_function(name, tier.seed_grader) for tier in self.tiers]
             # Tiers share grade functions; each is computed once.
             graded = {function: function(record) for function in dict.fromkeys(functions)}
@@ -310,7 +296,7 @@ class TierTrading(TierRules):
         amounts = {name: getattr(state, name) * self.tape.tick_size for name in names}
         amounts["total_return"] = amounts["portfolio_value"] / amounts["start_value"] - 1.0
         components = {f"reward/{name}": state.components[index] for index, name in enumerate(COMPONENTS)}
-        if "oracle_return" in shared:
+        if self._pays_episode:
             grade = self.grade(state, params, shared).to(self.precision)
             components["reward/episode"] = torch.where(self.truncated(state, params, shared), grade, 0.0)
         invalid = state.totals[COMPONENTS.index("invalid")]

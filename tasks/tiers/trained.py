@@ -56,7 +56,7 @@ def trained_on_tiers(checkpoint: Path, config: Any, env: VecEnv) -> TrainedOnTie
     """
     scenario = env.scenario
     assert isinstance(scenario, TierTrading)
-    own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders)
+    own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders, tilt_gain=config.tilt_gain)
     return TrainedOnTiers(
         checkpoint, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
     )

@@ -144,7 +144,7 @@ def test_presets_that_do_not_exist_are_refused(settings, words):
         RewardPresetsConfig(**settings)
 
 
-@pytest.mark.parametrize("preset", ["aligned", "signal"])
+@pytest.mark.parametrize("preset", ["aligned", "signal", "grade_potential"])
 def test_the_parts_of_a_reward_add_up_to_it(preset):
     env = tier_env(8, reward=preset, grader="seed", max_orders=2)
     collector = FusedCollector(env, None, DAYS + 2)

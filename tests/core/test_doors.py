@@ -98,7 +98,8 @@ def test_an_action_of_another_type_is_the_same_action(kind):
 
 def test_a_list_of_orders_is_an_action_in_every_space_of_the_tiers():
     market = {"market_options": {"num_paths": 2, "num_days": 330}, "compile": False, "max_orders": 2}
-    for space, shape, kind in (("discrete", (3, 2, 2), torch.int64), ("weights", (3, 3), torch.float32)):
+    spaces = {"discrete": ((3, 2, 2), torch.int64), "weights": ((3, 3), torch.float32)}
+    for space, (shape, kind) in (spaces | {"limit_weights": ((3, 4), torch.float32)}).items():
         env = vecenv.make("multi_stock_3", 3, action=space, **market)
         env.advance(torch.tensor([[1, 0, 0.5], [0, 0, 0]]).expand(3, 2, 3))
         assert (env.state.num_trades > 0).all(), "half of a share of the cash was cut to none"

@@ -81,12 +81,16 @@ def small_environment(name: str) -> VecEnv:
     task, rules = name.split()
     if task == "stock_trading":
         return make_env(5, **RULES[rules])
-    return vecenv.make(task, 5, market=small_market(), action=rules, compile=False)
+    reward = "grade_potential" if rules == "limit_weights" else "signal"
+    return vecenv.make(task, 5, market=small_market(), action=rules, reward=reward, compile=False)
+
+
+TIERS = ("portfolio weights", "portfolio discrete", "portfolio limit_weights", "curriculum orders")
 
 
 @pytest.mark.parametrize(
     "name",
-    [*(f"stock_trading {rules}" for rules in RULES), "portfolio weights", "portfolio discrete", "curriculum orders"],
+    [*(f"stock_trading {rules}" for rules in RULES), *TIERS],
 )
 def test_a_collected_step_meets_the_host_nowhere(name):
     collector = FusedCollector(small_environment(name), num_steps=2)

@@ -32,6 +32,7 @@ class Allowed(NamedTuple):
 
 TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, AGENTS = "(PPO|GRPO) .*", "PPO .*", "GRPO .*", "agents .*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
@@ -65,8 +66,8 @@ ALLOWED = (
     Allowed(f"{TASK}|{LEARNER}", "save and load", INTEGERS, ITEM, 3),
     Allowed(TASK, "begin rows", NUMBERS, "to device"),
     # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
-    Allowed(f"(?!portfolio aligned|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
-    Allowed(f"(?!portfolio aligned)({TIER})", "first grade", HINDSIGHT, "to device", None),
+    Allowed(f"(?!{GRADED}|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
+    Allowed(f"(?!{GRADED})({TIER})", "first grade", HINDSIGHT, "to device", None),
     # Text is written and read on the host: one copy of what is shown, one of what was parsed.
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),

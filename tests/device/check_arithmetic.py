@@ -23,6 +23,7 @@ STEPS: dict[str, dict[str, Any]] = {
     "stock_trading": {"task": "stock_trading"},
     "stock_trading short": {"task": "stock_trading", **STOCK["short"]},
     "full_autonomous": {"task": "full_autonomous"},
+    "portfolio tilts": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
 }
 
 

@@ -33,13 +33,14 @@ STOCK: dict[str, dict[str, Any]] = {
 """Settings of ``stock_trading`` by name."""
 
 TIERS = ("single_stock", "single_stock_costs", "multi_stock_3", "portfolio", "full_autonomous")
-SPACES = ("discrete", "orders", "weights")
+SPACES = ("discrete", "orders", "weights", "limit_weights")
 
 TASKS: dict[str, dict[str, Any]] = {
     **{f"stock_trading {name}": {"task": "stock_trading", **rules} for name, rules in STOCK.items()},
     **{f"{tier} {space}": {"task": tier, "action": space} for tier in TIERS for space in SPACES},
     "single_stock random": {"task": "single_stock", "action": "orders", "symbols": ("random",)},
     "portfolio aligned": {"task": "portfolio", "action": "orders", "reward": "aligned"},
+    "portfolio potential": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
     "curriculum promotion": {"task": "curriculum"},
     "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
 }

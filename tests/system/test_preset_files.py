@@ -135,16 +135,28 @@ def test_the_nifty_preset_names_the_universe():
     assert tuple(names) == UNIVERSES["nifty25"].symbols
 
 
-def test_the_presets_of_the_tiers_differ_in_the_days_alone():
-    own, nifty = (read_values(preset_path("train", name)) for name in ("tiers", "nifty_tiers"))
+@pytest.mark.parametrize("kind", ["tiers", "tiers_signal"])
+def test_the_presets_of_the_tiers_differ_in_the_days_alone(kind):
+    own, nifty = (read_values(preset_path("train", name)) for name in (kind, f"nifty_{kind}"))
     assert {name: value for name, value in nifty.items() if name not in ("train_end", "test_start", "end")} == own
 
 
 @pytest.mark.parametrize("task", [*TIERS, "curriculum"])
-def test_a_preset_of_tiers_fits_every_tier(task):
-    settings = TrainSettings.defaults(["--preset", "tiers", "--task", task])
+@pytest.mark.parametrize(
+    ("preset", "rules"), [("tiers", ("limit_weights", "grade_potential")), ("tiers_signal", ("discrete", "signal"))]
+)
+def test_a_preset_of_tiers_fits_every_tier(preset, rules, task):
+    settings = TrainSettings.defaults(["--preset", preset, "--task", task])
     assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+    assert (settings.env.action, settings.env.reward) == rules
     assert settings.env.market_symbols == config_of(task).market_symbols
+
+
+def test_the_presets_of_signal_are_those_of_the_published_runs():
+    """What the table of ``tasks/tiers/README.md`` was measured with before the space of tilts."""
+    values = read_values(preset_path("train", "tiers_signal"))
+    assert values["env"] == {"max_orders": 5}
+    assert values["ppo"] == {"num_steps": 40, "total_frames": 2_000_000, "gamma": 1.0}
 
 
 def test_a_preset_that_is_not_there_is_refused():

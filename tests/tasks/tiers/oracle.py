@@ -34,6 +34,7 @@ SIGNAL = {
     "valid": 0.0,
     "counterfactual": 0.0,
     "episode": 0.0,
+    "grade_change": 0.0,
 }
 MISTAKES = (
     "regime_violation",
@@ -52,6 +53,7 @@ PRESETS = {
     | dict.fromkeys(("profit", "valid", "within_limits"), 1.0)
     | dict.fromkeys((*MISTAKES, "sell_unheld"), -1.0),
     "aligned": {name: 0.3 * weight for name, weight in SIGNAL.items()} | {"episode": 0.7},
+    "grade_potential": NO_WEIGHTS | {"grade_change": 1.0},
 }
 
 
@@ -100,12 +102,13 @@ class TierAccount:
         sum_returns, sum_squared_returns: of V′ / V − 1.
         exposure_sum: of Σ held × p / V after the orders of each day.
         gated_days, respected_days: closed days of a tier with a gate, and those without a BUY of more than nothing.
+        grade: so far.
         terminated: whether the account is worthless.
         truncated: whether the tier's days are used up.
     """
 
-    def __init__(self, rules: Rules, market: Market, start_day: int) -> None:
-        """Open the account in cash at the close of ``start_day``."""
+    def __init__(self, rules: Rules, market: Market, start_day: int, grade: float = 0.0) -> None:
+        """Open the account in cash at the close of ``start_day``, where its grade is ``grade``."""
         self.rules, self.market = rules, market
         self.symbols = range(len(rules.symbols))
         self.in_dtype = np.dtype(rules.dtype).type
@@ -121,6 +124,7 @@ class TierAccount:
         self.components = dict.fromkeys(SIGNAL, 0.0)
         self.mistakes = dict.fromkeys(MISTAKES, 0)
         self.num_trades = self.traded_sum = self.invalid_days = self.gated_days = self.respected_days = 0
+        self.grade = grade
         self.max_drawdown = self.sum_returns = self.sum_squared_returns = self.exposure_sum = 0.0
 
     def step(self, action: Sequence[Sequence[float]], grade: float = 0.0) -> float:
@@ -128,7 +132,7 @@ class TierAccount:
 
         Args:
             action: M orders of (kind, symbol, fraction).
-            grade: of the episode; it counts on the last day alone.
+            grade: of the episode with this day.
         """
         if self.terminated or self.truncated:
             raise ValueError(f"the episode of {self.rules.days} days is over")
@@ -143,7 +147,9 @@ class TierAccount:
         exposure = self._worth(self.prices) / self.value
         closed, value_before = self.gate_is_closed(), self.value
         self._pass_day()
-        self.components["episode"] = grade if self.truncated else 0.0
+        self.components["episode"] = grade if self.truncated and self.rules.weights.get("episode") else 0.0
+        self.components["grade_change"] = grade - self.grade if self.rules.weights.get("grade_change") else 0.0
+        self.grade = grade
 
         for name in MISTAKES:
             self.mistakes[name] += int(self.components[name])
@@ -189,6 +195,10 @@ class TierAccount:
         """Return b of ``day``."""
         return int(np.float32(self.market.close[self.day][k] + self._slip(k)))
 
+    def sell_price(self, k: int) -> int:
+        """Return s of ``day``."""
+        return max(int(np.float32(self.market.close[self.day][k] - self._slip(k))), 0)
+
     def commission(self, value: int) -> int:
         """Return the commission on ``value``, both in ticks."""
         return min(math.ceil(value * self.rules.commission), value)
@@ -215,10 +225,8 @@ class TierAccount:
             rate = np.nextafter(rate, np.float32(0))
         return math.ceil(np.float32(self.market.close[self.day][k]) * rate)
 
-    def _sell_price(self, k: int) -> int:
-        return max(int(np.float32(self.prices[k] - self._slip(k))), 0)
-
-    def _capacity(self) -> int:  # rule 3
+    def capacity(self) -> int:  # rule 3
+        """Return c, quarters."""
         d = self.drawdown()
         return 4 if d < 0.03 else 3 if d < 0.05 else 2 if d < 0.08 else 1
 
@@ -240,7 +248,7 @@ class TierAccount:
         n = q * self.held[k] // 10_000
         if n == 0:
             return 0
-        s = self._sell_price(k)
+        s = self.sell_price(k)
         commission = self.commission(n * s)
         self.cash += n * s - commission
         self._book(n * s, n * (self.prices[k] - s) + commission)
@@ -262,7 +270,7 @@ class TierAccount:
         if not self.market.tradable[self.day][k]:
             return 0
         b = self.buy_price(k)
-        asked = self._shares_asked(q, b)
+        asked = self.shares_asked(q, b, self.cash)
         n = min(asked, self._shares_allowed(k))
         self.components["position_limit"] += n < asked
         if n == 0:
@@ -279,8 +287,9 @@ class TierAccount:
         self.held[k] += n
         return n
 
-    def _shares_asked(self, q: int, b: int) -> int:
-        budget = q * self._capacity() * self.cash // 40_000
+    def shares_asked(self, q: int, b: int, cash: int) -> int:
+        """Return the shares that a BUY of ``q`` at ``b`` asks for."""
+        budget = q * self.capacity() * cash // 40_000
         n = math.floor(budget / (b * (1 + self.rules.commission)))
         return n - 1 if n * b + self.commission(n * b) > budget else n
 
@@ -329,7 +338,7 @@ class TierAccount:
             return False
         single, price = np.float32, np.float32(self.prices[k])
         unit_cost = single(self.buy_price(k)) * (single(1) + single(self.rules.commission))
-        affordable = unit_cost <= single(self.cash * self._capacity() / 4)
+        affordable = unit_cost <= single(self.cash * self.capacity() / 4)
         position_limit = math.floor(self.rules.max_position * self.value)
         fits = single(self.held[k] + 1) * price <= single(position_limit)
         return bool(affordable and fits and single(self._worth(self.prices)) + price <= single(self._exposure_limit()))

@@ -100,7 +100,8 @@ def random_tiers(rng, shared: TierConfig) -> list[TierConfig]:
     """Draw one to three tiers on some of the symbols of ``shared``, with its space, reward and precision."""
     if rng.random() < 0.6:
         return [shared]
-    common = {name: getattr(shared, name) for name in ("max_orders", "reward", "grader", "context", "dtype")}
+    names = ("action", "max_orders", "tilt_gain", "reward", "grader", "context", "dtype")
+    common = {name: getattr(shared, name) for name in names}
     tiers = []
     for _ in range(int(rng.integers(2, 4))):
         count = int(rng.integers(1, len(shared.symbols) + 1))
@@ -130,3 +131,20 @@ def random_orders(rng, *shape: int, num_symbols: int, broken: float = 0.05) -> n
         entry = rng.choice([np.nan, np.inf, -np.inf, -1.0, 3.0, 0.5, 1.5, num_symbols, 1e30])
         flat[row, rng.integers(shape[-1]), rng.integers(3)] = entry
     return orders.astype(np.float32)
+
+
+def random_tilts(rng, num_rows: int, num_symbols: int, broken: float = 0.03) -> np.ndarray:
+    """Draw actions of ``limit_weights``: within, at and beyond the bounds, zeros, and some with no number.
+
+    Args:
+        rng: source of the draws.
+        num_rows: rows.
+        num_symbols: K.
+        broken: share of the rows that have a NaN or infinite entry.
+    """
+    shape = (num_rows, num_symbols + 1)
+    tilts = np.where(rng.random(shape) < 0.3, rng.choice([-1.0, 0.0, 1.0, 1.5, -7.0], shape), rng.uniform(-1, 1, shape))
+    tilts = np.where(rng.random((num_rows, 1)) < 0.2, 0.0, tilts)
+    for row in (rng.random(num_rows) < broken).nonzero()[0]:
+        tilts[row, rng.integers(shape[1])] = rng.choice([np.nan, np.inf, -np.inf])
+    return tilts.astype(np.float32)

@@ -89,7 +89,7 @@ def test_a_checkpoint_stands_in_the_ladder_of_its_tier(place):
     assert all(agent["seed"] == result["agents"][name]["seed"] for name, agent in alone["agents"].items())
 
 
-@pytest.mark.parametrize("action", ["discrete", "weights"])
+@pytest.mark.parametrize("action", ["discrete", "weights", "limit_weights"])
 def test_a_trained_agent_acts_as_in_its_own_space(tmp_path, action):
     """Its orders in a list do what its choices or weights do in its own environment."""
     options = {"market_options": {"num_paths": 2, "num_days": 330}, "compile": False}
@@ -150,6 +150,7 @@ def test_recorded_episodes_replay(place):
         (["evaluate", "--task", "portfolio", "--env.grader", "no"], ["unknown grader 'no'", "calibrated", "seed"]),
         (["train", "--task", "portfolio", "--env.reward", "no"], ["unknown reward preset 'no'", "signal", "aligned"]),
         (["train", "--task", "portfolio", "--preset", "no"], ["unknown train preset 'no'", "nifty_tiers"]),
+        (["train", "--task", "portfolio", "--env.tilt-gain", "2"], ["--env.tilt-gain belongs to action limit_weights"]),
         (["train", "--task", "curriculum", "--env.tiers", "no"], ["unknown tier 'no'", "full_autonomous"]),
         (["train", "--task", "single_stock", "--symbols", "no", "--market", "market.csv"], ["symbols no", "TCS"]),
         (["evaluate", "--task", "portfolio", "--env.action", "weights"], ["portfolio", "env.action", "'orders'"]),

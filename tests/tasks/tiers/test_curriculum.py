@@ -291,8 +291,10 @@ def test_a_run_of_high_grades_climbs_to_the_last_tier():
     assert len({tuple(metrics) for metrics in history}) == 1
 
 
-def test_random_actions_on_the_mixed_batch():
-    env = make_env(16, window=1, thresholds=dict.fromkeys(NAMES, 0.2), action="weights")
+@pytest.mark.parametrize(("action", "threshold"), [("weights", 0.2), ("limit_weights", 0.45)])
+def test_random_actions_on_the_mixed_batch(action, threshold):
+    thresholds = dict.fromkeys(NAMES, threshold)
+    env = make_env(16, window=1, thresholds=thresholds, action=action, reward="grade_potential")
     driver = Driver(env)
     collector = FusedCollector(env, None, num_steps=7)
     rules = []

@@ -109,13 +109,14 @@ def test_replay_finds_every_number_again(place, tmp_path, capsys):
     [
         ("multi_stock_3", {"action": "discrete", "dtype": "float64"}),
         ("multi_stock_3", {"action": "weights", "reward": "aligned", "reward_weights": {"invalid": -2.0}}),
+        ("multi_stock_3", {"action": "limit_weights", "tilt_gain": 2.0, "reward": "grade_potential"}),
         ("single_stock", {"symbols": ("random",), "text_style": "compact"}),
         ("full_autonomous", {}),
     ],
 )
 def test_replay_of_other_spaces_and_tiers(tmp_path, task, changes):
     env = environment(3, task, **changes)
-    action = {"orders": AGENTS["random"]().act, "discrete": _random, "weights": _random}[env.scenario.config.action]
+    action = AGENTS["random"]().act if env.scenario.config.action == "orders" else _random
     recorder = EpisodeRecorder(env, [2], ORIGIN)
     for _ in range(3):
         recorder.step(action(env))

@@ -12,7 +12,7 @@ from vecenv.text.door import TextDoor
 NUM_ENVS = 4
 
 
-@pytest.fixture(scope="module", params=["orders", "discrete"])
+@pytest.fixture(scope="module", params=["orders", "discrete", "limit_weights"])
 def env(request) -> VecEnv:
     small = {"num_paths": 2, "num_days": 300}
     return vecenv.make("multi_stock_3", NUM_ENVS, action=request.param, market_options=small, compile=False)

@@ -67,7 +67,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     assert_same_bits([leaf[ids] for leaf in snapshot(many.rows)], snapshot(few.rows))
 
 
-@pytest.mark.parametrize("action", ["orders", "discrete", "weights"])
+@pytest.mark.parametrize("action", ["orders", "discrete", "weights", "limit_weights"])
 def test_torchrl_accepts_the_specs(action):
     check_env_specs(env_of(2, action=action, days=3, max_orders=2), seed=0)
 
@@ -164,9 +164,9 @@ def test_no_episode_starts_before_every_indicator_is_known():
     )
 
 
-def play(tape: MarketTape) -> list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]]:
+def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]]:
     """Play random orders; per step the day, what was seen and paid on it, and what it brought."""
-    bound = Engine(TierTrading(tape, replace(FULL, action="orders")), 96).bound()
+    bound = Engine(TierTrading(tape, replace(FULL, action="orders", reward=reward)), 96).bound()
     ids, played = torch.arange(96), []
     rows = bound.start(torch.tensor(4), ids, torch.zeros_like(ids))
     for action in orders(FULL.days, 96):
@@ -179,7 +179,8 @@ def play(tape: MarketTape) -> list[tuple[torch.Tensor, list[torch.Tensor], torch
     return played
 
 
-def test_nothing_is_known_of_the_next_day():
+@pytest.mark.parametrize("reward", ["signal", "grade_potential"])
+def test_nothing_is_known_of_the_next_day(reward):
     """Another market after day 45: all that is seen and paid up to it is the same, and what it brings is not."""
     cut, one, other = 45, nse_tape(0), nse_tape(1)
     spliced = {
@@ -187,7 +188,8 @@ def test_nothing_is_known_of_the_next_day():
         for name in ("ohlcv", "tradable", "features", "context")
     }
     compared, differ = 0, False
-    for (day, left, gain), (_, right, other_gain) in zip(play(one), play(replace(one, **spliced)), strict=True):
+    both = zip(play(one, reward), play(replace(one, **spliced), reward), strict=True)
+    for (day, left, gain), (_, right, other_gain) in both:
         known = day <= cut
         compared += int(known.sum())
         assert_same_bits([part[known] for part in left], [part[known] for part in right])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.tasks.tiers.limit_weights_oracle import limit_weights_to_orders
 from tests.tasks.tiers.oracle import SIGNAL, TierAccount
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
@@ -18,11 +19,14 @@ from tests.tasks.tiers.random_tiers import (
     random_orders,
     random_rules,
     random_tiers,
+    random_tilts,
     tier_tape,
 )
-from vecenv.core.engine import Engine
+from vecenv.core.engine import BoundEngine, Engine
+from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
-from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
+from vecenv.tasks.tiers.order_list import Kind
+from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES, RULE_BREAKS
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_ENVS, EXAMPLES, PARTS, NUM_PATHS = 120, 15, 6, 2
@@ -59,6 +63,17 @@ def columns(state: Any, playing: list[int], accounts: list[TierAccount], fields:
     }
 
 
+def grades_of(bound: BoundEngine, rows: Rows) -> list[float]:
+    """Return the grades so far."""
+    return bound.grade(rows).double().tolist()
+
+
+def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.ndarray) -> np.ndarray:
+    """Return the orders that actions become; invalid ones name nothing."""
+    orders = bound._vmap(scenario.orders, rows.state, torch.from_numpy(action))
+    return torch.where(orders[..., :1] == Kind.INVALID, torch.tensor([float(Kind.INVALID), 0.0, 0.0]), orders).numpy()
+
+
 def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) -> Counter:
     """Play an episode of every row on both sides, compare after every step, and count what happened."""
     # Every fourth market has prices beyond the 24 bits in which float32 is exact.
@@ -71,10 +86,8 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
     markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
     rules = [oracle_rules(tier, shared) for tier in tiers]
-    accounts = [
-        TierAccount(rules[row], markets[path], day)
-        for row, path, day in zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), strict=True)
-    ]
+    starts = zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), grades_of(bound, rows), strict=True)
+    accounts = [TierAccount(rules[row], markets[path], day, grade) for row, path, day, grade in starts]
     tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
     happened: Counter = Counter(episodes=NUM_ENVS)
     for step in range(scenario.longest):
@@ -86,11 +99,20 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
         expected = np.array([accounts[n].observation() for n in playing], np.float32)
         np.testing.assert_allclose(seen, expected, rtol=2e-6, atol=5e-7, err_msg=where)
 
-        orders = random_orders(rng, NUM_ENVS, shared.max_orders, num_symbols=len(shared.symbols))
-        outcome = bound.step(rows, torch.from_numpy(orders))
+        if shared.action == "limit_weights":
+            given = random_tilts(rng, NUM_ENVS, len(shared.symbols))
+            actions = {
+                n: limit_weights_to_orders(accounts[n], given[n].tolist(), shared.tilt_gain, shared.max_orders)
+                for n in playing
+            }
+            listed = decoded(scenario, bound, rows, given)[playing]
+            np.testing.assert_array_equal(listed, np.array([actions[n] for n in playing], np.float32), err_msg=where)
+        else:
+            given = random_orders(rng, NUM_ENVS, shared.max_orders, num_symbols=len(shared.symbols))
+            actions = dict(enumerate(given.tolist()))
+        outcome = bound.step(rows, torch.from_numpy(given))
         state, info = outcome.rows.state, bound.info(outcome.rows)
-        grade = bound.grade(outcome.rows).double().tolist() if shared.reward == "aligned" else [0.0] * NUM_ENVS
-        actions = orders.tolist()
+        grade = grades_of(bound, outcome.rows)
         rewards = [accounts[n].step(actions[n], grade[n]) for n in playing]
 
         for name, (given, wanted) in columns(state, playing, accounts, INTEGERS).items():
@@ -134,11 +156,27 @@ def test_accounts_equal_the_oracle(part):
         rng = np.random.default_rng((part, example))
         symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
         shared = random_rules(rng, symbols)
-        # Two long examples of each part pay by the episode, so that every component occurs in it.
-        shared = replace(shared, reward="aligned", days=12) if example < 2 else shared
+        # Three long examples of each part pay by the grade, so that every component occurs in it.
+        graded = ("aligned", "aligned", "grade_potential")
+        shared = replace(shared, reward=graded[example], days=12) if example < len(graded) else shared
         happened += play(rng, shared, random_tiers(rng, shared))
     assert happened["episodes"] == NUM_ENVS * EXAMPLES
     rare = {name: happened[name] for name in (*SIGNAL, "drawdown of 0.08", "sold out") if happened[name] < 30}
+    assert not rare, f"too rare to be tested: {rare}"
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
+    """Orders, money and shares exactly, and no order is refused or cut by a limit."""
+    happened: Counter = Counter()
+    for example in range(EXAMPLES // 2):
+        rng = np.random.default_rng((7, part, example))
+        symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
+        gain = float(rng.choice([0.5, 1.0, 8.0]))
+        shared = replace(random_rules(rng, symbols), action="limit_weights", tilt_gain=gain)
+        happened += play(rng, shared, random_tiers(rng, shared))
+    assert not any(happened[name] for name in (*RULE_BREAKS, "sell_unheld"))
+    rare = {name: happened[name] for name in ("invalid", "drawdown of 0.08", "sold out") if happened[name] < 30}
     assert not rare, f"too rare to be tested: {rare}"
 
 
