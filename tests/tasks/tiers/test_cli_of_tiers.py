@@ -66,7 +66,7 @@ def evaluated(folder, *args: str) -> dict:
 
 def test_training_is_compared_with_all_agents_under_both_graders(place):
     agents = agents_of(place / "three" / "metrics.json")
-    assert list(agents) == ["trained", *AGENTS]
+    assert list(agents) == ["trained", "untrained", *AGENTS]
     for agent in agents.values():
         for grader in ("calibrated", "seed"):
             low, high = agent[grader]["ci"]
