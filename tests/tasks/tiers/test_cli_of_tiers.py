@@ -81,7 +81,11 @@ def test_training_is_compared_with_all_agents_under_both_graders(place):
 def test_a_checkpoint_stands_in_the_ladder_of_its_tier(place):
     result = evaluated(place, "--checkpoint", str(place / "three"), "--episodes", "40")
     assert result["task"] == "multi_stock_3"
-    assert result["agents"] == agents_of(place / "three" / "metrics.json")
+    trained_beside = agents_of(place / "three" / "metrics.json")
+    # The deflation depends on how many agents there are to choose among, and the run shows the untrained one too.
+    del trained_beside["untrained"]
+    _ = [agent.pop("deflated_sharpe") for agent in (*trained_beside.values(), *result["agents"].values())]
+    assert result["agents"] == trained_beside
     # The agents beside it are not bound by the two orders a day that it was trained with.
     assert result["config"]["max_orders"] == 4
     alone = evaluated(place, "--task", "multi_stock_3", "--env.max-orders", "4", "--episodes", "40")
