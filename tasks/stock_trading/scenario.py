@@ -22,13 +22,14 @@ from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margi
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares
 from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
-from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
-from vecenv.tasks.stock_trading.benchmark import equal_weight_growth, held_growth, held_portfolio
+from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.items import split_symbols
+from vecenv.tasks.stock_trading.market_tensors import market_tensors
 from vecenv.tasks.stock_trading.parameters import parameter_tensors
+from vecenv.tasks.stock_trading.reward import RewardRules, step_reward
 from vecenv.tasks.stock_trading.state import StockState
 
 MAX_CASH_TICKS = 2**37
@@ -90,7 +91,7 @@ class StockTrading(Scenario[StockState]):
             )
         self.compile_options = COMPILE_OPTIONS[config.rationing]
         self._always_tradable = bool(tape.tradable[:, tape.first_day :].all())
-        self.shared = self._market_tensors()
+        self.shared = market_tensors(tape, config, self.money.dtype)
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
         self.smooth = not config.whole_shares and config.dead_zone == 0
@@ -111,26 +112,6 @@ class StockTrading(Scenario[StockState]):
             rates = {name: self.params[name] for name in self.varied & {"slippage", "commission"}}
             single = {name: rate for name, rate in rates.items() if name == "slippage" or rate.ndim == 2}
             self.params = {**self.params, **{name: single_rounded_down(rate) for name, rate in single.items()}}
-
-    def _market_tensors(self) -> dict[str, Tensor]:
-        """Flatten (path, day) to one row index and scale the features once."""
-        tape, config = self.tape, self.config
-        flat = tape.num_paths * tape.num_days
-        tensors = {
-            "close": tape.price_ticks(CLOSE).reshape(flat, -1).to(self.money.dtype),
-            "features": (tape.features * config.feature_scale).reshape(flat, -1).contiguous(),
-            # A copy: replacement markets are written into it in place, and the tape stays unchanged.
-            "tradable": tape.tradable.reshape(flat, -1).clone(),
-        }
-        if config.fill == "next_open":
-            tensors["open"] = tape.price_ticks(OPEN).reshape(flat, -1).to(self.money.dtype)
-        if config.reward == "excess_log_return" and config.benchmark == "equal_weight":
-            close = tensors["close"].view(tape.num_paths, tape.num_days, -1)
-            growth = equal_weight_growth(close[:, :-1], close[:, 1:], tape.tradable[:, :-1])
-            tensors["benchmark_growth"] = torch.cat([growth, torch.ones_like(growth[:, :1])], dim=1).reshape(flat)
-        if config.gate != "none":
-            tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).clone()
-        return tensors
 
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules and market, JSON-able."""
@@ -351,31 +332,10 @@ class StockTrading(Scenario[StockState]):
         self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return the configured reward, less the cash penalty, plus the terminal bonus."""
-        config, dtype = self.config, self.money.dtype
-        value, next_value = state.portfolio_value, next_state.portfolio_value
-        if config.reward == "delta_value":
-            reward = (next_value - value).to(dtype) * self.tape.tick_size
-        elif config.reward == "log_return":
-            reward = rewards.log_return(value, next_value, dtype)
-        elif config.reward == "excess_log_return":
-            growth = self._benchmark_growth(state, shared)
-            reward = (rewards.log_return(value, next_value, torch.float64) - torch.log(growth)).to(dtype)
-        else:
-            step_return = rewards.simple_return(value, next_value, dtype)
-            if config.reward == "differential_sharpe":
-                reward = rewards.differential_sharpe(step_return, state.moments)
-            else:
-                reward = rewards.risk_penalised(step_return, params["risk_aversion"])
-        if self._uses("min_cash_fraction"):
-            lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
-            penalty = lacking.clamp(min=0.0) * self.tape.tick_size
-            reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
-        reward = reward * params["reward_scale"].to(dtype)
-        if self._uses("terminal_bonus"):
-            ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
-            total = rewards.simple_return(next_state.start_value, next_value, dtype)
-            reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
-        return reward
+        ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
+        rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses)
+        growth = self._benchmark_growth(state, shared) if self.config.reward == "excess_log_return" else None
+        return step_reward(rules, state, next_state, ended, growth, params)
 
     def _benchmark_growth(self, state: StockState, shared: Tensors) -> Tensor:
         """Return the benchmark's growth over the step from a state. Shape: (), float64."""

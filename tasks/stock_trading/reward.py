@@ -1,0 +1,73 @@
+"""Reward of one step of stock trading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels import rewards
+from vecenv.kernels.money import Money
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.state import StockState
+
+
+class RewardRules(NamedTuple):
+    """What a reward depends on beside states and parameters.
+
+    Attributes:
+        config: the rules.
+        money: arithmetic of the account.
+        tick_size: currency per tick.
+        uses: whether a parameter has an effect, by name.
+    """
+
+    config: StockTradingConfig
+    money: Money
+    tick_size: float
+    uses: Callable[[str], bool]
+
+
+def step_reward(
+    rules: RewardRules,
+    state: StockState,
+    next_state: StockState,
+    ended: Tensor,
+    growth: Tensor | None,
+    params: Mapping[str, Tensor],
+) -> Tensor:
+    """Return the configured reward, less the cash penalty, plus the terminal bonus. Shape: ().
+
+    Args:
+        rules: of the task.
+        state: before the step.
+        next_state: after it.
+        ended: whether the episode has ended. Shape: (), bool.
+        growth: of the benchmark over the step, for the excess return. Shape: (), float64.
+        params: of the task.
+    """
+    config, dtype = rules.config, rules.money.dtype
+    value, next_value = state.portfolio_value, next_state.portfolio_value
+    if config.reward == "delta_value":
+        reward = (next_value - value).to(dtype) * rules.tick_size
+    elif config.reward == "log_return":
+        reward = rewards.log_return(value, next_value, dtype)
+    elif growth is not None:
+        reward = (rewards.log_return(value, next_value, torch.float64) - torch.log(growth)).to(dtype)
+    else:
+        step_return = rewards.simple_return(value, next_value, dtype)
+        if config.reward == "differential_sharpe":
+            reward = rewards.differential_sharpe(step_return, state.moments)
+        else:
+            reward = rewards.risk_penalised(step_return, params["risk_aversion"])
+    if rules.uses("min_cash_fraction"):
+        lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
+        penalty = lacking.clamp(min=0.0) * rules.tick_size
+        reward = reward - params["cash_penalty_weight"].to(dtype) * penalty
+    reward = reward * params["reward_scale"].to(dtype)
+    if rules.uses("terminal_bonus"):
+        total = rewards.simple_return(next_state.start_value, next_value, dtype)
+        reward = reward + torch.where(ended, params["terminal_bonus"].to(dtype) * total, 0.0)
+    return reward
