@@ -11,9 +11,11 @@ the mean reward, or of the mean over the worst windows (CVaR; Rockafellar and Ur
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,12 +82,19 @@ class Exact(NetworkLearner[ExactConfig]):
         outcome = bound.step(rows, self.network.head.mode(outputs))
         return leaves(outcome.rows), outcome.reward, observation
 
+    def _stepped(self, *arguments: Any) -> tuple[list[Tensor], Tensor, Tensor]:  # noqa: ANN401
+        """Return `_one_step`, compiled if the environment is."""
+        with warnings.catch_warnings():
+            # Tracing locks tensorclasses, which nothing here unlocks.
+            warnings.filterwarnings("ignore", message="Using lock_")
+            return self._step(*arguments)
+
     def _window(self, actor: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
         tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
         rewards, seen, played = [], [], []
         for _ in range(self.config.num_steps):
-            tensors, reward, observation = self._step(tensors, *self.moments, *actor)
+            tensors, reward, observation = self._stepped(tensors, *self.moments, *actor)
             rewards.append(reward)
             seen.append(observation.detach())
             played.append([leaf.detach() for leaf in tensors])
