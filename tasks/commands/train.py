@@ -24,6 +24,8 @@ from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO
 from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.partial_dependence import dependence_figure
+from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO
 from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
@@ -57,6 +59,9 @@ if TYPE_CHECKING:
 
 UNTRAINED = "untrained"
 """Name of the initial policy in tables and files."""
+
+POLICY_FIGURE = "policy.png"
+"""File of what a policy of symbols has learned."""
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
@@ -113,9 +118,10 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     learner = _learner(settings, env)
     seconds = _train(settings, _validated(settings, learner, config, spans), folder, console, fresh, lock)
     agents: dict[str, Agent]
+    untrained = folder / f"{UNTRAINED}.pt"
     with telling_what_is_kept(checkpoint_path(folder), "the last update"):
         if isinstance(learner, NetworkLearner):
-            untrained = _write_untrained(learner, folder)
+            _write_untrained(learner, untrained)
             agents = {
                 TRAINED: trained_agent(checkpoint_path(folder), test_env),
                 UNTRAINED: trained_agent(untrained, test_env),
@@ -136,6 +142,10 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     }
     with telling_what_is_kept(checkpoint_path(folder), "the last update"):
         document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
+        if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
+            policies = {TRAINED: load_policy(checkpoint_path(folder), env), UNTRAINED: load_policy(untrained, env)}
+            figure = dependence_figure(policies, env, env.scenario.item_features)
+            figure.savefig(folder / POLICY_FIGURE, dpi=120)
     console.print(evaluation_table(evaluation))
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
     console.print(f"Written to {folder}: {', '.join(written)}", soft_wrap=True)
@@ -163,14 +173,12 @@ def _validated(
     return ValidatedLearner(learner, Validation(env, settings.seed), settings.evaluations, settings.patience)
 
 
-def _write_untrained(learner: NetworkLearner[Any], folder: Path) -> Path:
-    """Write a checkpoint of the initial policy under the trained policy's moments, and return its path."""
+def _write_untrained(learner: NetworkLearner[Any], path: Path) -> None:
+    """Write a checkpoint of the initial policy under the trained policy's moments."""
     initial, _ = learner.network.initial_parameters(
         torch.Generator().manual_seed(learner.config.seed), learner.env.device
     )
-    path = folder / f"{UNTRAINED}.pt"
     save_checkpoint(learner.state_dict() | {"actor": initial}, path)
-    return path
 
 
 def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | Exact | LanguageGRPO:

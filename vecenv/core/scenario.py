@@ -84,6 +84,7 @@ class Scenario(ABC, Generic[State]):
         varied: names of the parameters that differ per sub-environment and have a leading dimension of N.
         action_spec: TorchRL spec of one agent's action, without batch dimension.
         longest: steps of the longest episode; None if unbounded.
+        item_features: names of the features that `items` returns for each item.
         smooth: whether rewards are differentiable functions of continuous actions, without rounding.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
@@ -98,6 +99,7 @@ class Scenario(ABC, Generic[State]):
     compile_options: Mapping[str, Any] = MappingProxyType({})
     varied: frozenset[str] = frozenset()
     longest: int | None = None
+    item_features: Sequence[str] = ()
     smooth: bool = False
     task: Any = None
     text: Any = None

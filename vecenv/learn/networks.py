@@ -30,9 +30,11 @@ class Network(ABC):
 
     Attributes:
         moments_size: M, number of moments that scale the inputs.
+        num_items: K, number of interchangeable items that the network knows; 0 for none.
     """
 
     moments_size: int
+    num_items: int = 0
 
     def __init__(self, head: Head, mask: Callable[[Tensor], Tensor | None], bf16: bool) -> None:
         self.head, self.mask, self.bf16 = head, mask, bf16

@@ -96,6 +96,22 @@ def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
     return figure, list(axes)
 
 
+def panels(count: int, columns: int = 4) -> tuple[Figure, list[Axes]]:
+    """Return an empty figure of small panels that share their vertical axis, without a window."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rows = -(-count // columns)
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(12.0, 1.0 + 2.6 * rows), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
+    for axis in axes[count:]:
+        axis.set_visible(False)
+    return figure, axes[:count]
+
+
 def _task_title(evaluation: Evaluation) -> str:
     """Return task, market and number of symbols."""
     if evaluation.traded is None:

@@ -1,0 +1,72 @@
+"""What a policy of items has learned: its action for an item against each of the item's features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.item_network import ItemNetwork
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GRID = torch.linspace(-2.5, 2.5, 21)
+"""Values of a feature in standard deviations from its mean."""
+
+
+@torch.no_grad()
+def partial_dependence(policy: ActorPolicy, observation: Tensor) -> Tensor:
+    """Return the mean action for an item above that for the others, against each feature of it (Friedman 2001).
+
+    Args:
+        policy: of an `ItemNetwork`.
+        observation: of rows over which the other features are averaged; each row's first item is varied. Shape: (B, D).
+
+    Returns:
+        Shape: (F, number of values in `GRID`).
+
+    Raises:
+        ValueError: the policy is not one of items, or there are fewer than two.
+    """
+    network = policy.network
+    if not isinstance(network, ItemNetwork) or network.num_items < 2:
+        raise ValueError("partial dependence needs a policy of two items or more")
+    mean, deviation, *actor = policy.parameters
+    inputs = network.normalised(observation, mean, deviation)
+    curves = torch.empty(network.num_features, len(GRID))
+    for feature in range(network.num_features):
+        for place, value in enumerate(GRID):
+            varied = inputs.clone()
+            varied[:, feature] = value
+            scores = network.actor_outputs(actor, varied)[:, : network.num_items]
+            curves[feature, place] = (scores[:, 0] - scores[:, 1:].mean(-1)).mean()
+    return curves
+
+
+def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: Sequence[str]) -> Figure:
+    """Plot `partial_dependence` of policies on the current observations of an environment, a panel per feature.
+
+    Args:
+        policies: by name, of the same network.
+        env: an environment of the policies' task.
+        names: of the features.
+    """
+    from vecenv.learn.report import panels
+
+    observation = env.observations()
+    figure, axes = panels(len(names))
+    for name, policy in policies.items():
+        curves = partial_dependence(policy, observation)
+        for axis, curve in zip(axes, curves, strict=True):
+            axis.plot(GRID, curve, label=name)
+    for axis, name in zip(axes, names, strict=True):
+        axis.axhline(0.0, color="grey", linewidth=0.8)
+        axis.set_xlabel(f"{name}, standard deviations", fontsize=9)
+    axes[0].legend(frameon=False, fontsize=9)
+    figure.suptitle("What was learned: action for a symbol above that for the others, against each of its features")
+    return figure
