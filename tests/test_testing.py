@@ -13,6 +13,7 @@ from torchrl.data import MultiCategorical
 
 import vecenv
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
+from vecenv.registry import task_named
 from vecenv.testing import TaskFault, check_task
 
 SMALL = {"market_options": {"num_paths": 2, "num_days": 330}}
@@ -33,6 +34,29 @@ def test_shipped_tasks_conform(task):
 @pytest.mark.parametrize("task", SHIPPED)
 def test_compiled_steps_of_shipped_tasks_conform(task):
     check_task(task, steps=6, **SMALL)
+
+
+TILTS = pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("stock_trading", {"action": "tilt", "reward": "excess_log_return"}),
+        ("stock_trading", {"action": "tilt", "reward": "excess_log_return", "benchmark": "buy_and_hold"}),
+        ("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}),
+    ],
+)
+
+
+@TILTS
+def test_tilts_conform(name, changes):
+    task = task_named(name)
+    check_task(replace(task, config=lambda: replace(task.config(), **changes)), steps=6, compiled=False, **SMALL)
+
+
+@pytest.mark.slow
+@TILTS
+def test_compiled_steps_of_tilts_conform(name, changes):
+    task = task_named(name)
+    check_task(replace(task, config=lambda: replace(task.config(), **changes)), steps=6, **SMALL)
 
 
 def forgetful(self, state, action, params, shared):
