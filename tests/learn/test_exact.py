@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import vecenv
+from vecenv.core import compiling
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.learn.agents import PolicyAgent
@@ -124,3 +125,17 @@ def test_compiled_updates_are_the_eager_ones_to_rounding():
         actors.append(train(env, config).learner.actor)
     for eager, compiled in zip(*actors, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_it_learns_eagerly(monkeypatch):
+    config = ExactConfig(total_frames=4 * 4, num_steps=4, policy="symbol", hidden=(8,))
+    eager = train(smooth_env(commission=0.003), config).learner.actor
+    monkeypatch.setattr(compiling, "_warned_without_compiler", False)
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
+    torch._dynamo.reset()
+    env = smooth_env(commission=0.003)
+    env.compiled = True
+    with pytest.warns(RuntimeWarning, match="no working compiler, running eagerly"):
+        without = train(env, config).learner.actor
+    assert all(torch.equal(*pair) for pair in zip(without, eager, strict=True))

@@ -56,7 +56,6 @@ def compile_in_place(
         A call ``(inputs, outputs) -> None``. Without a working C++ compiler (or Triton, on CUDA), the eager call,
         with one warning per process.
     """
-    global _warned_without_compiler
     from torch._guards import TracingContext, tracing
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
@@ -82,18 +81,28 @@ def compile_in_place(
             with tracing(TracingContext(fakes)):
                 compiled = compile_fx_inner(graph, [fakes.from_tensor(argument) for argument in arguments])
     except Exception as error:
-        if not _is_toolchain_error(error):
-            raise
-        if not _warned_without_compiler:
-            _warned_without_compiler = True
-            reason = str(error).strip().splitlines()[0]
-            warnings.warn(f"no working compiler, running eagerly (slower): {reason}", RuntimeWarning, stacklevel=2)
+        check_no_compiler(error)
         return eager_in_place(function)
 
     def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         compiled([*inputs, *outputs])
 
     return call
+
+
+def check_no_compiler(error: Exception) -> None:
+    """Warn, once per process, that steps run eagerly after a compilation failed for want of a compiler.
+
+    Raises:
+        Exception: ``error``, if it has another cause.
+    """
+    global _warned_without_compiler
+    if not _is_toolchain_error(error):
+        raise error
+    if not _warned_without_compiler:
+        _warned_without_compiler = True
+        reason = str(error).strip().splitlines()[0]
+        warnings.warn(f"no working compiler, running eagerly (slower): {reason}", RuntimeWarning, stacklevel=3)
 
 
 class FirstCallCompiled:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves, owned, with_leaves
 from vecenv.learn.episode_metrics import rollout_metrics
@@ -87,7 +88,12 @@ class Exact(NetworkLearner[ExactConfig]):
         with warnings.catch_warnings():
             # Tracing locks tensorclasses, which nothing here unlocks.
             warnings.filterwarnings("ignore", message="Using lock_")
-            return self._step(*arguments)
+            try:
+                return self._step(*arguments)
+            except Exception as error:
+                check_no_compiler(error)
+                self._step = self._one_step
+        return self._step(*arguments)
 
     def _window(self, actor: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
