@@ -116,7 +116,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     def num_training_paths(self) -> int:
         """Return the number of a generator's paths that are for training, without those for validation."""
         whole = super().num_training_paths()
-        return training_paths(whole, self.validation_fraction) if self.validation_fraction else whole
+        # A single path is split by days.
+        return training_paths(whole, self.validation_fraction) if self.validation_fraction and whole > 1 else whole
 
     def rows(self) -> int:
         """Return the number of sub-environments.

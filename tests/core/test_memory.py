@@ -108,7 +108,7 @@ def test_too_many_sub_environments_are_refused_before_they_are_made(monkeypatch:
     [
         (["train", "--num-envs", str(HUGE)], "16 steps of 100,000,000 sub-environments need 102.4 GB"),
         (["train", "--episodes", str(10 * HUGE)], "1,000,000,000 held-out episodes need 64.0 GB"),
-        (["train", "--market", "synthetic", "--num-paths", "1000000"], "num_paths 1,000,000 of 45,000 bars each need"),
+        (["train", "--market", "synthetic", "--num-paths", "1000000"], "num_paths 1,000,000 of 11,340 bars each need"),
         (["evaluate", "--market", "synthetic", "--num-paths", "1000000"], "num_paths 1,000,000 of 45,000 bars each"),
     ],
 )
