@@ -21,8 +21,8 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
 from vecenv.tasks.commands.run_folder import SETTINGS
 
-DEFAULT_PRESET = "default"
-"""Preset of the default task when none is named."""
+DEFAULT_PRESET, DATA_PRESET = "default", "data"
+"""Presets of the default task when none is named: on a generated market, and on bars from a file."""
 
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
@@ -40,6 +40,8 @@ class TrainOptions(PresetOption):
     """Preset of the rules only; overrides the other preset."""
     resume: Path | None = None
     """Folder of a run to resume with its settings."""
+    market: str = "neural"
+    """As `MarketSettings.market`."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         elif options.preset is not None:
             path = preset_path("train", options.preset)
         elif options.task in (None, cls.task) and task_preset is None:
-            path = preset_path("train", DEFAULT_PRESET)
+            generated = generator_of(options.market) is not None
+            path = preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)
         values = {} if path is None else read_values(path)
         known = str(values.get("task", cls.task))
         task = options.task or known

@@ -130,7 +130,7 @@ def test_a_full_disk_ends_the_command_in_a_sentence(place, tmp_path, monkeypatch
     [
         (["train", "--market", "nofile.csv"], ["nofile.csv"]),
         (["train", "--market", "market.parquet", "--symbols", "S0", "S9"], ["market.parquet", "S9", "S1"]),
-        (["train", "--market", "short.parquet"], ["short.parquet", "warm-up of 29 days", "market of 60"]),
+        (["train", "--market", "short.parquet"], ["short.parquet", "warm-up of 29 days", "in a market of"]),
         (["train", "--preset", "finrl", "--market", "market.parquet"], ["market.parquet", "episode of 250 days"]),
         (["train", "--market", "market.parquet", "--env.features", "nothing"], ["unknown features", "nothing"]),
         (["train", "--market", "market.parquet", "--end", "2010-01-01"], ["2010-01-01", "2020-01-01"]),
