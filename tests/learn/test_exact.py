@@ -75,6 +75,7 @@ def test_an_account_of_whole_shares_is_refused():
         ExactConfig(worst=0)
 
 
+@pytest.mark.slow
 def test_it_finds_a_planted_signal_without_sampling():
     """Three symbols that show the sign of the next mean return: greedy play earns most of what the signs give."""
     config = ExactConfig(total_frames=64 * 16 * 60, policy="symbol", hidden=(16,), learning_rate=0.02)
@@ -91,6 +92,7 @@ def test_it_finds_a_planted_signal_without_sampling():
     assert growth["trained"] > 0.8 * attainable and growth["trained"] > growth["even"] + 0.5 * attainable
 
 
+@pytest.mark.slow
 def test_the_worst_windows_alone_are_improved_when_asked():
     """CVaR trains a safer policy than the mean, with half of the benchmark in cash: it tilts towards cash."""
     rules = {"features": ("daily_change",), "commission": 0.0, "tilt_gain": 3.0, "benchmark_cash": 0.5}
