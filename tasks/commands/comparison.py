@@ -166,7 +166,9 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:
     scenario = state["scenario"]
     symbols, trained = scenario["market"]["symbols"], scenario["config"]
     traded = getattr(config, "symbols", tape.symbols)
-    if len(symbols) != len(traded):
+    # Policies of symbols play any number of them.
+    flat = state["config"].get("policy", "flat") == "flat"
+    if flat and len(symbols) != len(traded):
         raise ValueError(
             f"the checkpoint was trained on {len(symbols)} symbols, but {len(traded)} are chosen of {tape.source}; "
             f"choose as many with --symbols"

@@ -35,6 +35,15 @@ def test_without_an_episode_there_is_no_mean():
     assert all(math.isnan(value) for value in told.values()) and set(told) == {"return_percent", "grade"}
 
 
+def test_days_of_the_market_are_counted_once():
+    env = make_env(8)
+    collector = FusedCollector(env, num_steps=12)
+    collector.rollout()
+    state = collector.rows().state
+    seen = {*zip(state.path.flatten().tolist(), state.day.flatten().tolist(), strict=True)}
+    assert episode_metrics(collector)["market_rows"] == len(seen) < 8 * 12
+
+
 def test_a_task_without_an_account_has_no_return():
     env = VecEnv(REACH_ZERO.build(), 3, compiled=False)
     for ids in (torch.arange(0), torch.arange(3)):

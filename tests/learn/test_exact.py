@@ -134,10 +134,11 @@ def test_without_a_compiler_it_learns_eagerly(monkeypatch):
     config = ExactConfig(total_frames=4 * 4, num_steps=4, policy="symbol", hidden=(8,))
     eager = train(smooth_env(commission=0.003), config).learner.actor
     monkeypatch.setattr(compiling, "_warned_without_compiler", False)
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
     torch._dynamo.reset()
     env = smooth_env(commission=0.003)
     env.compiled = True
-    with pytest.warns(RuntimeWarning, match="no working compiler, running eagerly"):
+    # Not by monkeypatch: its undo deletes an option that had its default, for every later test of the process.
+    no_compiler = torch._inductor.config.patch({"cpp.cxx": (None, "no-such-compiler")})
+    with no_compiler, pytest.warns(RuntimeWarning, match="no working compiler, running eagerly"):
         without = train(env, config).learner.actor
     assert all(torch.equal(*pair) for pair in zip(without, eager, strict=True))

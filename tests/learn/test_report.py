@@ -82,6 +82,21 @@ def test_holdings_stack_up_to_the_account(evaluation):
     assert labels[0] == "4 others"
 
 
+def test_validations_are_drawn_with_their_interval_and_the_baseline():
+    history = [
+        {"frames": float(frames), "grade": 0.5, "validation_grade": excess / 10, "validation_excess_percent": excess}
+        | {"validation_excess_low": excess - 1, "validation_excess_high": excess + 1, "samples_per_second": 9.0}
+        for frames, excess in ((1, 0.5), (2, math.nan), (3, 2.0))
+    ]
+    figure = learning_curve_figure(history, "a task")
+    assert [axis.get_ylabel() for axis in figure.axes] == [
+        "Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s",
+    ]  # fmt: skip
+    excess = figure.axes[0]
+    assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and set(excess.lines[1].get_ydata()) == {0.0}
+    assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
+
+
 def test_learning_curve_leaves_gaps_out():
     figure = learning_curve_figure(HISTORY, "a task")
     returns, grade, _ = figure.axes

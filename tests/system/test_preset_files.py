@@ -125,6 +125,17 @@ def test_the_default_preset_is_the_default():
     assert TrainSettings.defaults(["--preset", "default"]) == TrainSettings.defaults([])
 
 
+def test_bars_from_a_file_have_a_default_of_their_own():
+    """With costs and a smaller test; the former default is a preset, and a task's own or a preset of rules stands."""
+    generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
+    assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
+    assert (generated.test_fraction, data.test_fraction) == (0.5, 0.2)
+    assert {settings.env.action for settings in (generated, data)} == {"tilt"}
+    for words in (["--preset", "finrl"], ["--task-preset", "finrl"], ["--task", "portfolio"]):
+        settings = TrainSettings.defaults(words)
+        assert settings.env.action != "tilt" and not settings.validation_fraction and settings.ppo.epochs == 4
+
+
 def test_the_planted_presets_have_the_same_rules():
     rules = read_values(preset_path("task", "planted"))
     assert read_values(preset_path("train", "planted_language"))["env"] == rules

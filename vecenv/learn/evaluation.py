@@ -232,7 +232,7 @@ def _interval_json(interval: Interval) -> dict[str, float | None]:
     return {name: _or_none(value) for name, value in interval._asdict().items()}
 
 
-def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluation:
+def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: bool = False) -> Evaluation:
     """Play the same episodes with every agent, one per row of the environment.
 
     The episodes are the first of each row under ``seed``, without auto-reset. The rows of ``env`` are overwritten.
@@ -241,6 +241,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluat
         env: the environment; its task declares the episode outcomes.
         agents: by name.
         seed: of the episodes and of random agents.
+        eager: step eagerly even if the environment is compiled: faster than compiling for one pass.
 
     Raises:
         ValueError: there is no agent, or an agent does not act for every row, or the curves do not fit in memory.
@@ -263,7 +264,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluat
         metadata=env.scenario.metadata(),
         seed=seed,
         num_episodes=env.num_envs,
-        records={name: play(env, agent, seed) for name, agent in agents.items()},
+        records={name: play(env, agent, seed, eager) for name, agent in agents.items()},
         traded=traded,
         reference=task.reference,
         hindsight=task.hindsight,
@@ -271,7 +272,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0) -> Evaluat
 
 
 @torch.no_grad()
-def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
+def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentRecord:
     """Play the first episode of every row under ``seed`` to its end.
 
     Raises:
@@ -286,7 +287,7 @@ def play(env: VecEnv, agent: Agent, seed: int) -> AgentRecord:
         if len(action) != env.num_envs:
             raise ValueError(f"{type(agent).__name__} returned {len(action)} actions for {env.num_envs} rows")
         running = ~env.rows.done
-        rewards += env.advance(action, eager=not env.compiled).double()
+        rewards += env.advance(action, eager=eager or not env.compiled).double()
         if account is not None:
             now = account.view(env)
             views.append(now._replace(traded=torch.where(running, now.traded, 0.0)))

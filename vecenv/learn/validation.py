@@ -37,7 +37,8 @@ class Validation:
         task = task_of(env)
         self._reference: Evaluation | None = None
         if task.account is not None and task.reference in task.agents:
-            self._reference = evaluate(env, {task.reference: task.agents[task.reference]()}, seed)
+            # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
+            self._reference = evaluate(env, {task.reference: task.agents[task.reference]()}, seed, eager=True)
 
     def __call__(self, policy: ActorPolicy) -> Metrics:
         """Return `METRICS` of a policy; the excess is NaN for a task without accounts."""

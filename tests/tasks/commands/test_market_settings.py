@@ -6,10 +6,12 @@ from datetime import date
 
 import numpy as np
 import pytest
+import torch
 
 from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 CONFIG = StockTradingConfig(features=("rsi_30",))
@@ -56,6 +58,23 @@ def test_other_paths_are_the_test_of_a_generated_market():
         assert np.array_equal(np.concatenate(parts), getattr(tape, tensor).numpy())
     dated = settings(num_paths=10, train_end=tape.dates[200].astype(date))
     assert dated.training(tape).num_paths == dated.test(tape).num_paths == 10
+
+
+@pytest.mark.parametrize(("num_paths", "validation"), [(8, 0.5), (5, 0.25), (2, 0.25)])
+def test_validation_is_split_off_the_training_alone(num_paths, validation):
+    """Training, validation and test share no path, or no day of the only training path."""
+    given = {"market": "random_walk", "symbols": ("A",), "num_paths": num_paths, "num_days": 120, "device": "cpu"}
+    chosen = TrainSettings(env=CONFIG, validation_fraction=validation, **given)
+    tape = chosen.tape(CONFIG)
+    training, held_out, test = chosen.training(tape), chosen.validation(tape), chosen.test(tape)
+    whole = MarketSettings(**given).training(tape)
+    assert training.num_paths + held_out.num_paths == whole.num_paths + (whole.num_paths == 1)
+    assert training.num_paths < whole.num_paths or training.dates[-1] < held_out.dates[held_out.first_day]
+    closes = {name: part.price_ticks()[..., 0] for name, part in (("held", held_out), ("test", test))}
+    assert not torch.equal(closes["held"][0, -1], closes["test"][0, -1])
+    if whole.num_paths > 1:
+        assert torch.equal(chosen.training_alone(CONFIG).price_ticks(), training.price_ticks())
+    assert TrainSettings(env=CONFIG, **given).validation(tape) is None
 
 
 @pytest.mark.parametrize("market", ["synthetic", "planted", "random_walk"])

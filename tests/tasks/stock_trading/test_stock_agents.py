@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -13,7 +14,16 @@ from vecenv.learn.agents import PolicyAgent, Random
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold, Oracle, fill_up, gain_ahead, return_bound
+from vecenv.tasks.stock_trading.agents import (
+    BASELINES,
+    BuyAndHold,
+    EqualWeight,
+    Hold,
+    Oracle,
+    fill_up,
+    gain_ahead,
+    return_bound,
+)
 
 
 def tape_of(closes: list[list[float]]) -> MarketTape:
@@ -43,6 +53,17 @@ def play(env, agent):
 @pytest.fixture(scope="module")
 def synthetic():
     return MarketTape.from_bars(synthetic_bars(num_paths=4, num_days=160, symbols=6, seed=3), ("rsi_14",))
+
+
+@pytest.mark.parametrize("action", ["weights", "tilt"])
+def test_equal_weights_are_restored_every_day(action):
+    """Fractions of shares and no costs: the account grows by the mean of the symbols' growth each day."""
+    closes = [[10.0, 40.0, math.nan], [12.0, 40.0, math.nan], [12.0, 20.0, 5.0], [15.0, 30.0, 5.0]]
+    env = make(tape_of(closes), whole_shares=False, dtype="float64", commission=0.0, action=action)
+    # C can trade from the third day on.
+    grown = [1.1, 0.75, (1.25 + 1.5 + 1.0) / 3]
+    expected = 1e6 * np.cumprod([1.0, *grown])
+    assert play(env, EqualWeight())[:, 0].tolist() == pytest.approx(expected, rel=1e-9)
 
 
 def test_buy_and_hold_equals_a_hand_computation():
