@@ -10,58 +10,40 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 
 import vecenv
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
-from vecenv.learn.agents import Agent
-from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.partial_dependence import dependence_figure
-from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO
-from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable, run
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.system.preset_files import as_values
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
-    ALL,
     COMPARING,
-    TRAINED,
-    baseline_agents,
-    chosen_agents,
     compared_config,
     held_out_environment,
     show_market,
-    trained_agent,
     validation_environment,
     wide_console,
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
-from vecenv.tasks.commands.language_training import language_learner, trained_model, with_seed, write_model
+from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
-from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, read_progress, write_settings
+from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
+from vecenv.tasks.commands.training_report import compared, write_report
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
-
-UNTRAINED = "untrained"
-"""Name of the initial policy in tables and files."""
-
-POLICY_FIGURE = "policy.png"
-"""File of what a policy of symbols has learned."""
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
@@ -99,17 +81,8 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     test_env, note = held_out_environment(
         settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
     )
-    smooth = task_named(settings.task).smooth
-    played = smooth(config) if smooth is not None and settings.algorithm == "exact" else config
-    env = vecenv.make(
-        settings.task,
-        rows,
-        market=spans["Training"],
-        seed=settings.seed,
-        device=tape.device,
-        compile=settings.compile,
-        config=played,
-    )
+    played = _played(settings, config)
+    env = _training_environment(settings, rows, spans["Training"], played)
     show_market(console, tape, spans)
     if note:
         console.print(note)
@@ -117,39 +90,32 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     fresh = None if settings.refresh_every is None else FreshPaths(settings, played, env, settings.refresh_every)
     learner = _learner(settings, env)
     seconds = _train(settings, _validated(settings, learner, config, spans), folder, console, fresh, lock)
-    agents: dict[str, Agent]
-    untrained = folder / f"{UNTRAINED}.pt"
-    with telling_what_is_kept(checkpoint_path(folder), "the last update"):
-        if isinstance(learner, NetworkLearner):
-            _write_untrained(learner, untrained)
-            agents = {
-                TRAINED: trained_agent(checkpoint_path(folder), test_env),
-                UNTRAINED: trained_agent(untrained, test_env),
-            }
-        else:
-            write_model(learner, folder)
-            agents = {TRAINED: trained_model(learner)}
-    agents |= baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = evaluate(test_env, agents, settings.seed)
-    history = read_progress(folder)
-    metadata = {
-        "command": "train",
-        "seed": settings.seed,
-        "training_seconds": seconds,
-        "training_market": env.scenario.metadata()["market"],
-        "settings": as_values(settings, NOT_IN_FILES),
-    }
-    with telling_what_is_kept(checkpoint_path(folder), "the last update"):
-        document = write_run_folder(folder, metadata, evaluation, history, TRAINED)
-        if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
-            policies = {TRAINED: load_policy(checkpoint_path(folder), env), UNTRAINED: load_policy(untrained, env)}
-            figure = dependence_figure(policies, env, env.scenario.item_features)
-            figure.savefig(folder / POLICY_FIGURE, dpi=120)
+        evaluation = compared(settings, learner, folder, test_env)
+    document = write_report(settings, learner, folder, evaluation, seconds)
     console.print(evaluation_table(evaluation))
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
     console.print(f"Written to {folder}: {', '.join(written)}", soft_wrap=True)
     return {"folder": str(folder), **document}
+
+
+def _played(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
+    """Return the rules of the training: smooth ones for the exact gradient, else those given."""
+    smooth = task_named(settings.task).smooth
+    return smooth(config) if smooth is not None and settings.algorithm == "exact" else config
+
+
+def _training_environment(settings: TrainSettings, rows: int, tape: MarketTape, config: Any) -> VecEnv:  # noqa: ANN401
+    """Return the environment of the training."""
+    return vecenv.make(
+        settings.task,
+        rows,
+        market=tape,
+        seed=settings.seed,
+        device=tape.device,
+        compile=settings.compile,
+        config=config,
+    )
 
 
 def _validated(
@@ -171,14 +137,6 @@ def _validated(
         settings.task, spans["Validation"], config, settings.validation_episodes, settings.compile
     )
     return ValidatedLearner(learner, Validation(env, settings.seed), settings.evaluations, settings.patience)
-
-
-def _write_untrained(learner: NetworkLearner[Any], path: Path) -> None:
-    """Write a checkpoint of the initial policy under the trained policy's moments."""
-    initial, _ = learner.network.initial_parameters(
-        torch.Generator().manual_seed(learner.config.seed), learner.env.device
-    )
-    save_checkpoint(learner.state_dict() | {"actor": initial}, path)
 
 
 def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | Exact | LanguageGRPO:

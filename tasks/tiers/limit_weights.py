@@ -6,14 +6,14 @@ are exact in any order, and the exponential is made of products and sums, so tha
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from vecenv.kernels.exponential import exponential
 from vecenv.kernels.materialise import materialise
-from vecenv.kernels.money import Money
+from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.kernels.orders import fill_prices
 from vecenv.tasks.tiers.order_list import MAX_SHARES, Kind, Limits
 from vecenv.tasks.tiers.order_spaces import SMALLEST_TRADE, in_places, order_places
@@ -22,16 +22,14 @@ from vecenv.tasks.tiers.sized_orders import Balance, Wanted, sized_order
 LEAST_CASH = 0.02
 """Least benchmark weight of cash, and the share of each limit that target weights leave free."""
 
-WEIGHT_STEPS = 2.0**16
-"""Steps per unit of a target weight."""
-
 TILT_STEPS = 2.0**30
 """Steps per unit of a benchmark weight, before and after its tilt."""
 
 MAX_GAIN = 8.0
-"""Largest gain: `exponential` has ten digits up to it, and tilted steps sum exactly."""
+"""Largest gain: the exponential has ten digits up to it, and tilted steps sum exactly."""
 
-_HALVINGS, _TERMS = 8, 6
+HALVINGS, TERMS = 8, 6
+"""Of the exponential, for these ten digits."""
 
 
 class WeightLimits(NamedTuple):
@@ -62,18 +60,6 @@ class Market(NamedTuple):
     held: Tensor
 
 
-def exponential(exponent: Tensor) -> Tensor:
-    """Return e^x to ten digits for |x| <= `MAX_GAIN`, from products and sums alone. Shape: any, float64."""
-    # Libraries round exponentials differently; single products and sums round alike everywhere.
-    part = exponent * 2.0**-_HALVINGS
-    power = torch.full_like(part, 1.0 / math.factorial(_TERMS))
-    for order in reversed(range(_TERMS)):
-        power = power * part + 1.0 / math.factorial(order)
-    for _ in range(_HALVINGS):
-        power = power * power
-    return power
-
-
 def target_weights(action: Tensor, tradable: Tensor, stuck: Tensor, limits: WeightLimits, gain: float) -> Tensor:
     """Return the tilted benchmark weights within the limits.
 
@@ -85,16 +71,16 @@ def target_weights(action: Tensor, tradable: Tensor, stuck: Tensor, limits: Weig
         gain: factor of the tilts.
 
     Returns:
-        Steps of 2⁻¹⁶. Shape: (K,), float64.
+        Steps of 1 / `RATIO_STEPS`. Shape: (K,), float64.
     """
-    tilt = exponential(action.clamp(-1.0, 1.0).double() * gain)
+    tilt = exponential(action.clamp(-1.0, 1.0).double() * gain, HALVINGS, TERMS)
     share = torch.round((1.0 - LEAST_CASH) * limits.holding_share * TILT_STEPS) * tradable
     cash = (TILT_STEPS - share.sum(-1)).clamp(min=LEAST_CASH * TILT_STEPS)
     tilted = torch.round(share * tilt[:-1])
     total = tilted.sum(-1) + torch.round(cash * tilt[-1])
-    most = torch.floor((1.0 - LEAST_CASH) * limits.max_position * WEIGHT_STEPS)
-    most_of_all = torch.floor((1.0 - LEAST_CASH) * limits.max_exposure * WEIGHT_STEPS)
-    weight = torch.minimum(torch.floor(tilted * WEIGHT_STEPS / total), most)
+    most = torch.floor((1.0 - LEAST_CASH) * limits.max_position * RATIO_STEPS)
+    most_of_all = torch.floor((1.0 - LEAST_CASH) * limits.max_exposure * RATIO_STEPS)
+    weight = torch.minimum(torch.floor(tilted * RATIO_STEPS / total), most)
     room, used = (most_of_all - stuck).clamp(min=0.0), weight.sum(-1)
     return torch.where(used > room, torch.floor(weight * room / used.clamp(min=1.0)), weight)
 
@@ -129,9 +115,9 @@ def limit_weights_to_orders(
     """
     finite = (action.abs() <= torch.finfo(action.dtype).max).all(-1)
     tradable, held, close = market.tradable, market.held, market.close.clamp(min=1.0)
-    stuck = torch.ceil((held * close * (1.0 - tradable)).sum(-1) * WEIGHT_STEPS / value)
+    stuck = torch.ceil((held * close * (1.0 - tradable)).sum(-1) * RATIO_STEPS / value)
     weight = target_weights(torch.where(finite, action, 0.0), tradable, stuck, weight_limits, gain)
-    target = torch.floor(weight * value / (close * WEIGHT_STEPS)).clamp(max=float(MAX_SHARES))
+    target = torch.floor(weight * value / (close * RATIO_STEPS)).clamp(max=float(MAX_SHARES))
     change = (target - held) * tradable
     change = torch.where(limits.closed, change.clamp(max=0.0), change)
     worth = change * close

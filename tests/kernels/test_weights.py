@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from vecenv.kernels.exponential import single_exp
 from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.kernels.orders import Prices
-from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, single_exp, tilted_weights
+from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False, dtype=torch.float64)
 

@@ -138,3 +138,19 @@ def test_divergence_from_the_benchmark_holds_the_policy_back():
         largest[weight] = float(PolicyAgent(trained.policy()).act(env).abs().max())
         assert (trained.metrics[-1]["benchmark_kl"] > 0) == (weight > 0)
     assert largest[100.0] < 0.3 * largest[0.0]
+
+
+def test_divergence_from_the_benchmark_needs_a_centre():
+    env = vecenv.make(
+        "single_stock", 2, market="synthetic", action="discrete", compile=False,
+        market_options={"num_paths": 2, "num_days": 330},
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="benchmark_kl needs actions with a centre"):
+        PPO(env, PPOConfig(num_steps=8, total_frames=16, minibatches=2, benchmark_kl=0.1))
+
+
+def test_losses_that_are_not_finite_stop_the_run():
+    learner = PPO(market_env(3), PPOConfig(num_steps=8, total_frames=960, minibatches=2, policy="symbol", hidden=(8,)))
+    learner.actor[0].fill_(torch.nan)
+    with pytest.raises(FloatingPointError, match="update 1: losses are not finite"):
+        learner.update()

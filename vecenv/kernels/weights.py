@@ -6,20 +6,12 @@ of a sum: every operation is rounded once, and sums are over integers below 2^24
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from vecenv.kernels.exponential import single_exp
 from vecenv.kernels.money import RATIO_STEPS, Money
 from vecenv.kernels.orders import Prices
-
-EXPONENT_RANGE = 0.5
-"""Largest magnitude for which the series of `single_exp` is used; above it the argument is halved and the result
-squared."""
-
-EXPONENT_TERMS = 7
-"""Degree of that series: the first term left out is below 1e-7."""
 
 
 def chosen_weights(money: Money, action: Tensor) -> Tensor:
@@ -87,26 +79,6 @@ def benchmark_units(portfolio: Tensor) -> Tensor:
     scale = 2.0 ** min(16, 23 - portfolio.shape[-1].bit_length())
     largest = portfolio.amax(-1, keepdim=True)
     return torch.floor(portfolio / torch.where(largest > 0, largest, 1.0) * scale)
-
-
-def single_exp(exponent: Tensor, largest: float) -> Tensor:
-    """Return the exponential function in single precision, each operation rounded once.
-
-    The exponent is halved until it is at most `EXPONENT_RANGE`, its Taylor series summed by Horner's rule, and the
-    result squared as often. The relative error is below 5e-6 for exponents down to -8.
-
-    Args:
-        exponent: at most 0. Shape: any, float32.
-        largest: bound of its magnitude.
-    """
-    halvings = max(0, math.ceil(math.log2(largest / EXPONENT_RANGE))) if largest > 0 else 0
-    small = exponent * 2.0**-halvings
-    result = torch.full_like(small, 1.0 / math.factorial(EXPONENT_TERMS))
-    for term in range(EXPONENT_TERMS - 1, -1, -1):
-        result = result * small + 1.0 / math.factorial(term)
-    for _ in range(halvings):
-        result = result * result
-    return result
 
 
 def orders_to_weights(

@@ -7,7 +7,6 @@ sequence, even if they were sampled in several contexts.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +32,15 @@ from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, rollout_seed
 from vecenv.learn.group_objective import group_losses
 from vecenv.learn.grpo import check_groups, check_same_rules
-from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate, update_seed
+from vecenv.learn.runs import (
+    Metrics,
+    check_resumable,
+    checked_losses,
+    origin,
+    progress_metrics,
+    set_learning_rate,
+    update_seed,
+)
 
 LOSS_METRICS = ("policy_loss", "reference_kl", "approx_kl", "clip_fraction")
 
@@ -165,13 +172,7 @@ class LanguageGRPO:
         metrics = self._learn(episodes)
         self.update_number += 1
         seconds = time.perf_counter() - started
-        progress = {
-            "update": self.update_number,
-            "frames": self.update_number * self.batch_size,
-            "samples_per_second": self.batch_size / seconds,
-            "learning_rate": rate,
-            "rollout_share": collected / seconds,
-        }
+        progress = progress_metrics(self, self.batch_size, seconds, rate) | {"rollout_share": collected / seconds}
         return progress | told | metrics | audit(episodes, with_spread) | self._answers(episodes) | {"refills": refills}
 
     def collect(self) -> LanguageEpisodes:
@@ -212,8 +213,7 @@ class LanguageGRPO:
             order = torch.randperm(self.rows, generator=generator).view(config.minibatches, -1)
             for minibatch in order.tolist():
                 sums = self._gradients(episodes, minibatch, credit, reference)
-                if not math.isfinite(sums.sum()):
-                    raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {sums.tolist()}")
+                checked_losses(self, sums.tolist())
                 torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
                 self.optimiser.step()
                 self.optimiser.zero_grad()

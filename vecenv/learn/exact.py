@@ -15,18 +15,18 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import leaves, owned, with_leaves
+from vecenv.core.rows import Rows, leaves, owned, with_leaves
 from vecenv.learn.episode_metrics import rollout_metrics
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
-from vecenv.learn.runs import Metrics, run
+from vecenv.learn.runs import Metrics, checked_losses, run
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,20 @@ class ExactConfig(NetworkConfig):
         return dict.fromkeys(("epochs", "minibatches"), "a learner that samples its actions")
 
 
+class Window(NamedTuple):
+    """Steps that were played, T of N sub-environments.
+
+    Attributes:
+        reward: mean of each row's rewards, differentiable in the actor. Shape: (N,).
+        observation: before each step. Shape: (T * N, D).
+        rows: after each step. Batch size: (T, N).
+    """
+
+    reward: Tensor
+    observation: Tensor
+    rows: Rows
+
+
 class Exact(NetworkLearner[ExactConfig]):
     """Learner by the exact gradient; `train` runs it.
 
@@ -68,7 +82,6 @@ class Exact(NetworkLearner[ExactConfig]):
                 f"use the config that its record's smooth returns"
             )
         super().__init__(env, config, config.num_steps, with_critic=False)
-        self._played = self.env.rows
         self._step = torch.compile(self._one_step, dynamic=False) if env.compiled else self._one_step
 
     def _one_step(self, tensors: list[Tensor], *parameters: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -95,8 +108,8 @@ class Exact(NetworkLearner[ExactConfig]):
                 self._step = self._one_step
         return self._step(*arguments)
 
-    def _window(self, actor: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Play T steps; return the mean reward of each row's window, shape (N,), and the observations of each step."""
+    def _window(self, actor: list[Tensor]) -> Window:
+        """Play T steps."""
         tensors = [leaf.detach().clone() for leaf in leaves(self.env.rows)]
         rewards, seen, played = [], [], []
         for _ in range(self.config.num_steps):
@@ -105,34 +118,34 @@ class Exact(NetworkLearner[ExactConfig]):
             seen.append(observation.detach())
             played.append([leaf.detach() for leaf in tensors])
         size = [self.config.num_steps, self.env.num_envs]
-        self._played = with_leaves(self.env.rows, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
+        rows = with_leaves(self.env.rows, [torch.stack(leaf) for leaf in zip(*played, strict=True)], size)
         self.env.rows = owned(with_leaves(self.env.rows, played[-1]))
-        return torch.stack(rewards).mean(0), seen
+        return Window(torch.stack(rewards).mean(0), torch.cat(seen), rows)
 
     def prepare(self) -> None:
         """Play a window for the moments alone."""
-        _, seen = self._window(self.actor)
-        self.add_observations(torch.cat(seen))
+        self.add_observations(self._window(self.actor).observation)
 
     def make_update(self) -> Metrics:
         """Play a window and take one optimiser step along its gradient."""
         with torch.enable_grad():
             # The same memory as leaves of a graph, so that the parameters themselves stay plain tensors.
             actor = [parameter.detach().requires_grad_() for parameter in self.actor]
-            rewards, seen = self._window(actor)
+            window = self._window(actor)
+            rewards = window.reward
             worst = max(1, round(self.config.worst * len(rewards)))
             objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
             gradients = torch.autograd.grad(-objective, actor, allow_unused=True, materialize_grads=True)
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-        self.checked([float(objective), float(norm)])
+        checked_losses(self, [float(objective), float(norm)])
         factor = (self.config.max_grad_norm / (norm + 1e-12)).clamp(max=1.0)
         for parameter, gradient in zip(self.actor, gradients, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient * factor)
         self.optimiser.step()
-        self.add_observations(torch.cat(seen))
+        self.add_observations(window.observation)
         metrics = {"reward": float(rewards.mean()), "objective": float(objective), "gradient_norm": float(norm)}
-        return metrics | rollout_metrics(self.env, self._played)
+        return metrics | rollout_metrics(self.env, window.rows)
 
 
 def train(

@@ -57,10 +57,6 @@ class Head(Protocol):
         """Return log-probability and entropy. Shape of each: (B,)."""
         ...
 
-    def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
-        """Return the KL divergence from the same distribution around the centre of the actions. Shape: (B,)."""
-        ...
-
 
 class GaussianHead:
     """Independent normal distributions with a state-independent standard deviation.
@@ -167,14 +163,6 @@ class CategoricalHead:
             log_prob = log_prob + log_probability.gather(-1, choice.unsqueeze(-1)).sum((-2, -1))
             entropy = entropy - (log_probability.exp() * log_probability).sum((-2, -1))
         return log_prob, entropy
-
-    def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
-        """Raise: choices have no centre.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError("categorical actions have no centre: benchmark_kl must be 0")
 
 
 def shortest_pattern(counts: Sequence[int]) -> list[int]:

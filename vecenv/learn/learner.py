@@ -20,7 +20,7 @@ from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.runs import Metrics, update_seed
+from vecenv.learn.runs import Metrics, checked_losses, update_seed
 
 Config = TypeVar("Config", bound=LearnerConfig)
 
@@ -132,7 +132,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             kl = steps[epoch, :, self.loss_metrics.index("approx_kl")]
             if largest_kl is not None and kl.mean() > largest_kl:
                 break
-        means = self.checked(steps[: epoch + 1].mean((0, 1)).tolist())
+        means = checked_losses(self, steps[: epoch + 1].mean((0, 1)).tolist())
         return dict(zip(self.loss_metrics, means, strict=True))
 
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:

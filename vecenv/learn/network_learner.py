@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.running_moments import RunningMoments
-from vecenv.learn.runs import Metrics, check_resumable, origin, set_learning_rate
+from vecenv.learn.runs import Metrics, check_resumable, origin, progress_metrics, set_learning_rate
 
 Config = TypeVar("Config", bound=NetworkConfig)
 
@@ -106,13 +105,7 @@ class NetworkLearner(ABC, Generic[Config]):
         metrics = self.make_update()
         self.update_number += 1
         seconds = time.perf_counter() - started
-        progress = {
-            "update": self.update_number,
-            "frames": self.update_number * self.batch_size,
-            "samples_per_second": self.batch_size / seconds,
-            "learning_rate": rate,
-        }
-        return progress | metrics
+        return progress_metrics(self, self.batch_size, seconds, rate) | metrics
 
     def add_observations(self, observation: Tensor) -> None:
         """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
@@ -120,16 +113,6 @@ class NetworkLearner(ABC, Generic[Config]):
             self.observation_moments.update(self.network.samples(observation))
             self.moments[0].copy_(self.observation_moments.mean)
             self.moments[1].copy_(self.observation_moments.deviation())
-
-    def checked(self, means: list[float]) -> list[float]:
-        """Return the mean losses of an update.
-
-        Raises:
-            FloatingPointError: a loss is not finite.
-        """
-        if not all(math.isfinite(mean) for mean in means):
-            raise FloatingPointError(f"update {self.update_number + 1}: losses are not finite: {means}")
-        return means
 
 
 AnyLearner = TypeVar("AnyLearner", bound=NetworkLearner[Any])

@@ -11,12 +11,16 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.item_network import ItemNetwork
+from vecenv.learn.report import empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GRID = torch.linspace(-2.5, 2.5, 21)
 """Values of a feature in standard deviations from its mean."""
+
+COLUMNS = 4
+"""Panels side by side."""
 
 
 @torch.no_grad()
@@ -56,10 +60,12 @@ def dependence_figure(policies: Mapping[str, ActorPolicy], env: VecEnv, names: S
         env: an environment of the policies' task.
         names: of the features.
     """
-    from vecenv.learn.report import panels
-
     observation = env.observations()
-    figure, axes = panels(len(names))
+    rows = -(-len(names) // COLUMNS)
+    figure, axes = empty_figure(rows, COLUMNS, (12.0, 1.0 + 2.6 * rows), "y")
+    for axis in axes[len(names) :]:
+        axis.set_visible(False)
+    axes = axes[: len(names)]
     for name, policy in policies.items():
         curves = partial_dependence(policy, observation)
         for axis, curve in zip(axes, curves, strict=True):

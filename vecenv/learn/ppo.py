@@ -21,6 +21,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
+from vecenv.learn.heads import GaussianHead
 from vecenv.learn.learner import Learner
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.policies import load_policy
@@ -39,7 +40,7 @@ class PPO(Learner[PPOConfig]):
         config: settings.
 
     Raises:
-        ValueError: the batch cannot be split into equal minibatches.
+        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given for choices.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -53,6 +54,8 @@ class PPO(Learner[PPOConfig]):
                 f"{config.minibatches}"
             )
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
+        if config.benchmark_kl and not isinstance(self.network.head, GaussianHead):
+            raise ValueError("benchmark_kl needs actions with a centre: it must be 0 for categorical ones")
         self.return_moments = RunningMoments((), env.device)
         self.discounted_return = torch.zeros(env.num_envs, device=env.device)
 
@@ -144,7 +147,7 @@ class PPO(Learner[PPOConfig]):
         losses = ppo_losses(log_prob, entropy, value, old_log_prob, advantage, target, config.clip)
         loss = losses.policy + config.value_coef * losses.value - config.entropy_coef * losses.entropy
         divergence = torch.zeros_like(loss)
-        if config.benchmark_kl:
+        if isinstance(network.head, GaussianHead) and config.benchmark_kl:
             divergence = network.head.divergence_from_centre(outputs, own).mean()
             loss = loss + config.benchmark_kl * divergence
         return loss, torch.stack([*losses, divergence]).detach()

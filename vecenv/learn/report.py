@@ -83,33 +83,32 @@ def write_run_folder(
     return document
 
 
+def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with the Agg canvas, without a window.
+
+    Args:
+        rows: of panels.
+        columns: of panels.
+        size: width and height in inches.
+        share: the axis that all panels share, ``x`` or ``y``.
+
+    Returns:
+        The figure and its panels, row by row.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
+    return figure, list(axes.flat)
+
+
 def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with the Agg canvas, without a window."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(9.5, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
-    return figure, list(axes)
-
-
-def panels(count: int, columns: int = 4) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure of small panels that share their vertical axis, without a window."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    rows = -(-count // columns)
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(12.0, 1.0 + 2.6 * rows), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = list(figure.subplots(rows, columns, sharey=True, squeeze=False).flat)
-    for axis in axes[count:]:
-        axis.set_visible(False)
-    return figure, axes[:count]
+    """Return an empty figure of rows that share their horizontal axis."""
+    return empty_figure(rows, 1, (9.5, height), "x")
 
 
 def _task_title(evaluation: Evaluation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -55,6 +56,34 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, config: RunConfig, progr
     for group in optimiser.param_groups:
         group["lr"] = rate
     return rate
+
+
+def progress_metrics(learner: Runnable, batch_size: int, seconds: float, rate: float) -> Metrics:
+    """Return the metrics that every learner tells of an update it has made.
+
+    Args:
+        learner: after the update.
+        batch_size: steps of an update.
+        seconds: of this one.
+        rate: its learning rate.
+    """
+    return {
+        "update": learner.update_number,
+        "frames": learner.update_number * batch_size,
+        "samples_per_second": batch_size / seconds,
+        "learning_rate": rate,
+    }
+
+
+def checked_losses(learner: Runnable, losses: list[float]) -> list[float]:
+    """Return the losses of an update under way.
+
+    Raises:
+        FloatingPointError: one is not finite.
+    """
+    if not all(math.isfinite(loss) for loss in losses):
+        raise FloatingPointError(f"update {learner.update_number + 1}: losses are not finite: {losses}")
+    return losses
 
 
 def update_seed(config: RunConfig, update: int) -> int:

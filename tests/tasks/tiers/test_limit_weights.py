@@ -14,18 +14,13 @@ import vecenv
 from tests.small_env import assert_same_bits, numbers, snapshot, step
 from tests.tasks.tiers.random_tiers import random_tilts, tier_tape
 from vecenv.core.env import VecEnv
+from vecenv.kernels.exponential import exponential
+from vecenv.kernels.money import RATIO_STEPS
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.agents import BuyAndHold
 from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE, TierConfig
-from vecenv.tasks.tiers.limit_weights import (
-    LEAST_CASH,
-    MAX_GAIN,
-    WEIGHT_STEPS,
-    WeightLimits,
-    exponential,
-    target_weights,
-)
+from vecenv.tasks.tiers.limit_weights import HALVINGS, LEAST_CASH, MAX_GAIN, TERMS, WeightLimits, target_weights
 from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.reward_components import COMPONENTS, RULE_BREAKS
 from vecenv.tasks.tiers.tasks import SINGLE_STOCK
@@ -118,13 +113,13 @@ def test_an_action_beside_a_limit_leaves_the_excess_in_cash():
     tradable, nothing = torch.ones(3, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)
 
     def weights(*action: float, tradable: torch.Tensor = tradable, stuck: torch.Tensor = nothing) -> list[float]:
-        return (target_weights(torch.tensor(action), tradable, stuck, limits, 8.0) / WEIGHT_STEPS).tolist()
+        return (target_weights(torch.tensor(action), tradable, stuck, limits, 8.0) / RATIO_STEPS).tolist()
 
     assert weights(1.0, -1.0, -1.0, -1.0) == pytest.approx([0.49, 0.0, 0.0], abs=1e-4)
     assert weights(1.0, 1.0, 1.0, -1.0) == pytest.approx([0.196] * 3, abs=1e-4)
     assert weights(1.0, 1.0, -1.0, -1.0) == pytest.approx([0.294, 0.294, 0.0], abs=1e-4)
     assert weights(0.0, 0.0, 0.0, 1.0) == pytest.approx([0.0] * 3, abs=1e-3)
-    stuck = torch.tensor(0.1 * WEIGHT_STEPS, dtype=torch.float64).ceil()
+    stuck = torch.tensor(0.1 * RATIO_STEPS, dtype=torch.float64).ceil()
     left = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
     assert weights(1.0, 1.0, 0.0, -1.0, tradable=left, stuck=stuck) == pytest.approx([0.244, 0.244, 0.0], abs=1e-4)
     assert weights(1.0, 1.0, 1.0, -1.0, stuck=6 * stuck) == [0.0] * 3
@@ -138,14 +133,14 @@ def test_within_the_limits_the_weights_are_a_softmax():
     for gain in (0.5, 1.0, 2.0):
         action = torch.rand(11, generator=generator) * 2 - 1
         expected = (log_benchmark + gain * action.double()).softmax(-1)[:-1]
-        found = target_weights(action, tradable, nothing, limits, gain) / WEIGHT_STEPS
-        assert float((expected - found).abs().max()) < 1.1 / WEIGHT_STEPS
+        found = target_weights(action, tradable, nothing, limits, gain) / RATIO_STEPS
+        assert float((expected - found).abs().max()) < 1.1 / RATIO_STEPS
 
 
 def test_the_exponential_has_ten_digits():
     exponent = torch.linspace(-MAX_GAIN, MAX_GAIN, 4_001, dtype=torch.float64)
-    assert float((exponential(exponent) / exponent.exp() - 1).abs().max()) < 1e-10
-    assert exponential(torch.zeros((), dtype=torch.float64)).item() == 1.0
+    assert float((exponential(exponent, HALVINGS, TERMS) / exponent.exp() - 1).abs().max()) < 1e-10
+    assert exponential(torch.zeros((), dtype=torch.float64), HALVINGS, TERMS).item() == 1.0
 
 
 @pytest.mark.parametrize("entry", [math.nan, math.inf, -math.inf])
