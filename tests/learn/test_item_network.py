@@ -14,6 +14,7 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.item_network import ItemNetwork
 from vecenv.learn.learner_config import NetworkConfig
+from vecenv.learn.networks import tanh
 from vecenv.learn.ppo import PPO, PPOConfig, load_policy, train
 
 FEATURES = ("daily_change", "macd", "close_30_sma")
@@ -154,3 +155,13 @@ def test_losses_that_are_not_finite_stop_the_run():
     learner.actor[0].fill_(torch.nan)
     with pytest.raises(FloatingPointError, match="update 1: losses are not finite"):
         learner.update()
+
+
+def test_the_tanh_of_networks_is_the_librarys_with_its_gradient():
+    values = torch.linspace(-30.0, 30.0, 6_001).requires_grad_()
+    own, library = tanh(values), torch.tanh(values)
+    assert float((own - library).detach().abs().max()) < 3e-7
+    (gradient,), (expected,) = (torch.autograd.grad(result.sum(), values) for result in (own, library))
+    assert float((gradient - expected).abs().max()) < 1e-6
+    of_each = torch.vmap(torch.func.grad(tanh))(values.detach())
+    assert torch.equal(of_each, gradient)

@@ -16,7 +16,7 @@ from torch.nn.functional import linear
 
 from vecenv.core.scenario import Items
 from vecenv.learn.heads import Head
-from vecenv.learn.networks import LAST_GAIN, Network, orthogonal_layer, scaled
+from vecenv.learn.networks import LAST_GAIN, Network, orthogonal_layer, scaled, tanh
 
 
 class ItemNetwork(Network):
@@ -110,15 +110,17 @@ class ItemNetwork(Network):
         own, common = weight.split([self.num_features, len(weight.T) - self.num_features], dim=1)
         kind = torch.bfloat16 if self.bf16 else torch.float32
         hidden = linear(features.to(kind), own.to(kind)).float()
-        hidden = torch.tanh(hidden + linear(context, common, bias).unsqueeze(-2))
+        hidden = tanh(hidden + linear(context, common, bias).unsqueeze(-2))
         if heads:
             query, key, value = (linear(hidden, head) for head in heads)
             closeness = torch.softmax(query @ key.transpose(-1, -2) / math.sqrt(len(weight)), dim=-1)
             hidden = hidden + closeness @ value
-        scores = linear(hidden, score, centre).squeeze(-1)
+        # Sums, not matrix products with one column: compiled, they leave no hidden layer of all items in memory.
+        scores = (hidden * score[0]).sum(-1) + centre
         if not self.num_whole:
             return scores
-        return torch.cat([scores, linear(hidden.mean(-2), whole, whole_centre)], dim=-1)
+        of_whole = (hidden * whole[0]).sum(-1).mean(-1, keepdim=True) + whole_centre
+        return torch.cat([scores, of_whole], dim=-1)
 
     def value(self, critic: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """Return values. Shapes: (B, inputs) -> (B,)."""

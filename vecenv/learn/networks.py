@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from vecenv.learn.heads import FORBIDDEN, Head
 
 INPUT_CLIP = 10.0
 """Clipping bound of normalised inputs in standard deviations."""
+
+TANH_RANGE = 10.0
+"""Magnitude beyond which tanh is 1 in float32."""
 
 LAST_GAIN = 0.01
 """Gain of the actor's last layer: the first policy acts near the centre of the actions, whatever it sees."""
@@ -86,7 +90,34 @@ class Network(ABC):
     def hidden_layer(self, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return tanh of a linear layer, in float32."""
         kind = torch.bfloat16 if self.bf16 else torch.float32
-        return torch.tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+        return tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+
+
+class _Tanh(torch.autograd.Function):
+    """Tanh by one exponential; its gradient needs the result alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor) -> Tensor:
+        return 1.0 - 2.0 / (torch.exp(2.0 * values.clamp(-TANH_RANGE, TANH_RANGE)) + 1.0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ANN401
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401
+        (result,) = ctx.saved_tensors
+        return gradients[0] * (1.0 - result * result)
+
+
+def tanh(values: Tensor) -> Tensor:
+    """Return the hyperbolic tangent with an absolute error below 3e-7. Shape: any, float32.
+
+    The vectorised tanh of a CPU takes twice the time, which is most of a policy that scores every symbol.
+    """
+    return _Tanh.apply(values)
 
 
 def orthogonal_layer(

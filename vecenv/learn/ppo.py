@@ -111,10 +111,11 @@ class PPO(Learner[PPOConfig]):
         values = self._values(collector.observation.flatten(0, 1)).view(config.num_steps, -1)
         # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
-        cut = collector.truncated.clone()
-        cut[-1] = True
-        step, ids = cut.nonzero(as_tuple=True)
-        next_values[step, ids] = self._values(collector.final_observations(step, ids))
+        if config.gamma:
+            cut = collector.truncated.clone()
+            cut[-1] = True
+            step, ids = cut.nonzero(as_tuple=True)
+            next_values[step, ids] = self._values(collector.final_observations(step, ids))
         reward = collector.reward.float() / self.return_moments.deviation().float()
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
