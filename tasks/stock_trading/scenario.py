@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any
@@ -18,26 +18,31 @@ from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.scenario import Items, Scenario
 from vecenv.core.streams import EpisodeStream
 from vecenv.kernels import rewards
-from vecenv.kernels.margin import Margin, borrow_fee, execute_with_shorts, margin_call
+from vecenv.kernels.margin import borrow_fee
 from vecenv.kernels.money import Money, single_rounded_down
-from vecenv.kernels.orders import Prices, execute_long_only, fill_prices, wanted_shares
-from vecenv.kernels.weights import benchmark_units, chosen_weights, orders_to_weights, tilted_weights
+from vecenv.kernels.orders import Prices, fill_prices
+from vecenv.kernels.weights import chosen_weights
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.items import split_symbols
 from vecenv.tasks.stock_trading.market_tensors import market_tensors
+from vecenv.tasks.stock_trading.orders import (
+    OrderRules,
+    Tensors,
+    executed,
+    margin_of,
+    overruled,
+    tilted,
+    wanted_by_weights,
+    wanted_in_shares,
+)
 from vecenv.tasks.stock_trading.parameters import parameter_tensors
 from vecenv.tasks.stock_trading.reward import RewardRules, step_reward
 from vecenv.tasks.stock_trading.state import StockState
 
 MAX_CASH_TICKS = 2**37
-
-LARGEST_DEAD_ZONE = 0.25
-"""Largest dead zone of tilts as a share of 1 / K, the weight of a symbol in an equally weighted portfolio."""
-
-Tensors = Mapping[str, Tensor]
 
 
 COMPILE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -178,18 +183,21 @@ class StockTrading(Scenario[StockState]):
         finite = action.abs() <= torch.finfo(action.dtype).max
         action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
         can_trade = shared["tradable"][row + 1 if late else row]
+        rules = OrderRules(config, money, self.tape.num_symbols, self._uses, self._max_order)
         if config.action == "shares":
-            order = torch.where(finite, self._wanted_shares(action, params), 0.0)
+            order = torch.where(finite, wanted_in_shares(rules, action, params), 0.0)
         elif config.action == "tilt" and action.shape == self.action_spec.shape:
-            weights = self._tilted(state, action, close, can_trade, shared)
-            order = self._wanted(weights, state, prices, params)
+            weights = tilted(rules, action, self._portfolio(state, close, can_trade, shared))
+            order = wanted_by_weights(rules, weights, state, prices, params)
         else:
-            order = torch.where(finite, self._wanted(chosen_weights(money, action), state, prices, params), 0.0)
-        order = self._overruled(order, state, close, row, params, shared)
+            order = wanted_by_weights(rules, chosen_weights(money, action), state, prices, params)
+            order = torch.where(finite, order, 0.0)
+        gate = shared["gate"][row] if config.gate != "none" else None
+        order = overruled(rules, order, state, close, gate, params)
         if not self._always_tradable:
             order = torch.where(can_trade, order, 0.0)
 
-        fills = self._execute(state, order, prices, params)
+        fills = executed(rules, state, order, prices, params)
         cash, holdings = fills.cash, fills.holdings
         costs = fills.commissions
         if prices.buy is not prices.sell:
@@ -197,7 +205,7 @@ class StockTrading(Scenario[StockState]):
             costs = costs + money.total(fills.bought, prices.buy - prices.fill, self._max_order)
             costs = costs + money.total(sold, prices.fill - prices.sell, self._max_order)
         if config.shorting:
-            fee = borrow_fee(money, holdings, next_close, self._margin(params))
+            fee = borrow_fee(money, holdings, next_close, margin_of(params))
             cash, costs = cash - fee, costs + fee
         value = cash + money.total(holdings, next_close, self._max_holdings)
         return StockState(
@@ -241,67 +249,18 @@ class StockTrading(Scenario[StockState]):
             return self._max_holdings
         return int(self.params["hmax"].max())
 
-    def _dead_zone(self, params: Tensors) -> Tensor | None:
-        if not self._uses("dead_zone"):
-            return None
-        if self.config.action != "tilt":
-            return params["dead_zone"]
-        # A larger one would keep even the benchmark from being bought where there are many symbols.
-        return params["dead_zone"].clamp(max=LARGEST_DEAD_ZONE / self.tape.num_symbols)
-
-    def _wanted_shares(self, action: Tensor, params: Tensors) -> Tensor:
-        """Return the orders of an action in shares. Shape: (K,)."""
-        return wanted_shares(self.money, action, params["hmax"], self._dead_zone(params))
-
-    def _wanted(self, weights: Tensor, state: StockState, prices: Prices, params: Tensors) -> Tensor:
-        """Return the orders towards target weights. Shape: (K,)."""
-        surcharge = 1.0 + params["commission"] + params["slippage"]
-        return orders_to_weights(
-            self.money, weights, state.portfolio_value, state.holdings, prices, surcharge, self._dead_zone(params)
-        )
-
-    def _tilted(self, state: StockState, action: Tensor, close: Tensor, can_trade: Tensor, shared: Tensors) -> Tensor:
-        """Return the tilted weights of the benchmark. Shape: (K,)."""
-        config = self.config
-        if config.benchmark == "equal_weight":
-            portfolio = can_trade.to(self.money.single)
-        else:
-            start, tradable = self._start(state, shared)
-            portfolio = held_portfolio(close.to(self.money.single), start.to(self.money.single), tradable)
-        if config.whole_shares:
-            portfolio = benchmark_units(portfolio)
-        return tilted_weights(self.money, action, portfolio, config.benchmark_cash, config.tilt_gain)
+    def _portfolio(self, state: StockState, close: Tensor, can_trade: Tensor, shared: Tensors) -> Tensor:
+        """Return the benchmark's portfolio on the day, in any unit. Shape: (K,)."""
+        single = self.money.single
+        if self.config.benchmark == "equal_weight":
+            return can_trade.to(single)
+        start, tradable = self._start(state, shared)
+        return held_portfolio(close.to(single), start.to(single), tradable)
 
     def _start(self, state: StockState, shared: Tensors) -> tuple[Tensor, Tensor]:
         """Return closes and tradable symbols at the start of the episode. Shape of each: (K,)."""
         row = state.path * self.tape.num_days + state.start_day
         return shared["close"][row], shared["tradable"][row]
-
-    def _overruled(
-        self, order: Tensor, state: StockState, close: Tensor, row: Tensor, params: Tensors, shared: Tensors
-    ) -> Tensor:
-        """Return the order after stop-loss, gate and margin call. Shape: (K,)."""
-        config, money = self.config, self.money
-        if self._uses("stop_loss"):
-            floor = (1.0 - params["stop_loss"]).to(money.single) * state.average_price
-            stopped = (params["stop_loss"] > 0) & (state.holdings > 0) & (close.to(money.single) <= floor)
-            order = torch.where(stopped, -state.holdings, order)
-        if config.gate != "none":
-            order = torch.where(shared["gate"][row] >= params["gate_threshold"], -state.holdings, order)
-        if config.shorting:
-            called = margin_call(money, state.cash, state.holdings, close, self._margin(params))
-            order = torch.where(called, -state.holdings, order)
-        return order
-
-    def _execute(self, state: StockState, order: Tensor, prices: Prices, params: Tensors) -> Any:  # noqa: ANN401
-        by_size = self.config.rationing == "by_size"
-        if self.config.shorting:
-            margin = self._margin(params)
-            return execute_with_shorts(self.money, state.cash, state.holdings, order, prices, by_size, margin)
-        return execute_long_only(self.money, state.cash, state.holdings, order, prices, by_size, self._max_order)
-
-    def _margin(self, params: Tensors) -> Margin:
-        return Margin(params["initial_margin"], params["maintenance_margin"], params["borrow_rate"])
 
     def _average_price(self, state: StockState, bought: Tensor, holdings: Tensor, prices: Prices) -> Tensor:
         """Return the average purchase price of long positions after the fills. Shape: (K,) or (0,)."""
