@@ -47,6 +47,19 @@ def test_a_cheap_stock_beside_a_dear_one_keeps_its_price():
     assert torch.equal(ticks, ticks.round()) and tape.price_bits == 37 == price_bits(float(ticks.max()))
 
 
+@pytest.mark.parametrize("tick", [1e-4, 1e-3, 1e-2])
+def test_prices_are_the_nearest_tick_or_one_part_in_five_million_of_it(tick):
+    """Exact below 2^23 ticks, where float32 currency is finer than a tick; above, three roundings to 24 bits."""
+    generator = torch.Generator().manual_seed(0)
+    ticks = 2.0 ** (10 + 24 * torch.rand(20_000, generator=generator, dtype=torch.float64))
+    tape = MarketTape.from_bars(bars_of((ticks * tick)[:, None].tolist()), (), tick_size=tick)
+    held, nearest = tape.price_ticks()[0, :, 0].double(), ticks.round()
+    low = nearest < 2**23
+    assert 1_000 < int(low.sum()) < 19_000 and torch.equal(held[low], nearest[low])
+    moved = (held / nearest - 1).abs()
+    assert 0 < float(moved.max()) <= 3 * 2**-24
+
+
 def test_prices_that_a_tick_moves_too_far_are_refused_with_their_symbols():
     bars = bars_of([[100.0, 5.0, 3.0], [100.0, 5.0, 3.0], [100.04, 4.96, 2.93]])
     assert MarketTape.from_bars(bars, ()).tick_size == 1e-4
