@@ -107,7 +107,11 @@ def test_the_worst_windows_alone_are_improved_when_asked():
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     config = ExactConfig(total_frames=4 * 16 * 4, policy="symbol", hidden=(8,), anneal=False, checkpoint_every=1)
-    whole = train(smooth_env(), config).learner
+    trained = train(smooth_env(), config)
+    whole = trained.learner
+    # Every step of the run and of the window before it, three symbols each.
+    assert whole.observation_moments.count == 5 * 4 * 16 * 3
+    assert [row["frames"] for row in trained.metrics] == [4 * 16 * number for number in (1, 2, 3, 4)]
     half = ExactConfig(total_frames=4 * 16 * 2, policy="symbol", hidden=(8,), anneal=False, checkpoint_every=1)
     train(smooth_env(), half, tmp_path)
     again = Exact(smooth_env(), config)

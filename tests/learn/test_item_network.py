@@ -70,6 +70,23 @@ def test_permuted_symbols_permute_the_actions(policy):
     torch.testing.assert_close(network.value(critic, moved), network.value(critic, plain))
 
 
+def test_scores_are_those_of_one_symbol_after_the_other():
+    """The definition in plain Python: each symbol's features and the context through one layer, and the mean of all."""
+    env = market_env(3, num_envs=2)
+    network, actor, _ = network_and_actor(env, "symbol")
+    generator = torch.Generator().manual_seed(2)
+    actor = [0.5 * torch.randn(tensor.shape, generator=generator) for tensor in actor]
+    inputs = torch.randn(2, 3 * network.num_features + 1, generator=generator)
+    weight, bias, score, centre, whole, whole_centre, _ = actor
+    for row, found in zip(inputs, network.actor_outputs(actor, inputs), strict=True):
+        features, shared = row[:-1].view(3, -1), row[-1:]
+        context = torch.cat([features.mean(0), shared])
+        hidden = [torch.tanh(weight @ torch.cat([one, context]) + bias) for one in features]
+        expected = [score[0] @ one + centre[0] for one in hidden]
+        expected.append(whole[0] @ torch.stack(hidden).mean(0) + whole_centre[0])
+        torch.testing.assert_close(found, torch.stack(expected))
+
+
 @POLICIES
 def test_a_policy_plays_another_number_of_symbols(policy, tmp_path):
     config = PPOConfig(num_steps=4, total_frames=24, minibatches=1, epochs=1, policy=policy, hidden=(8,))

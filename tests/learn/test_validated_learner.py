@@ -59,6 +59,11 @@ def test_training_stops_when_the_patience_is_at_its_end():
     assert learner.best["update"] == 2 and learner.num_updates == 4
 
 
+def test_an_equal_policy_is_no_better_one():
+    learner = validated([0.5, 0.5, 0.5, 0.6], patience=2)
+    assert len(run(learner)) == 3 and learner.best["update"] == 1
+
+
 def test_a_resumed_run_knows_its_best_policy(tmp_path):
     whole = validated([0.1, 0.9, 0.2, 0.3, 0.4, 0.5])
     run(whole)
