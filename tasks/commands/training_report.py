@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -16,12 +16,16 @@ from vecenv.learn.partial_dependence import dependence_figure
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.runs import Runnable
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent
 from vecenv.tasks.commands.language_training import trained_model, write_model
 from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
+
+if TYPE_CHECKING:
+    from vecenv.language.grpo import LanguageGRPO
+
+AnyLearner: TypeAlias = "NetworkLearner[Any] | LanguageGRPO"
 
 UNTRAINED = "untrained"
 """Name of the initial policy in tables and files."""
@@ -33,7 +37,7 @@ KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
 
 
-def compared(settings: TrainSettings, learner: Runnable, folder: Path, test_env: VecEnv) -> Evaluation:
+def compared(settings: TrainSettings, learner: AnyLearner, folder: Path, test_env: VecEnv) -> Evaluation:
     """Write the agents of a run, and play the held-out episodes with them and the task's baselines.
 
     Args:
@@ -61,7 +65,7 @@ def compared(settings: TrainSettings, learner: Runnable, folder: Path, test_env:
 
 
 def write_report(
-    settings: TrainSettings, learner: Runnable, folder: Path, evaluation: Evaluation, seconds: float
+    settings: TrainSettings, learner: AnyLearner, folder: Path, evaluation: Evaluation, seconds: float
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the pictures of a run, and return the content of the former.
 
