@@ -23,6 +23,9 @@ from vecenv.text.task_text import TaskText
 
 GROUP = "vecenv.tasks"
 
+BEST_RULE = "best_rule"
+"""Name of the agent of `Task.best` in tables and files."""
+
 
 @dataclass(frozen=True)
 class NoConfig:
@@ -46,6 +49,7 @@ class Task:
             ``currency``, ``share`` or ``count``. The grade is implied.
         account: reads the accounts of a trading task.
         bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
+        best: makes the agent `BEST_RULE` for an environment, whose market's best rule is known; None if it is not.
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
@@ -69,6 +73,7 @@ class Task:
     outcomes: Mapping[str, str] = field(default_factory=dict)
     account: MarketAccount | None = None
     bound: Callable[[VecEnv], Tensor | None] | None = None
+    best: Callable[[VecEnv], Any] = lambda env: None
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     shortened: Callable[[Any, int], Any] = lambda config, days: config

@@ -14,7 +14,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.ppo import load_policy
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_named, task_of
+from vecenv.registry import BEST_RULE, task_named, task_of
 from vecenv.system.preset_files import with_values
 from vecenv.tasks.commands.run_folder import read_checkpoint
 
@@ -152,9 +152,9 @@ def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -
 
 
 def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:
-    """Return baselines of the environment's task, by name."""
-    known = task_of(env).agents
-    return {name: known[name]() for name in names}
+    """Return baselines of the environment's task, and the best rule if the market knows it, by name."""
+    known, best = task_of(env).agents, task_of(env).best(env)
+    return {name: known[name]() for name in names} | ({} if best is None else {BEST_RULE: best})
 
 
 def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:  # noqa: ANN401

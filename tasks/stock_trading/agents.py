@@ -66,6 +66,16 @@ class EqualWeight:
         return order_action(env, target - state.holdings)
 
 
+class BestRule:
+    """Holds the weights of the best rule that the market's generator knows, which sees no later day."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return target weights. Shape: (N, K)."""
+        state, weights = env.state, tape_of(env).best_weights
+        assert weights is not None
+        return weights[state.path, state.day]
+
+
 class Oracle:
     """Trades on all future prices under the task's rules and costs.
 

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
-from vecenv.market.account import MarketAccount
+from vecenv.market.account import MarketAccount, tape_of
 from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
-from vecenv.tasks.stock_trading.agents import BASELINES, config_of_env, return_bound
+from vecenv.tasks.stock_trading.agents import BASELINES, BestRule, config_of_env, cost_rate, return_bound
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.scenario import StockTrading
 
@@ -44,6 +44,15 @@ def bound(env: VecEnv) -> Tensor | None:
     return None if config_of_env(env).shorting else return_bound(env)
 
 
+def best(env: VecEnv) -> BestRule | None:
+    """Return the agent of the best rule where the market knows one: by weights, long only, without costs or limits."""
+    config = config_of_env(env)
+    limited = config.action == "shares" or config.shorting or config.gate != "none" or config.stop_loss > 0
+    if tape_of(env).best_weights is None or limited or bool((cost_rate(env) > 0).any()):
+        return None
+    return BestRule()
+
+
 def check_trained(trained: Mapping[str, Any], config: StockTradingConfig) -> None:
     """Reject a config with another action type than a policy was trained on.
 
@@ -64,6 +73,7 @@ STOCK_TRADING = Task(
     outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
     account=MarketAccount(),
     bound=bound,
+    best=best,
     compared=compared,
     smooth=smooth,
     shortened=shortened,

@@ -18,7 +18,7 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.metrics import EpisodeCurves, Interval, Summary, independent_groups, summarise
 from vecenv.learn.significance import bootstrap_interval, deflated_sharpe, returns_by_day
 from vecenv.market.account import AccountView
-from vecenv.registry import task_of
+from vecenv.registry import BEST_RULE, task_of
 
 
 @dataclass(frozen=True)
@@ -172,15 +172,16 @@ class Evaluation:
 
     @cached_property
     def deflated_sharpes(self) -> dict[str, float]:
-        """Deflated Sharpe ratios, by agent; NaN for the hindsight agent, which does not count as a trial."""
+        """Deflated Sharpe ratios, by agent; NaN for those that know the future or the law, no trials."""
         if self.traded is None:
             return {}
+        knowing = [name for name in (self.hindsight, BEST_RULE) if name in self.records]
         tried = {
             name: returns_by_day(record.curves.returns, record.curves.lived, self.traded.path, self.traded.start_day)
             for name, record in self.records.items()
-            if name != self.hindsight
+            if name not in knowing
         }
-        return {self.hindsight: math.nan, **deflated_sharpe(tried)}
+        return {**dict.fromkeys(knowing, math.nan), **deflated_sharpe(tried)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison: grades, outcomes or metrics and differences to the reference, with 95% intervals."""

@@ -140,8 +140,9 @@ def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) ->
     """Plot validation, return, grade and samples per second of the updates over environment steps.
 
     Args:
-        history: rows with ``frames`` and any of ``validation_excess_percent`` (with its interval),
-            ``validation_grade``, ``return_percent``, ``grade`` and ``samples_per_second``; NaN where not measured.
+        history: rows with ``frames`` and any of ``validation_excess_percent`` (with its interval and the best
+            rule's ``validation_attainable_percent``), ``validation_grade``, ``return_percent``, ``grade`` and
+            ``samples_per_second``; NaN where not measured.
         title: of the figure.
     """
     from matplotlib.ticker import EngFormatter
@@ -169,6 +170,9 @@ def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) ->
             )
             axis.fill_between(frames[known], low, high, facecolor=_colour(index), alpha=0.15, label="95% interval")
             axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
+            best = [row.get("validation_attainable_percent", math.nan) for row in history]
+            if np.isfinite(best).any():
+                axis.axhline(np.nanmax(best), color="black", linewidth=1, linestyle=":", label="best attainable")
             axis.legend(loc="upper left", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":

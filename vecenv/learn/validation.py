@@ -12,7 +12,7 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.runs import Metrics
-from vecenv.registry import task_of
+from vecenv.registry import BEST_RULE, task_of
 
 METRICS = (
     "validation_reward",
@@ -20,8 +20,10 @@ METRICS = (
     "validation_excess_percent",
     "validation_excess_low",
     "validation_excess_high",
+    "validation_attainable_percent",
 )
-"""Mean reward and grade of an episode, and its log-return above the reference agent's in percent, with 95% interval."""
+"""Mean reward and grade of an episode; its log-return above the reference agent's in percent, with 95% interval; and
+that of the best rule on the same episodes, NaN where none is known."""
 
 
 class Validation:
@@ -38,10 +40,12 @@ class Validation:
         self._reference: Evaluation | None = None
         if task.account is not None and task.reference in task.agents:
             # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
-            self._reference = evaluate(env, {task.reference: task.agents[task.reference]()}, seed, eager=True)
+            agents, best = {task.reference: task.agents[task.reference]()}, task.best(env)
+            agents |= {} if best is None else {BEST_RULE: best}
+            self._reference = evaluate(env, agents, seed, eager=True)
 
     def __call__(self, policy: ActorPolicy) -> Metrics:
-        """Return `METRICS` of a policy; the excess is NaN for a task without accounts."""
+        """Return `METRICS` of a policy; NaN for excesses that a task without accounts lacks."""
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
         grade = next(iter(record.grades.values()))
@@ -49,10 +53,11 @@ class Validation:
             "validation_reward": float(record.reward.mean()),
             "validation_grade": float(grade.double().mean()),
         }
-        excess = [math.nan] * 3
+        excess = [math.nan] * 4
         if self._reference is not None:
-            both = self._reference.with_record("policy", record).excess_log_returns["policy"]
-            excess = [100 * both.mean, 100 * both.low, 100 * both.high]
+            above = self._reference.with_record("policy", record).excess_log_returns
+            best = above[BEST_RULE].mean if BEST_RULE in above else math.nan
+            excess = [100 * value for value in (*above["policy"], best)]
         return metrics | dict(zip(METRICS[2:], excess, strict=True))
 
 

@@ -26,6 +26,8 @@ class Bars:
         source: origin of the bars, for messages.
         warm_up: number of leading days without tradable symbols, used for the indicators of later days.
         currency: currency code of all prices, such as USD; None if unknown.
+        best_weights: of the best rule that the generator knows, long only and without costs: shares of the wealth to
+            hold from a close to the next, from what is known at the first. None if unknown. Shape: (P, T, K).
     """
 
     symbols: tuple[str, ...]
@@ -36,6 +38,7 @@ class Bars:
     source: str = "bars"
     warm_up: int = 0
     currency: str | None = None
+    best_weights: Tensor | None = None
 
     @property
     def listed(self) -> Tensor:
@@ -47,7 +50,8 @@ class Bars:
         columns, context = (
             {name: values.to(device) for name, values in table.items()} for table in (self.columns, self.context)
         )
-        return replace(self, ohlcv=self.ohlcv.to(device), columns=columns, context=context)
+        best = None if self.best_weights is None else self.best_weights.to(device)
+        return replace(self, ohlcv=self.ohlcv.to(device), columns=columns, context=context, best_weights=best)
 
     def days(self, first: int, stop: int) -> Bars:
         """Return the bars of some days, at least one, as views; ``stop`` is exclusive."""
@@ -56,8 +60,9 @@ class Bars:
             {name: values[:, cut] for name, values in table.items()} for table in (self.columns, self.context)
         )
         dates, source = self.dates[cut], f"{self.source} to {self.dates[cut][-1]}"
-        warm_up, ohlcv = max(0, self.warm_up - first), self.ohlcv[:, cut]
-        return replace(self, dates=dates, ohlcv=ohlcv, columns=columns, context=context, source=source, warm_up=warm_up)
+        best = None if self.best_weights is None else self.best_weights[:, cut]
+        parts = replace(self, ohlcv=self.ohlcv[:, cut], columns=columns, context=context, best_weights=best)
+        return replace(parts, dates=dates, source=source, warm_up=max(0, self.warm_up - first))
 
     def absent(self, day: int) -> list[str]:
         """Return the symbols without a bar on a day, given by position, of the first path."""

@@ -47,6 +47,7 @@ from torch import Tensor
 from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
 from vecenv.market.bars import Bars
 from vecenv.market.planted_law import DRIFT, Kind, add_planted_means, check_probability, check_symbols, planted_law
+from vecenv.market.planted_optimum import planted_target_weights, rule_is_known
 from vecenv.market.streams import PlantedStream
 from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
 
@@ -84,7 +85,8 @@ def planted_bars(
 
     Returns:
         Bars from `START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape (P, T, K), and
-        the context series ``signal``, its mean over the symbols, shape (P, T). The others show only prices.
+        the context series ``signal``, its mean over the symbols, shape (P, T). The others show only prices. With the
+        weights of the best rule, where it is known.
 
     Raises:
         ValueError: if a count is below one, the kind is unknown, a parameter is out of range or not for the kind, a
@@ -93,7 +95,7 @@ def planted_bars(
     law = planted_law(kind, strength, volatility, flip)
     names, dates = symbol_names(symbols), business_days(num_days)
     check_symbols(law, len(names))
-    prices, signals = [], []
+    prices, signals, best = [], [], []
     for paths in path_blocks(num_paths, num_days * len(names), device):
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
         noise = law.own_volatility * _noise(words)
@@ -112,7 +114,15 @@ def planted_bars(
                 change = add_planted_means(law, factor + noise)
         # The range has one scale in both regimes of the volatility: it must not reveal them beside the close.
         prices.append(_ohlcv(torch.log1p(change), volatility, words))
-    bars = Bars(names, dates, torch.cat(prices), source=f"planted {law.kind}, seed {seed}", currency=CURRENCY)
+        if rule_is_known(law):
+            shown = signals[-1] if signals else None
+            best.append(
+                planted_target_weights(
+                    prices[-1], shown, kind=kind, strength=strength, volatility=volatility, flip=flip
+                )
+            )
+    source, weights = f"planted {law.kind}, seed {seed}", torch.cat(best) if best else None
+    bars = Bars(names, dates, torch.cat(prices), source=source, currency=CURRENCY, best_weights=weights)
     if not signals:
         return bars
     signal = torch.cat(signals)

@@ -168,13 +168,17 @@ def planted_attainable(
     return PlantedAttainable(rule if law.strength else 0.0, equal_weight)
 
 
-def _check_optimal(law: PlantedLaw) -> None:
-    """Check the condition of the proof for log-wealth."""
+def rule_is_known(law: PlantedLaw) -> bool:
+    """Whether the condition of the proof for log-wealth holds, or the kind needs none."""
     strength, room = law.strength, (1 - law.largest_return) ** 2
     enough = strength * room >= (1 + strength) * (strength**2 + law.volatility**2)
-    if law.kind != "volatility" and strength and not enough:
+    return law.kind == "volatility" or not strength or enough
+
+
+def _check_optimal(law: PlantedLaw) -> None:
+    if not rule_is_known(law):
         raise ValueError(
-            f"no rule is known for strength {strength} beside volatility {law.volatility}: it must be 0 or so that "
+            f"no rule is known for strength {law.strength} beside volatility {law.volatility}: it must be 0 or so that "
             "strength (1 - largest return)² >= (1 + strength)(strength² + volatility²)"
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ class MarketTape:
         price_bits: bits of a trade price, slippage and commission included, on this tape and its replacements; 0
             derives them from this tape's prices.
         currency: currency code of all prices, such as USD; None if unknown.
+        best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
     """
 
     symbols: tuple[str, ...]
@@ -57,6 +58,7 @@ class MarketTape:
     path_span: tuple[int, int] | None = None
     price_bits: int = 0
     currency: str | None = None
+    best_weights: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.price_bits:
@@ -120,6 +122,7 @@ class MarketTape:
             source=bars.source,
             price_bits=price_bits(float(prices.where(known, 0.0).max()) * headroom),
             currency=bars.currency,
+            best_weights=None if bars.best_weights is None else bars.best_weights.float(),
         )
 
     @property
@@ -148,8 +151,14 @@ class MarketTape:
 
     def to(self, device: torch.device | str) -> MarketTape:
         """Return the same tape on another device."""
-        tensors = ("ohlcv", "tradable", "features", "context")
-        return replace(self, **{name: getattr(self, name).to(device) for name in tensors})
+        return self._changed(lambda tensor: tensor.to(device))
+
+    def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> MarketTape:  # noqa: ANN401
+        """Return the tape with all tensors changed, and some other fields replaced."""
+        names = ("ohlcv", "tradable", "features", "context", "best_weights")
+        tensors = {name: getattr(self, name) for name in names}
+        changed = {name: None if tensor is None else change(tensor) for name, tensor in tensors.items()}
+        return replace(self, **changed, **others)
 
     def days(self, start: int, stop: int) -> MarketTape:
         """Return the tape of days ``start`` to ``stop`` (exclusive), with features computed on the full history.
@@ -163,9 +172,8 @@ class MarketTape:
                 f"{self.source}: days {start} to {stop} hold no day after the warm-up of {self.first_day} days "
                 f"in a market of {self.num_days}"
             )
-        tensors = ("ohlcv", "tradable", "features", "context")
-        parts = {name: getattr(self, name)[:, start:stop].contiguous() for name in tensors}
-        return replace(self, dates=self.dates[start:stop], first_day=max(0, self.first_day - start), **parts)
+        dates, first_day = self.dates[start:stop], max(0, self.first_day - start)
+        return self._changed(lambda tensor: tensor[:, start:stop].contiguous(), dates=dates, first_day=first_day)
 
     def between(self, start: str | None = None, end: str | None = None) -> MarketTape:
         """Return the days from date ``start`` to date ``end``, both inclusive and both optional.
@@ -207,10 +215,9 @@ class MarketTape:
 
     def paths(self, start: int, stop: int) -> MarketTape:
         """Return the tape of paths ``start`` to ``stop`` (exclusive)."""
-        tensors = ("ohlcv", "tradable", "features", "context")
         before = 0 if self.path_span is None else self.path_span[0]
         span = (before + start, before + min(stop, self.num_paths))
-        return replace(self, path_span=span, **{name: getattr(self, name)[start:stop] for name in tensors})
+        return self._changed(lambda tensor: tensor[start:stop], path_span=span)
 
     def select(self, symbols: Sequence[str]) -> MarketTape:
         """Return the tape of some symbols, in the order given.
@@ -224,7 +231,9 @@ class MarketTape:
         index = torch.tensor([self.symbols.index(symbol) for symbol in symbols], device=self.device)
         tensors = ("ohlcv", "tradable", "features")
         parts = {name: getattr(self, name).index_select(2, index) for name in tensors}
-        return replace(self, symbols=tuple(symbols), **parts)
+        # The best rule of some symbols is another one than that of all, for all but the same symbols.
+        best = None if self.best_weights is None or set(symbols) != set(self.symbols) else self.best_weights[..., index]
+        return replace(self, symbols=tuple(symbols), best_weights=best, **parts)
 
     def symbols_as_paths(self) -> MarketTape:
         """Return a tape of one symbol with one path per symbol and path of this tape.
@@ -243,6 +252,7 @@ class MarketTape:
             tradable=moved(self.tradable),
             features=moved(self.features),
             context=self.context.repeat_interleave(self.num_symbols, 0),
+            best_weights=None,
         )
 
     def metadata(self) -> dict[str, Any]:
