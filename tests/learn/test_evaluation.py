@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -49,6 +51,35 @@ def test_every_agent_plays_the_same_episodes(evaluation):
     assert len(lengths[0].unique()) > 5
     difference = evaluation.summaries["again"].interval("cumulative_return", evaluation.summaries["buy_and_hold"])
     assert difference == evaluation.excess_log_returns["again"] == (0.0, 0.0, 0.0)
+
+
+def test_shares_of_the_best_rule_by_hand(evaluation):
+    """The oracle stands in for the best rule: halving its growth halves the share."""
+    assert not evaluation.shares_of_best and "share_of_best" not in evaluation.to_json()["agents"]["oracle"]
+    curves = {name: evaluation.records[name].curves for name in ("oracle", "buy_and_hold")}
+    best, held = ((curve.equity[-1] / curve.equity[0]).log() for curve in curves.values())
+    record = evaluation.records["oracle"]
+    half = replace(
+        curves["oracle"], equity=curves["oracle"].equity[:1] * torch.stack([best * 0, (best + held) / 2]).exp()
+    )
+    told = evaluation.with_record("best_rule", record).with_record(
+        "half", replace(record, account=replace(record.account, curves=half))
+    )
+    shares = {name: told.shares_of_best[name] for name in ("best_rule", "oracle", "half")}
+    assert shares["oracle"] == pytest.approx((1.0, 1.0, 1.0)) == shares["best_rule"]
+    assert shares["half"] == pytest.approx((0.5, 0.5, 0.5))
+    random = (evaluation.records["random"].curves.equity[-1] / 1e5).log()
+    low, high = told.shares_of_best["random"][1:]
+    assert low < told.shares_of_best["random"].mean < high
+    assert told.shares_of_best["random"].mean == pytest.approx(float((random - held).mean() / (best - held).mean()))
+
+
+def test_the_best_rule_is_no_trial(evaluation):
+    """Deflated Sharpe ratios of the others stay what they are beside it; its own is not told."""
+    told = evaluation.with_record("best_rule", evaluation.records["equal_weight"])
+    others = {name: value for name, value in told.deflated_sharpes.items() if name != "best_rule"}
+    assert others == pytest.approx(evaluation.deflated_sharpes, nan_ok=True)
+    assert math.isnan(told.deflated_sharpes["best_rule"])
 
 
 def test_an_episode_stops_at_its_end(evaluation):

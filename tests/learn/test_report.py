@@ -97,6 +97,20 @@ def test_validations_are_drawn_with_their_interval_and_the_baseline():
     assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
 
 
+@pytest.mark.parametrize("attainable", [3.5, -1.0, math.nan])
+def test_the_best_attainable_excess_is_a_line_where_it_is_known(attainable):
+    history = [
+        {"frames": 1.0, "validation_excess_percent": 1.0, "validation_excess_low": 0.0, "validation_excess_high": 2.0}
+        | {"validation_attainable_percent": attainable},
+        {"frames": 2.0, "validation_excess_percent": math.nan, "validation_excess_low": math.nan}
+        | {"validation_excess_high": math.nan, "validation_attainable_percent": math.nan},
+    ]
+    (axis,) = learning_curve_figure(history, "a task").axes
+    lines = {line.get_label(): set(line.get_ydata()) for line in axis.lines}
+    assert lines["buy and hold"] == {0.0}
+    assert lines.get("best attainable") == (None if math.isnan(attainable) else {attainable})
+
+
 def test_learning_curve_leaves_gaps_out():
     figure = learning_curve_figure(HISTORY, "a task")
     returns, grade, _ = figure.axes

@@ -17,6 +17,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import load_run, run
 from vecenv.learn.validation import METRICS, ValidatedLearner, Validation
 from vecenv.registry import task_of
+from vecenv.tasks.stock_trading.agents import BestRule
 
 CONFIG = PPOConfig(num_steps=4, total_frames=8 * 4 * 6, minibatches=1, epochs=1, hidden=(8,), checkpoint_every=1)
 
@@ -92,7 +93,7 @@ def test_a_validation_is_an_evaluation_of_the_same_episodes():
     policy = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
     validation = Validation(held_out, 5)
     first, again = validation(policy), validation(policy)
-    assert first == again
+    assert first == pytest.approx(again, abs=0.0, rel=0.0, nan_ok=True)
     agents = {"policy": PolicyAgent(policy), "buy_and_hold": task_of(held_out).agents["buy_and_hold"]()}
     evaluation = evaluate(held_out, agents, 5)
     record = evaluation.records["policy"]
@@ -100,6 +101,23 @@ def test_a_validation_is_an_evaluation_of_the_same_episodes():
     assert first["validation_excess_percent"] == 100 * evaluation.excess_log_returns["policy"].mean
     assert first["validation_excess_low"] == 100 * evaluation.excess_log_returns["policy"].low
     assert first["validation_grade"] == pytest.approx(evaluation.grades["policy"]["grade"].mean)
+
+
+@pytest.mark.parametrize("commission", [0.0, 0.001])
+def test_the_best_rule_plays_the_same_episodes_where_it_is_known(commission):
+    options = {"num_paths": 3, "num_days": 40, "symbols": ["A", "B"], "generator": {"kind": "momentum"}}
+    held_out = vecenv.make(
+        "stock_trading", 8, market="planted", market_options=options, compile=False, action="tilt",
+        features=("daily_change",), episode_length=20, commission=commission,
+    )  # fmt: skip
+    learner = PPO(held_out, CONFIG)
+    told = Validation(held_out, 5)(ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True))
+    if commission:
+        assert math.isnan(told["validation_attainable_percent"])
+        return
+    agents = {"best_rule": BestRule(), "buy_and_hold": task_of(held_out).agents["buy_and_hold"]()}
+    expected = 100 * evaluate(held_out, agents, 5).excess_log_returns["best_rule"].mean
+    assert told["validation_attainable_percent"] == expected != 0
 
 
 @pytest.mark.parametrize(("name", "values"), [("evaluations", (0, None)), ("patience", (1, 0))])

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 from vecenv.market.validation import MarketDataError
 
@@ -255,6 +256,24 @@ def test_select_takes_symbols_in_the_order_given(tape):
     assert torch.equal(part.context, tape.context)
     with pytest.raises(MarketDataError, match=r"unknown symbols \['X'\]; it has A, B, C"):
         tape.select(["A", "X"])
+
+
+def test_the_weights_of_the_best_rule_stay_with_their_days_and_paths():
+    bars = planted_bars(4, 30, 3, seed=1, kind="momentum")
+    assert bars.best_weights is not None
+    tape, best = MarketTape.from_bars(bars, ("daily_change",)), bars.best_weights.float()
+    assert torch.equal(tape.best_weights, best)
+    assert torch.equal(tape.split_paths(0.25)[1].best_weights, best[3:])
+    assert torch.equal(tape.days(5, 20).to("cpu").best_weights, best[:, 5:20])
+    assert torch.equal(bars.to("cpu").days(5, 20).best_weights.float(), best[:, 5:20])
+    assert torch.equal(tape.select(["SYN02", "SYN00", "SYN01"]).best_weights, best[..., [2, 0, 1]])
+
+
+def test_some_symbols_have_another_best_rule_and_too_weak_a_law_has_none():
+    tape = MarketTape.from_bars(planted_bars(2, 30, 3, kind="momentum"), ("daily_change",))
+    assert tape.select(["SYN02", "SYN00"]).best_weights is None and tape.symbols_as_paths().best_weights is None
+    assert planted_bars(2, 30, 3, kind="momentum", strength=1e-6).best_weights is None
+    assert not planted_bars(2, 30, 3, kind="momentum", strength=0.0).best_weights.any()
 
 
 def test_the_fingerprint_names_everything_that_an_agent_sees_or_trades(tape):

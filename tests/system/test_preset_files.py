@@ -141,6 +141,20 @@ def test_the_planted_presets_have_the_same_rules():
     assert read_values(preset_path("train", "planted_language"))["env"] == rules
 
 
+def test_the_planted_markets_of_the_presets_differ_in_what_they_hide():
+    momentum, volatility = (read_values(preset_path("train", name)) for name in ("planted", "planted_volatility"))
+    assert (momentum.pop("planted_kind"), volatility.pop("planted_kind")) == ("momentum", "volatility")
+    of_rules = {"env", "ppo", "exact"}
+    assert {k: v for k, v in momentum.items() if k not in of_rules} == {
+        k: v for k, v in volatility.items() if k not in of_rules
+    }
+    settings = TrainSettings.defaults(["--preset", "planted"])
+    # 64 paths or more for the test and for the validation, apart from each other and from the training.
+    test = round(settings.num_paths * settings.test_fraction)
+    rest = settings.num_paths - test
+    assert test >= 64 and rest - settings.num_training_paths() >= 64
+
+
 def test_the_nifty_preset_names_the_universe():
     names = read_values(preset_path("train", "nifty"))["symbols"]
     assert tuple(names) == UNIVERSES["nifty25"].symbols

@@ -171,6 +171,24 @@ class Evaluation:
         }
 
     @cached_property
+    def shares_of_best(self) -> dict[str, Interval]:
+        """Excess log-return as a share of the best rule's on the same episodes, with bootstrap intervals, by agent.
+
+        The interval is that of the ratio of two means, linearised. Empty if no best rule played, or it has no excess.
+        """
+        if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
+            return {}
+        held = _log_growth(self.records[self.reference].curves)
+        best = _log_growth(self.records[BEST_RULE].curves) - held
+        shares = {}
+        for name, excess in self.excess_log_returns.items():
+            share = excess.mean / float(best.mean())
+            own = _log_growth(self.records[name].curves) - held
+            around = self.interval((own - share * best) / best.mean())
+            shares[name] = Interval(share, share + around.low, share + around.high)
+        return shares
+
+    @cached_property
     def deflated_sharpes(self) -> dict[str, float]:
         """Deflated Sharpe ratios, by agent; NaN for those that know the future or the law, no trials."""
         if self.traded is None:
@@ -207,6 +225,8 @@ class Evaluation:
         entry["deflated_sharpe"] = _or_none(self.deflated_sharpes[name])
         if name in self.excess_log_returns:
             entry["excess_log_return"] = _interval_json(self.excess_log_returns[name])
+        if name in self.shares_of_best and name != BEST_RULE:
+            entry["share_of_best"] = _interval_json(self.shares_of_best[name])
         if reference is not None and name != self.reference:
             entry[f"minus_{self.reference}"] = {
                 metric: _interval_json(summary.interval(metric, reference)) for metric in summary.mean

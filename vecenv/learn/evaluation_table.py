@@ -9,6 +9,7 @@ from rich.table import Table
 
 from vecenv.learn.evaluation import Evaluation
 from vecenv.learn.metrics import Interval
+from vecenv.registry import BEST_RULE
 
 _COLUMNS = (
     ("Sharpe", "sharpe", 1.0),
@@ -50,6 +51,10 @@ def _caption(evaluation: Evaluation) -> str:
         "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
         "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the chance of more than luck."
     )
+    first = next(iter(evaluation.records))
+    if first in evaluation.shares_of_best and first != BEST_RULE:
+        share = evaluation.shares_of_best[first]
+        caption += f" {first}: {100 * share.mean:.1f}% ({_interval_text(share)}) of the best rule's excess."
     bound = evaluation.traded.return_bound
     if bound is not None:
         caption += f" No account could have returned more than {100 * float(bound.mean()):,.0f}%."

@@ -11,9 +11,13 @@ import torch
 
 import vecenv
 from vecenv.learn.agents import PolicyAgent, Random
-from vecenv.market.bars import Bars
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.planted import planted_bars
+from vecenv.market.planted_optimum import planted_target_weights
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_of
+from vecenv.tasks.commands.comparison import baseline_agents
 from vecenv.tasks.stock_trading.agents import (
     BASELINES,
     BuyAndHold,
@@ -64,6 +68,49 @@ def test_equal_weights_are_restored_every_day(action):
     grown = [1.1, 0.75, (1.25 + 1.5 + 1.0) / 3]
     expected = 1e6 * np.cumprod([1.0, *grown])
     assert play(env, EqualWeight())[:, 0].tolist() == pytest.approx(expected, rel=1e-9)
+
+
+def planted(kind, **overrides):
+    features = ("signal",) if kind == "signal" else ("daily_change",)
+    options = {"num_paths": 3, "num_days": 40, "symbols": ["A", "B", "C"], "generator": {"kind": kind}, "seed": 5}
+    overrides = {"commission": 0.0, "action": "tilt", "whole_shares": False, "dtype": "float64", **overrides}
+    config = {"features": features, "episode_length": 30, **overrides}
+    return vecenv.make("stock_trading", 6, market="planted", market_options=options, compile=False, **config)
+
+
+@pytest.mark.parametrize("action", ["weights", "tilt"])
+@pytest.mark.parametrize("kind", ["signal", "momentum", "reversal", "cross_section", "volatility"])
+def test_the_best_rule_earns_what_its_weights_earn_by_hand(kind, action):
+    env = planted(kind, action=action)
+    bars = planted_bars(3, 40, ("A", "B", "C"), seed=5, kind=kind)
+    weights = planted_target_weights(bars.ohlcv, bars.columns.get("signal"), kind=kind)
+    values = play(env, task_of(env).best(env))
+    path, start = env.state.path.tolist(), env.state.start_day.tolist()
+    for row in range(6):
+        expected = 1e6
+        for day in range(start[row], start[row] + 30):
+            close, after = (bars.ohlcv[path[row], at, :, CLOSE] for at in (day, day + 1))
+            expected *= 1 + float((weights[path[row], day] * (after / close - 1)).sum())
+        # Prices of the account are whole ticks.
+        assert float(values[-1, row]) == pytest.approx(expected, rel=1e-4)
+    assert (values[-1] / values[0]).std() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"commission": 0.001}, {"slippage": 0.001}, {"action": "shares"}, {"stop_loss": 0.1}, {"shorting": True}],
+)
+def test_no_best_rule_is_known_with_costs_limits_or_shorts(overrides):
+    env = planted("momentum", **overrides)
+    assert task_of(env).best(env) is None
+    assert "best_rule" not in baseline_agents(env, ["hold"])
+
+
+def test_a_market_without_a_law_has_no_best_rule():
+    env = make(tape_of([[10.0], [11.0], [12.0]]), action="tilt", commission=0.0)
+    assert task_of(env).best(env) is None
+    env = planted("momentum")
+    assert list(baseline_agents(env, ["hold"])) == ["hold", "best_rule"]
 
 
 def test_buy_and_hold_equals_a_hand_computation():
