@@ -173,7 +173,7 @@ def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) ->
             best = [row.get("validation_attainable_percent", math.nan) for row in history]
             if np.isfinite(best).any():
                 axis.axhline(np.nanmax(best), color="black", linewidth=1, linestyle=":", label="best attainable")
-            axis.legend(loc="upper left", frameon=False, ncols=2)
+            axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":
             axis.yaxis.set_major_formatter(EngFormatter())

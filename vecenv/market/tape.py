@@ -157,7 +157,7 @@ class MarketTape:
         """Return the tape with all tensors changed, and some other fields replaced."""
         names = ("ohlcv", "tradable", "features", "context", "best_weights")
         tensors = {name: getattr(self, name) for name in names}
-        changed = {name: None if tensor is None else change(tensor) for name, tensor in tensors.items()}
+        changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in tensors.items()}
         return replace(self, **changed, **others)
 
     def days(self, start: int, stop: int) -> MarketTape:
