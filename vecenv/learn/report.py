@@ -171,8 +171,10 @@ def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) ->
             axis.fill_between(frames[known], low, high, facecolor=_colour(index), alpha=0.15, label="95% interval")
             axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
             best = [row.get("validation_attainable_percent", math.nan) for row in history]
-            if np.isfinite(best).any():
-                axis.axhline(np.nanmax(best), color="black", linewidth=1, linestyle=":", label="best attainable")
+            attainable = np.nanmax([*best, 0.0])
+            # A rule of the best Sharpe ratio may earn less than buy and hold: then its excess is no bound.
+            if attainable > 0:
+                axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
             axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)
         if name == "samples_per_second":
