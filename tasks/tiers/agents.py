@@ -1,7 +1,7 @@
 """Baseline agents of the trading tiers.
 
-They act on all rows at once, by order lists, which every action space takes. Except for the random agents they compute wanted
-position changes, which `orders_for` converts to orders within the tier's limits.
+They act on all rows at once, by order lists, which every action space takes. Except for the random agents they compute
+wanted position changes, which `orders_for` converts to orders within the tier's limits.
 """
 
 from __future__ import annotations
