@@ -124,7 +124,9 @@ def validation_environment(task: str, tape: MarketTape, config: Any, num_episode
     record, compared = task_named(task), compared_config(task, config)
     if type(compared) is not type(config):
         raise ValueError(f"task {task!r} cannot be validated during training: set --validation-fraction 0")
-    own = replace(compared, action=config.action)
+    # Both shape the policy's actions, or what becomes of them.
+    kept = {name: getattr(config, name) for name in ("action", "max_orders") if hasattr(config, name)}
+    own = replace(compared, **kept)
     fitting = record.shortened(own, tape.num_days - tape.first_day - 1)
     return vecenv.make(task, num_episodes, market=tape, device=tape.device, compile=compile, config=fitting)
 

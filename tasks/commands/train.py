@@ -36,11 +36,12 @@ from vecenv.tasks.commands.comparison import (
     wide_console,
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
+from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
-from vecenv.tasks.commands.training_report import compared, write_report
+from vecenv.tasks.commands.training_report import beside_training, compared, write_report
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
@@ -92,8 +93,11 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     seconds = _train(settings, _validated(settings, learner, config, spans), folder, console, fresh, lock)
     with working(console, COMPARING.format(settings.episodes)):
         evaluation = compared(settings, learner, folder, test_env)
-    document = write_report(settings, learner, folder, evaluation, seconds)
+        generalised = beside_training(settings, learner, folder, spans["Training"], config, evaluation)
+    document = write_report(settings, learner, folder, evaluation, generalised, seconds)
     console.print(evaluation_table(evaluation))
+    if generalised:
+        console.print(generalisation_line(generalised), soft_wrap=True)
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
     console.print(f"Written to {folder}: {', '.join(written)}", soft_wrap=True)
     return {"folder": str(folder), **document}

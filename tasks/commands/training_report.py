@@ -16,8 +16,10 @@ from vecenv.learn.partial_dependence import dependence_figure
 from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent
+from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation
 from vecenv.tasks.commands.language_training import trained_model, write_model
 from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
@@ -52,11 +54,8 @@ def compared(settings: TrainSettings, learner: AnyLearner, folder: Path, test_en
     agents: dict[str, Agent]
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         if isinstance(learner, NetworkLearner):
-            _write_untrained(learner, _untrained_path(folder))
-            agents = {
-                TRAINED: trained_agent(checkpoint_path(folder), test_env),
-                UNTRAINED: trained_agent(_untrained_path(folder), test_env),
-            }
+            _write_untrained(learner, _checkpoints(folder)[UNTRAINED])
+            agents = {name: trained_agent(path, test_env) for name, path in _checkpoints(folder).items()}
         else:
             write_model(learner, folder)
             agents = {TRAINED: trained_model(learner)}
@@ -64,8 +63,37 @@ def compared(settings: TrainSettings, learner: AnyLearner, folder: Path, test_en
     return evaluate(test_env, agents, settings.seed)
 
 
+def beside_training(
+    settings: TrainSettings,
+    learner: AnyLearner,
+    folder: Path,
+    tape: MarketTape,
+    config: Any,  # noqa: ANN401
+    evaluation: Evaluation,
+) -> dict[str, Any]:
+    """Return what the run's policies reach on the training days beside the test, empty for a language model.
+
+    Args:
+        settings: of the run.
+        learner: after its last update.
+        folder: of the run.
+        tape: of the training.
+        config: of the training.
+        evaluation: on the held-out episodes, by `compared`.
+    """
+    if not isinstance(learner, NetworkLearner):
+        return {}
+    training = evaluate_on_training(settings.task, tape, config, _checkpoints(folder), evaluation)
+    return generalisation(training, evaluation)
+
+
 def write_report(
-    settings: TrainSettings, learner: AnyLearner, folder: Path, evaluation: Evaluation, seconds: float
+    settings: TrainSettings,
+    learner: AnyLearner,
+    folder: Path,
+    evaluation: Evaluation,
+    generalised: dict[str, Any],
+    seconds: float,
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the pictures of a run, and return the content of the former.
 
@@ -74,6 +102,7 @@ def write_report(
         learner: after its last update.
         folder: of the run.
         evaluation: on the held-out episodes.
+        generalised: by `beside_training`.
         seconds: that the training took.
 
     Raises:
@@ -86,19 +115,20 @@ def write_report(
         "training_seconds": seconds,
         "training_market": env.scenario.metadata()["market"],
         "settings": as_values(settings, NOT_IN_FILES),
+        **({"generalisation": generalised} if generalised else {}),
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         document = write_run_folder(folder, metadata, evaluation, read_progress(folder), TRAINED)
         if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
-            files = {TRAINED: checkpoint_path(folder), UNTRAINED: _untrained_path(folder)}
-            policies = {name: load_policy(path, env) for name, path in files.items()}
+            policies = {name: load_policy(path, env) for name, path in _checkpoints(folder).items()}
             figure = dependence_figure(policies, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)
     return document
 
 
-def _untrained_path(folder: Path) -> Path:
-    return folder / f"{UNTRAINED}.pt"
+def _checkpoints(folder: Path) -> dict[str, Path]:
+    """Return the files of a run's policies by name."""
+    return {TRAINED: checkpoint_path(folder), UNTRAINED: folder / f"{UNTRAINED}.pt"}
 
 
 def _write_untrained(learner: NetworkLearner[Any], path: Path) -> None:

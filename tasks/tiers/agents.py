@@ -1,7 +1,7 @@
 """Baseline agents of the trading tiers.
 
-They act on all rows at once, in environments with order-list actions. Except for the random agents they compute wanted
-position changes, which `orders_for` converts to orders within the tier's limits.
+They act on all rows at once, by order lists, which every action space takes. Except for the random agents they compute
+wanted position changes, which `orders_for` converts to orders within the tier's limits.
 """
 
 from __future__ import annotations
@@ -191,16 +191,14 @@ class DayQuotes(NamedTuple):
 
 
 def tiers_of(env: VecEnv) -> TierTrading:
-    """Return the scenario of an environment with order-list actions.
+    """Return the scenario of an environment, which takes order lists in every action space.
 
     Raises:
-        ValueError: it is another task or another action space.
+        ValueError: it is another task.
     """
     scenario = env.scenario
     if not isinstance(scenario, TierTrading):
         raise ValueError(f"these agents play the trading tiers, not {scenario.name!r}")
-    if scenario.config.action != "orders":
-        raise ValueError(f"these agents need action='orders', but the environment has {scenario.config.action!r}")
     return scenario
 
 

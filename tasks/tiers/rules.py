@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, MultiCategorical, TensorSpec, Unbounded
 
-from vecenv.core.scenario import Scenario
+from vecenv.core.scenario import Items, Scenario
 from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.tape import MarketTape
 from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS
+from vecenv.tasks.tiers.items import OWN_FEATURES, split_symbols
 from vecenv.tasks.tiers.limit_weights import Market, WeightLimits, limit_weights_to_orders
 from vecenv.tasks.tiers.market import market_tensors, rule_table
 from vecenv.tasks.tiers.order_list import Limits, capacity
@@ -68,6 +69,7 @@ class TierRules(Scenario[TierState]):
         self.shared = market_tensors(self.tape, config, self.longest)
         self.params = rule_table(self.tape, config, self.tiers, self.mixed)
         self.action_spec = self._action_spec()
+        self.item_features = (*config.features, *OWN_FEATURES)
 
     def randomise(self, params: Tensors, num_envs: int) -> None:
         """Replace parameters as `Scenario.randomise` does; slippage is rounded like that of the settings.
@@ -153,6 +155,10 @@ class TierRules(Scenario[TierState]):
             position_value=torch.floor(number("max_position") * value),
             exposure_value=torch.floor(number("max_exposure") * value),
         )
+
+    def items(self, observation: Tensor) -> Items:
+        """Split observations into symbols and the account; see `split_symbols`."""
+        return split_symbols(observation, self.config.features, len(self.config.context), self.tape.num_symbols)
 
     def metadata(self) -> dict[str, Any]:
         """Task, versions, rules and market, JSON-able."""

@@ -129,6 +129,23 @@ def test_a_curriculum_is_logged_and_its_agent_graded_on_any_tier(place):
     assert first["agents"]["trained"] != last["agents"]["trained"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["multi_stock_3", "curriculum"])
+def test_a_policy_of_symbols_is_trained_validated_and_compared(place, tmp_path, task):
+    folder = tmp_path / "run"
+    words = ["--env.action", "limit_weights", "--ppo.policy", "symbol", "--validation-fraction", "0.5"]
+    words += ["--validation-episodes", "4", "--num-paths", "6", "--episodes", "4", "--folder", str(folder)]
+    assert cli.main(["train", "--preset", str(place / "tiny.yaml"), *MARKET, "--task", task, *words]) == 0
+    log = pd.read_csv(folder / "metrics.csv")
+    assert log["validation_grade"].between(0, 1).all() and log["validation_excess_percent"].notna().all()
+    document = json.loads((folder / "metrics.json").read_text())
+    assert list(document["generalisation"]) == ["trained", "untrained", "buy_and_hold"]
+    # Two orders a day do not fill the account with 25 symbols in the eight days of the last tier.
+    least = 0.4 if task == "multi_stock_3" else 0.1
+    assert least < document["evaluation"]["agents"]["untrained"]["calibrated"]["mean"] < 0.6
+    assert (folder / "policy.png").exists()
+
+
 def test_one_symbol_may_be_another_or_a_random_one(place):
     args = ["--task", "single_stock", "--agents", "hold", "--episodes", "4", "--symbols"]
     assert evaluated(place, *args, "TCS")["market"]["symbols"] == ["TCS"]

@@ -309,11 +309,16 @@ def test_fixed_symbol_holds_one():
     assert held.tolist() == [row % 10 for row in range(NUM_ENVS)]
 
 
+@pytest.mark.parametrize("action", ["discrete", "limit_weights"])
 @pytest.mark.parametrize("name", EVERY_AGENT)
-def test_another_action_space_is_refused(name):
-    env = VecEnv(SINGLE_STOCK.build(scenario_of("single_stock").tape), 2, compiled=False)
-    with pytest.raises(ValueError, match=r"action='orders'.*'discrete'"):
-        EVERY_AGENT[name]().act(env)
+def test_the_action_space_of_an_environment_binds_no_baseline(name, action):
+    listed = VecEnv(scenario_of("multi_stock_3"), 8, compiled=False)
+    config = replace(listed.scenario.config, action=action)
+    other = VecEnv(SINGLE_STOCK.build(listed.scenario.tape, config), 8, compiled=False)
+    for env in (listed, other):
+        env.advance(EVERY_AGENT[name]().act(env), eager=True)
+    assert torch.equal(listed.state.holdings, other.state.holdings)
+    assert torch.equal(listed.state.portfolio_value, other.state.portfolio_value)
 
 
 def test_another_task_is_refused():
