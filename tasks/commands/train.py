@@ -41,7 +41,7 @@ from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
-from vecenv.tasks.commands.training_report import beside_training, compared, write_report
+from vecenv.tasks.commands.training_report import compare_agents, compare_with_training, write_report
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
@@ -82,18 +82,18 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     test_env, note = held_out_environment(
         settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
     )
-    played = _played(settings, config)
-    env = _training_environment(settings, rows, spans["Training"], played)
+    rules = _training_rules(settings, config)
+    env = _training_environment(settings, rows, spans["Training"], rules)
     show_market(console, tape, spans)
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
-    fresh = None if settings.refresh_every is None else FreshPaths(settings, played, env, settings.refresh_every)
+    fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
     learner = _learner(settings, env)
     seconds = _train(settings, _validated(settings, learner, config, spans), folder, console, fresh, lock)
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compared(settings, learner, folder, test_env)
-        generalised = beside_training(settings, learner, folder, spans["Training"], config, evaluation)
+        evaluation = compare_agents(settings, learner, folder, test_env)
+        generalised = compare_with_training(settings, learner, folder, spans["Training"], config, evaluation)
     document = write_report(settings, learner, folder, evaluation, generalised, seconds)
     console.print(evaluation_table(evaluation))
     if generalised:
@@ -103,7 +103,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     return {"folder": str(folder), **document}
 
 
-def _played(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
+def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN401
     """Return the rules of the training: smooth ones for the exact gradient, else those given."""
     smooth = task_named(settings.task).smooth
     return smooth(config) if smooth is not None and settings.algorithm == "exact" else config

@@ -39,7 +39,7 @@ KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
 
 
-def compared(settings: TrainSettings, learner: AnyLearner, folder: Path, test_env: VecEnv) -> Evaluation:
+def compare_agents(settings: TrainSettings, learner: AnyLearner, folder: Path, test_env: VecEnv) -> Evaluation:
     """Write the agents of a run, and play the held-out episodes with them and the task's baselines.
 
     Args:
@@ -63,7 +63,7 @@ def compared(settings: TrainSettings, learner: AnyLearner, folder: Path, test_en
     return evaluate(test_env, agents, settings.seed)
 
 
-def beside_training(
+def compare_with_training(
     settings: TrainSettings,
     learner: AnyLearner,
     folder: Path,
@@ -79,7 +79,7 @@ def beside_training(
         folder: of the run.
         tape: of the training.
         config: of the training.
-        evaluation: on the held-out episodes, by `compared`.
+        evaluation: on the held-out episodes, by `compare_agents`.
     """
     if not isinstance(learner, NetworkLearner):
         return {}
@@ -102,7 +102,7 @@ def write_report(
         learner: after its last update.
         folder: of the run.
         evaluation: on the held-out episodes.
-        generalised: by `beside_training`.
+        generalised: by `compare_with_training`.
         seconds: that the training took.
 
     Raises:
