@@ -49,6 +49,7 @@ def test_every_task_passes_gymnasium_s_checker_without_a_warning(task):
         check_env(env.unwrapped)
 
 
+@pytest.mark.slow
 def test_an_id_names_its_module_and_finding_it_imports_gymnasium_alone():
     """No import by the caller; PyTorch is only loaded when an environment is made."""
     program = (

@@ -166,6 +166,7 @@ def test_a_record_of_an_agent_that_holds():
     assert rollout_record(collector)["hold"] == 0.0
 
 
+@pytest.mark.slow
 def test_presets_are_compared_in_a_picture(tmp_path):
     config = RewardPresetsConfig(
         task="single_stock_costs",
@@ -198,6 +199,7 @@ def test_a_curve_goes_through_the_fastest_mode_of_each_size():
     assert _curve(measured, "environment") == [(8, 3.0), (64, 5.0)]
 
 
+@pytest.mark.slow
 def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):
     result = worldmodel_rollouts.main(
         RolloutsConfig(batches=(4, 8), symbols=2, days=3, context=5, repeats=5, output=tmp_path)
@@ -233,6 +235,7 @@ def test_turns_of_groups_are_measured_by_their_parts(tmp_path, monkeypatch):
         grpo_rollouts.main(GrpoRolloutsConfig(task="stock_trading", output=None))
 
 
+@pytest.mark.slow
 def test_turns_of_a_model_are_split_into_what_they_are_spent_on(tmp_path):
     pytest.importorskip("transformers", reason="language models need vecenv[language]")
     config = GrpoRolloutsConfig(

@@ -148,6 +148,7 @@ def test_a_part_that_hangs_before_its_points_takes_its_own_time_alone(tmp_path):
     assert data["parts"]["b"]["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_point_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, monkeypatch):
     """With all that it started; another process measures the points after it."""
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
@@ -160,6 +161,7 @@ def test_a_point_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, mo
     assert data["parts"]["a"]["status"] == "out of time" and data["parts"]["b"]["status"] == "failed"
 
 
+@pytest.mark.slow
 def test_a_part_whose_time_is_over_keeps_what_it_has(tmp_path, monkeypatch):
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
     monkeypatch.setattr(session_schedule, "ANOTHER_START", math.inf)
@@ -169,6 +171,7 @@ def test_a_part_whose_time_is_over_keeps_what_it_has(tmp_path, monkeypatch):
     assert data["parts"]["b"]["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_session_that_is_stopped_has_lost_nothing_and_is_resumed(tmp_path, monkeypatch):
     """SIGTERM while the second of three parts hangs; resuming measures what is lacking and nothing again."""
     out = tmp_path / "out"

@@ -66,6 +66,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_no_folder(start, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_model_trains_goes_on_and_is_evaluated(start, tmp_path, capsys):
     _, model = start
     run = tmp_path / "run"
@@ -92,6 +93,7 @@ def test_a_model_trains_goes_on_and_is_evaluated(start, tmp_path, capsys):
     assert "holds no policy" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_language_agents_beside_a_baseline(start, tmp_path):
     _, model = start
     words = ("--num-groups", "16", "--language.groups", "1", "--language.others", "rule_based")

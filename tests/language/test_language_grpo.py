@@ -43,7 +43,7 @@ def gradients(one: LanguageGRPO, episodes, minibatch, credit, reference=None):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("config", [CONFIG, GROWING])
+@pytest.mark.parametrize("config", [CONFIG, pytest.param(GROWING, marks=pytest.mark.slow)])
 def test_gradients_are_those_of_all_episodes_at_once(variant, config):
     """By brute force: each segment alone without padding, one table for all episodes, the shared loss."""
     one = learner(replace(config, variant=variant, kl_coef=0.05, temperature=0.8))
@@ -205,6 +205,7 @@ def test_language_agents_among_rows_of_a_policy():
         learner(replace(few, groups=20), rows=64, others=among.others)
 
 
+@pytest.mark.slow
 def test_adapters_learn_and_the_model_is_what_they_leave():
     model, _ = talking_model()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}

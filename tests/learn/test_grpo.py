@@ -215,7 +215,7 @@ def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
     assert agent >= 0.9 * optimum
 
 
-@pytest.mark.parametrize("settings", [{}, {"variant": "dapo", "kl_coef": 0.1}])
+@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.slow), {"variant": "dapo", "kl_coef": 0.1}])
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) -> None:
     config = replace(SMALL, **settings)
     part = replace(config, total_frames=2 * HORIZON * 16, anneal=False)

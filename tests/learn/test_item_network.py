@@ -143,6 +143,7 @@ def test_one_deviation_gives_the_densities_of_the_normal_distribution():
     torch.testing.assert_close(head.divergence_from_centre(outputs, own), expected)
 
 
+@pytest.mark.slow
 def test_divergence_from_the_benchmark_holds_the_policy_back():
     """With a large weight the greedy tilts stay near zero; without, the same updates move them."""
     largest = {}

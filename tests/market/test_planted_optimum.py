@@ -270,6 +270,7 @@ def test_a_known_regime_bounds_the_sharpe_ratio_and_an_unknown_one_leaves_buy_an
     assert ratios[-1] == pytest.approx(held, rel=2e-3) and ratios[-1] > held
 
 
+@pytest.mark.slow
 def test_a_finer_quadrature_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def results() -> tuple[list[float], list[float]]:
         laws = itertools.product((1, 30), (0.3, 0.7, 0.95), (0.001, 0.02, 0.3))

@@ -27,6 +27,7 @@ def folder(place, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_tells_of_its_policies_and_the_reference_on_training_days(folder):
     document = json.loads((folder / "metrics.json").read_text())
     result, agents = document["generalisation"], document["evaluation"]["agents"]

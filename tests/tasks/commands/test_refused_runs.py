@@ -58,6 +58,7 @@ def test_what_is_damaged_in_a_run_is_refused_before_the_market_is_made(place, tm
     assert {path.name for path in folder.iterdir()} == RUN_FILES
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_row_was_cut_off_goes_on_with_a_note(place, tmp_path, capsys):
     folder = copy_of_the_run(place, tmp_path)
     log = folder / "metrics.csv"

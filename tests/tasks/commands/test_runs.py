@@ -66,6 +66,7 @@ def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
 
 
+@pytest.mark.slow
 def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
     """Episodes have 12 days: 768 steps of 64 sub-environments an update."""
     folder, target = tmp_path / "run", tmp_path / "resumed.json"

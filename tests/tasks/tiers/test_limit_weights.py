@@ -203,7 +203,7 @@ def test_a_compiled_step_is_the_eager_one_bit_for_bit(task, changes):
     assert bool(eager.rows.truncated.all()) and float(eager.state.num_trades.min()) > 0
 
 
-@pytest.mark.parametrize("task", ["single_stock", "multi_stock_3"])
+@pytest.mark.parametrize("task", ["single_stock", pytest.param("multi_stock_3", marks=pytest.mark.slow)])
 def test_tiers_conform(task):
     check_task(task, steps=6, compiled=False, action="limit_weights", reward="grade_potential", **SMALL)
 

@@ -67,8 +67,13 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
     ("architecture", "sizes", "told"),
     [
         ("running-mean", SMALL[:10], ("running mean", "student-t", 16)),
-        ("published", SMALL[:10], ("none", "gaussian", 16)),
-        ("cnn-gru", ("--cnn-gru.channels", "8", "--cnn-gru.width", "12"), ("none", "gaussian", 12)),
+        pytest.param("published", SMALL[:10], ("none", "gaussian", 16), marks=pytest.mark.slow),
+        pytest.param(
+            "cnn-gru",
+            ("--cnn-gru.channels", "8", "--cnn-gru.width", "12"),
+            ("none", "gaussian", 12),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_architecture_is_trained_and_drawn_from(market, tmp_path, architecture, sizes, told):

@@ -79,6 +79,7 @@ def history(tmp_path_factory):
     return path, replace(bars, ohlcv=ohlcv[None])
 
 
+@pytest.mark.slow
 def test_every_market_of_a_checkpoint_has_its_drift(model):
     assert bool(load_network(model).network.drifts.all())
 
@@ -249,6 +250,7 @@ def test_too_little_history_is_named(model, history, day):
         draw_paths(model, PathOptions(1, WARM_UP + 1, history=file, history_end=str(real.dates[day])))
 
 
+@pytest.mark.slow
 def test_regimes_are_the_most_typical_of_several_draws(model):
     plain = draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4))
 
