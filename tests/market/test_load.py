@@ -97,6 +97,15 @@ def test_the_symbols_of_the_synthetic_market_can_be_named():
     assert tape.symbols == ("X", "Y")
 
 
+def test_symbols_of_a_generator_are_names_or_a_number_and_of_data_names(long_frame):
+    options = MarketOptions(symbols=3, num_paths=2, num_days=300)
+    assert load_market("synthetic", options).symbols == ("SYN00", "SYN01", "SYN02")
+    with pytest.raises(ValueError, match="takes names of symbols, not their number 3"):
+        load_market(long_frame, options)
+    with pytest.raises(ValueError, match="sequence of names, got the string 'AAPL'"):
+        MarketOptions(symbols="AAPL")
+
+
 def test_a_tape_is_only_moved(long_frame):
     tape = load_market(long_frame, MarketOptions(features=()))
     assert load_market(tape).fingerprint() == tape.fingerprint()

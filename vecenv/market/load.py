@@ -56,7 +56,7 @@ class MarketOptions:
     """What is read of a market's data or asked of a generator, and how the tape is made of it.
 
     Attributes:
-        symbols: symbols to read, all by default; for a generator their names.
+        symbols: symbols to read, all by default; for a generator their names or their number.
         start: first date to read.
         end: last date to read.
         features: columns of the data or indicators shown to the agent.
@@ -70,9 +70,12 @@ class MarketOptions:
         tick_size: currency units per tick, chosen from the prices by default.
         headroom: factor by which later prices may be higher; considered in the choice of a tick.
         currency: currency code of the prices, such as USD, by default that of the data or the generator.
+
+    Raises:
+        ValueError: ``symbols`` is a string.
     """
 
-    symbols: Sequence[str] | None = None
+    symbols: int | Sequence[str] | None = None
     start: str | None = None
     end: str | None = None
     features: Sequence[str] = FINRL_INDICATORS
@@ -85,6 +88,10 @@ class MarketOptions:
     tick_size: float | None = None
     headroom: float = 1.0
     currency: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.symbols, str):
+            raise ValueError(f"symbols must be a sequence of names, got the string {self.symbols!r}")
 
     def updated(self, values: Mapping[str, Any]) -> MarketOptions:
         """Return the options with some of them replaced, by name.
@@ -129,6 +136,8 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     """Return the bars of a file, folder or table."""
     if options.generator:
         raise ValueError(f"a market of data takes no {', '.join(options.generator)}: only generators do")
+    if isinstance(options.symbols, int):
+        raise ValueError(f"a market of data takes names of symbols, not their number {options.symbols}")
     # The readers import pandas, which generators and tapes do not need.
     from vecenv.market.sources import read_bars, with_context
 
@@ -144,7 +153,8 @@ def _generated(
     if unused:
         raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
     given = {**(options.generator or {}), "num_paths": options.num_paths, "seed": options.seed, "device": device}
-    given |= {"symbols": list(options.symbols)} if options.symbols else {}
+    if options.symbols:
+        given["symbols"] = options.symbols if isinstance(options.symbols, int) else list(options.symbols)
     given |= {} if options.num_days is None else {"num_days": options.num_days}
     taken = signature(generate).parameters
     refused = [name for name in given if name not in taken]
