@@ -101,7 +101,8 @@ class StockTrading(Scenario[StockState]):
         self.longest = config.episode_length
         self.item_features = (*config.features, "weight")
         self.smooth = not config.whole_shares and config.dead_zone == 0
-        low, count = (0.0 if config.action == "weights" else -1.0), tape.num_symbols + (config.action == "tilt")
+        self.target_weights = config.action == "weights"
+        low, count = (0.0 if self.target_weights else -1.0), tape.num_symbols + (config.action == "tilt")
         self.action_spec = Bounded(low, 1.0, (count,), dtype=torch.float32, device=tape.device)
 
     def understood_actions(self) -> Sequence[TensorSpec]:

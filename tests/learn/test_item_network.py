@@ -164,7 +164,7 @@ def test_divergence_from_the_benchmark_needs_a_centre():
         "single_stock", 2, market="synthetic", action="discrete", compile=False,
         market_options={"num_paths": 2, "num_days": 330},
     )  # fmt: skip
-    with pytest.raises(ValueError, match="benchmark_kl needs actions with a centre"):
+    with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
         PPO(env, PPOConfig(num_steps=8, total_frames=16, minibatches=2, benchmark_kl=0.1))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
-from vecenv.learn.heads import make_head
+from vecenv.core.scenario import Scenario
+from vecenv.learn.dirichlet import DirichletHead
+from vecenv.learn.heads import Head, make_head
 from vecenv.learn.item_network import ItemNetwork
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.networks import FlatNetwork, Network
@@ -22,19 +26,33 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
 
     Raises:
         TypeError: there is no head for the environment's actions.
-        ValueError: the policy is one of items, and the task has none, or its actions are not one per item.
+        ValueError: the policy is one of items, and the task has none, or its actions are not one per item; or the head
+            is for target weights, and the task has other actions.
     """
     scenario = env.scenario
     size = sum(env.block_widths)
     if config.policy == "flat":
-        head = make_head(scenario.action_spec, config.initial_std)
+        head = _head(scenario, config)
         return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
     example = scenario.items(torch.zeros(1, size, device=env.device))
     if example is None:
         raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
-    head = make_head(scenario.action_spec, config.initial_std, shared_std=True)
+    head = _head(scenario, config)
     attention = config.policy == "attention"
     return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
+
+
+def _head(scenario: Scenario[Any], config: NetworkConfig) -> Head:
+    """Return the head that the settings name; policies of items share one deviation."""
+    if config.head == "gaussian":
+        return make_head(scenario.action_spec, config.initial_std, shared_std=config.policy != "flat")
+    if not scenario.target_weights:
+        spec = scenario.action_spec
+        raise ValueError(
+            f"head {config.head!r} needs actions that are target weights, such as action weights of stock_trading; "
+            f"those of {scenario.name!r} here are {type(spec).__name__} of shape {tuple(spec.shape)}"
+        )
+    return DirichletHead(scenario.action_spec, config.initial_std)
 
 
 class ActorPolicy:

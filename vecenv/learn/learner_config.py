@@ -57,10 +57,13 @@ class NetworkConfig(RunConfig):
 
     policy: Literal["flat", "symbol", "attention"] = "flat"
     """Network on the whole observation, one scorer shared by all symbols, or one in which symbols see each other."""
+    head: Literal["gaussian", "dirichlet"] = "gaussian"
+    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of each network."""
     initial_std: float = 0.5
-    """Initial standard deviation of continuous actions, relative to half the width of their bounds."""
+    """Initial standard deviation of continuous actions, relative to half the width of their bounds; dirichlet: that of
+    a weight, relative to the weight."""
     bf16: bool = False
     """Multiply in bfloat16 in the hidden layers."""
     normalise_observations: bool = True

@@ -39,7 +39,9 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     lacking = sorted({*shape} - {*config})
     if lacking:
         raise ValueError(f"{path}: its config lacks {', '.join(lacking)}")
-    network = make_network(env, NetworkConfig(**{name: config[name] for name in shape}))
+    # Checkpoints from before there was a choice of heads name none.
+    head = config.get("head", NetworkConfig.head)
+    network = make_network(env, NetworkConfig(head=head, **{name: config[name] for name in shape}))
     expected, _ = network.initial_parameters(torch.Generator(), env.device)
     saved = state["actor"] if isinstance(state["actor"], list) else []
     shapes, needed = ([tuple(getattr(tensor, "shape", ())) for tensor in actor] for actor in (saved, expected))

@@ -40,7 +40,8 @@ class PPO(Learner[PPOConfig]):
         config: settings.
 
     Raises:
-        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given for choices.
+        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given for a head that is not
+            Gaussian.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -55,7 +56,7 @@ class PPO(Learner[PPOConfig]):
             )
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         if config.benchmark_kl and not isinstance(self.network.head, GaussianHead):
-            raise ValueError("benchmark_kl needs actions with a centre: it must be 0 for categorical ones")
+            raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
         self.return_moments = RunningMoments((), env.device)
         self.discounted_return = torch.zeros(env.num_envs, device=env.device)
 

@@ -1,0 +1,283 @@
+"""The Dirichlet head draws what it evaluates, evaluates what PyTorch does, and learns."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torchrl.data import Bounded
+
+import vecenv
+from vecenv import FusedCollector, VecEnv
+from vecenv.core.random import EpisodeKey, episode_key
+from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
+from vecenv.learn.exact import ExactConfig
+from vecenv.learn.exact import train as train_exactly
+from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, train
+from vecenv.market.planted import planted_bars
+from vecenv.market.tape import MarketTape
+
+ROWS = 40_000
+SMALL = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8), head="dirichlet")
+
+
+def keys_of(rows: int) -> tuple[EpisodeKey, Tensor]:
+    return episode_key(7, torch.arange(rows), 0), torch.arange(rows) % 5
+
+
+def head_of(items: int, initial_std: float = 0.5) -> tuple[DirichletHead, list[Tensor]]:
+    head = DirichletHead(Bounded(0.0, 1.0, (items,)), initial_std)
+    return head, head.initial_parameters(torch.device("cpu"))[1]
+
+
+def outputs_of(head: DirichletHead, rows: int, spread: float = 1.0) -> Tensor:
+    return spread * torch.randn(rows, head.size, generator=torch.Generator().manual_seed(3))
+
+
+def weights_env(num_envs: int = 16, symbols: int = 3, compiled: bool = False, **rules: object) -> VecEnv:
+    tape = MarketTape.from_bars(planted_bars(16, 120, symbols, seed=1), features=("signal",))
+    settings = {"features": ("signal",), "action": "weights", "commission": 0.0, "episode_length": 20}
+    settings |= {"reward": "excess_log_return", "reward_scale": 1.0, "feature_scale": 1.0, "whole_shares": False}
+    return vecenv.make("stock_trading", num_envs, market=tape, seed=2, compile=compiled, **(settings | rules))
+
+
+def acceptance(alpha: float) -> float:
+    """Return the probability that a candidate is accepted: the mass of the unnormalised density under the normal."""
+    shape = alpha - 1 / 3
+    return math.exp(shape + math.lgamma(alpha) + (0.5 - alpha) * math.log(shape)) / math.sqrt(2 * math.pi)
+
+
+@pytest.mark.parametrize("initial_std", [0.05, 0.5, 3.0])
+def test_density_and_entropy_are_those_of_pytorch(initial_std: float) -> None:
+    head, own = head_of(6, initial_std)
+    outputs = outputs_of(head, 200)
+    action = head.sample(outputs, own, *keys_of(200))
+    log_prob, entropy = head.evaluate(outputs, own, action)
+    reference = torch.distributions.Dirichlet(head.concentrations(outputs, own).double())
+    cash = 1 - action.double().sum(-1, keepdim=True)
+    expected = reference.log_prob(torch.cat([action.double(), cash], dim=-1))
+    torch.testing.assert_close(log_prob.double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(entropy.double(), reference.entropy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("initial_std", "spread"), [(0.1, 0.5), (0.5, 1.0), (2.0, 2.0), (100.0, 0.0)])
+def test_samples_have_the_moments_of_the_distribution(initial_std: float, spread: float) -> None:
+    """Within six standard errors: of means, and of covariances by a bound on fourth moments of numbers in [0, 1]."""
+    head, own = head_of(4, initial_std)
+    outputs = outputs_of(head, 1, spread).expand(ROWS, -1)
+    action = head.sample(outputs, own, *keys_of(ROWS)).double()
+    weights = torch.cat([action, 1 - action.sum(-1, keepdim=True)], dim=-1)
+    alpha = head.concentrations(outputs[:1], own)[0].double()
+    mean = alpha / alpha.sum()
+    covariance = (torch.diag(mean) - torch.outer(mean, mean)) / (alpha.sum() + 1)
+    assert weights.min() >= -1e-6
+    assert ((weights.mean(0) - mean).abs() < 6 * (covariance.diag() / ROWS).sqrt()).all()
+    centred = weights - mean
+    products = centred.unsqueeze(-1) * centred.unsqueeze(-2)
+    assert ((products.mean(0) - covariance).abs() < 6 * products.std(0) / ROWS**0.5).all()
+
+
+def test_one_weight_has_the_beta_distribution() -> None:
+    """The largest distance of the empirical distribution function from the beta distribution's (Kolmogorov)."""
+    head, own = head_of(1, initial_std=0.8)
+    outputs = torch.tensor([[0.3, 4.0]]).expand(ROWS, -1)
+    drawn = head.sample(outputs, own, *keys_of(ROWS)).flatten().double().sort().values
+    first, second = head.concentrations(outputs[:1], own)[0].double().tolist()
+    grid = torch.linspace(0, 1, 200_001, dtype=torch.float64)[1:-1]
+    density = torch.distributions.Beta(first, second).log_prob(grid).exp()
+    cumulative = torch.cat([torch.zeros(1, dtype=torch.float64), density.cumsum(0) / 200_000])
+    places = (drawn * 200_000).long().clamp(max=len(cumulative) - 1)
+    expected = (torch.arange(ROWS, dtype=torch.float64) + 0.5) / ROWS
+    # The probability of 1.95 / sqrt(n) is 1e-3, and the seed is fixed.
+    assert (cumulative[places] - expected).abs().max() < 1.95 / ROWS**0.5
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 3.0, 50.0])
+def test_candidates_are_accepted_as_often_as_stated(alpha: float) -> None:
+    numbers, accepted = gamma_candidates(torch.full((ROWS, 5), alpha), *keys_of(ROWS))
+    assert len(numbers) == len(accepted) == CANDIDATES
+    expected = acceptance(alpha)
+    count = accepted.numel()
+    assert abs(float(accepted.double().mean()) - expected) < 6 * (expected * (1 - expected) / count) ** 0.5
+    assert (numbers[accepted] > 0).all()
+    # Candidates are independent, so that all are refused with the product of the probabilities.
+    assert (1 - expected) ** CANDIDATES <= 5.5e-6
+    refused = (~accepted).double()
+    pair = float((refused[0] * refused[-1]).mean())
+    assert abs(pair - (1 - expected) ** 2) < 6 * ((1 - expected) ** 2 / (5 * ROWS)) ** 0.5 + 1e-9
+
+
+def test_where_no_candidate_is_accepted_the_number_is_near_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A radial number of almost 0 is noise of six deviations and more, which at alpha = 1 is refused on either side."""
+    head, own = head_of(2, initial_std=100.0)
+    # Angles 1/2 and 1/4: cosines of -1 and 0, so that some of the noise is far below 0, and uniform numbers of 1.
+    words = (torch.full((1, 6), 1e-9), torch.full((1, 6), 0.5), torch.ones(1, 6), torch.ones(1, 6))
+    monkeypatch.setattr("vecenv.learn.dirichlet.open_uniforms", lambda *_: words)
+    outputs = torch.zeros(1, 3)
+    alpha = head.concentrations(outputs, own)
+    _, accepted = gamma_candidates(alpha, *keys_of(1))
+    assert not accepted.any()
+    drawn = alpha - 1 / 3
+    assert torch.equal(head.sample(outputs, own, *keys_of(1)), (drawn / drawn.sum())[:, :2])
+
+
+def test_zero_outputs_hold_the_benchmark_and_any_portfolio_can_be() -> None:
+    head, own = head_of(5)
+    zero = torch.zeros(1, head.size)
+    expected = torch.full((1, 5), (1 - CASH) / 5)
+    torch.testing.assert_close(head.mode(zero), expected)
+    alpha = head.concentrations(zero, own)[0]
+    mode = (alpha - 1) / (alpha.sum() - head.size)
+    torch.testing.assert_close(mode, torch.cat([expected[0], torch.tensor([CASH])]))
+    corner = torch.tensor([[0.0, 0.0, 60.0, 0.0, 0.0, 0.0]])
+    torch.testing.assert_close(head.mode(corner), torch.eye(5)[2:3])
+
+
+def test_the_mode_has_the_largest_density() -> None:
+    head, own = head_of(4)
+    outputs = outputs_of(head, 1)
+    mode = head.mode(outputs)
+    others = mode + 0.02 * torch.randn(500, 4, generator=torch.Generator().manual_seed(1))
+    others = others[((others > 0).all(-1)) & (others.sum(-1) < 1)]
+    highest = head.evaluate(outputs, own, mode)[0]
+    assert len(others) > 100
+    assert (head.evaluate(outputs.expand(len(others), -1), own, others)[0] < highest).all()
+
+
+@pytest.mark.parametrize("shares", [[0.0, 1.0, 0.0], [1e-30, 0.0, 0.0], [0.5, 0.5, 1e-7], [1 / 3, 1 / 3, 1 / 3 + 1e-6]])
+def test_densities_at_the_edge_are_finite(shares: list[float]) -> None:
+    head, own = head_of(3)
+    outputs = torch.zeros(1, head.size, requires_grad=True)
+    log_prob, entropy = head.evaluate(outputs, own, torch.tensor([shares]))
+    (gradient,) = torch.autograd.grad(log_prob.sum() + entropy.sum(), outputs)
+    assert log_prob.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    head, own = head_of(4)
+    outputs = outputs_of(head, 3)
+    action = head.sample(outputs, own, *keys_of(3))
+
+    def told(values: Tensor, deviation: Tensor) -> Tensor:
+        log_prob, entropy = head.evaluate(values, [deviation], action)
+        return (log_prob + 0.3 * entropy).double().sum()
+
+    gradients = torch.func.grad(told, argnums=(0, 1))(outputs, own[0])
+    for number, (tensor, gradient) in enumerate(zip((outputs, own[0]), gradients, strict=True)):
+        for place in range(tensor.numel()):
+            step = torch.zeros(tensor.numel()).index_fill(0, torch.tensor(place), 0.01).view_as(tensor)
+            ends = [[outputs, own[0]], [outputs, own[0]]]
+            ends[0][number], ends[1][number] = tensor - step, tensor + step
+            difference = float(told(*ends[1]) - told(*ends[0])) / 0.02
+            assert float(gradient.flatten()[place]) == pytest.approx(difference, rel=2e-3, abs=2e-3)
+
+
+def test_compiled_draws_and_densities_are_the_eager_ones() -> None:
+    """But for rounding, which may also turn a candidate at the edge of acceptance."""
+    head, own = head_of(5)
+    outputs, keys = outputs_of(head, 512), keys_of(512)
+
+    def drawn(outputs: Tensor, own: list[Tensor], key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
+        action = head.sample(outputs, own, key, elapsed)
+        return action, *head.evaluate(outputs, own, action)
+
+    eager = drawn(outputs, own, *keys)
+    compiled = torch.compile(drawn, fullgraph=True, dynamic=False)(outputs, own, *keys)
+    same = [(one - other).abs() <= 1e-4 + 1e-4 * one.abs() for one, other in zip(eager, compiled, strict=True)]
+    assert (same[0].all(-1) & same[1] & same[2]).sum() >= 511
+
+
+def test_draws_depend_on_their_episode_alone() -> None:
+    head, own = head_of(5)
+    outputs = outputs_of(head, 64)
+    whole = head.sample(outputs, own, *keys_of(64))
+    key, elapsed = keys_of(64)
+    some = EpisodeKey(*(word[10:20] for word in key)), elapsed[10:20]
+    torch.testing.assert_close(head.sample(outputs[10:20], own, *some), whole[10:20], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("task", "rules"),
+    [
+        ("stock_trading", {"action": "tilt"}),
+        ("stock_trading", {"action": "shares"}),
+        ("single_stock", {"action": "discrete"}),
+        ("portfolio", {"action": "weights"}),
+    ],
+)
+def test_other_actions_are_refused(task: str, rules: dict[str, str]) -> None:
+    env = vecenv.make(task, 16, market_options={"num_paths": 2, "num_days": 330}, compile=False, **rules)
+    with pytest.raises(ValueError, match=f"head 'dirichlet' needs actions that are target weights.*{task}"):
+        PPO(env, SMALL)
+
+
+def test_a_divergence_from_the_benchmark_is_refused() -> None:
+    with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
+        PPO(weights_env(), PPOConfig(**{**vars(SMALL), "benchmark_kl": 0.1}))
+
+
+def test_the_account_gets_the_weights_that_were_drawn() -> None:
+    env = weights_env(whole_shares=True, initial_cash=1e8)
+    collector = FusedCollector(env, train(env, SMALL).policy(deterministic=False), 1)
+    env.reset()
+    collector.rollout()
+    prices = env.scenario.shared["close"][env.state.path * env.scenario.tape.num_days + env.state.day - 1]
+    held = env.state.holdings * prices / env.state.start_value.unsqueeze(-1)
+    torch.testing.assert_close(held.float(), collector.actions[0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["flat", "symbol"])
+def test_first_ratios_are_one_and_updates_change_the_policy(policy: str) -> None:
+    first = PPOConfig(**{**vars(SMALL), "policy": policy, "epochs": 1, "minibatches": 1})
+    learner = PPO(weights_env(), first)
+    before = [parameter.clone() for parameter in learner.actor]
+    metrics = learner.update()
+    assert abs(metrics["approx_kl"]) < 1e-7
+    assert metrics["clip_fraction"] == 0
+    assert any(not torch.equal(one, other) for one, other in zip(before, learner.actor, strict=True))
+    for _ in range(3):
+        metrics = learner.update()
+    assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "entropy", "approx_kl"))
+
+
+def test_a_policy_is_loaded_for_any_number_of_symbols(tmp_path) -> None:
+    config = PPOConfig(**{**vars(SMALL), "policy": "symbol"})
+    trained = train(weights_env(), config, tmp_path).policy()
+    env = weights_env(symbols=3)
+    again = load_policy(tmp_path / CHECKPOINT, env)
+    FusedCollector(env, again, 4).rollout()
+    for one, other in zip(trained.parameters, again.parameters, strict=True):
+        assert torch.equal(one, other)
+    more = weights_env(symbols=7)
+    collector = FusedCollector(more, load_policy(tmp_path / CHECKPOINT, more), 4)
+    collector.rollout()
+    assert (collector.actions.sum(-1) <= 1 + 1e-6).all()
+
+
+def test_the_exact_gradient_learns_by_softmax_weights() -> None:
+    env = weights_env(64)
+    config = ExactConfig(num_steps=8, total_frames=60 * 64 * 8, hidden=(8,), policy="symbol", head="dirichlet")
+    metrics = train_exactly(env, ExactConfig(**{**vars(config), "learning_rate": 3e-2})).metrics
+    early, late = (sum(row["reward"] for row in rows) for rows in (metrics[:10], metrics[-10:]))
+    assert late > early + 0.005
+
+
+@pytest.mark.slow
+def test_the_planted_signal_is_learned() -> None:
+    env = weights_env(256)
+    config = PPOConfig(
+        num_steps=16, total_frames=80 * 256 * 16, hidden=(16,), policy="symbol", head="dirichlet", gamma=0.0,
+        gae_lambda=0.0, epochs=2, minibatches=4, learning_rate=1e-2,
+    )  # fmt: skip
+    trained = train(env, config)
+    growth = {}
+    for name, policy in {"trained": trained.policy(), "untrained": PPO(env, config).actor}.items():
+        if name == "untrained":
+            continue
+        test = weights_env(512)
+        FusedCollector(test, policy, 20).rollout()
+        growth[name] = float(test.info()["total_return"].mean())
+    assert growth["trained"] > 0.05
