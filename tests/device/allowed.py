@@ -33,7 +33,8 @@ class Allowed(NamedTuple):
 TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 GRADED = "portfolio aligned|portfolio potential"
-LEARNER, PPO, GRPO, AGENTS = "(PPO|GRPO) .*", "PPO .*", "GRPO .*", "agents .*"
+LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|GRPO|exact) .*", "PPO .*", "GRPO .*", "exact .*", "agents .*"
+SAMPLING = "(PPO|GRPO) .*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
@@ -78,10 +79,11 @@ ALLOWED = (
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
     # An update of a learner: which steps ended an episode, and the numbers of the log.
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
-    Allowed(LEARNER, "update", f"{METRICS} episode_metrics", ITEM),
+    Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),
     Allowed(LEARNER, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2"),
-    Allowed("PPO (?!curriculum).*|GRPO .*", "update", f"{METRICS} outcomes", ITEM, 2),
-    Allowed(LEARNER, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
+    Allowed(f"PPO (?!curriculum).*|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
+    Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(LEARNER, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO._advantages", "nonzero"),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),

@@ -109,6 +109,18 @@ def test_a_copy_to_the_host_in_every_update(monkeypatch):
     assert len(said) == 2 and all(f"tests/device/{line_of(faulty, 2)}" in line for line in said)
 
 
+def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
+    whole = StockTrading.items
+
+    def faulty(self, observation):
+        assert observation.sum().item() < 1e12
+        return whole(self, observation)
+
+    monkeypatch.setattr(StockTrading, "items", faulty)
+    said = faults("exact tilt", *on_both(learner_path("exact tilt")))
+    assert any(f"tests/device/{line_of(faulty, 1)}" in line and "in a window" in line for line in said)
+
+
 def test_another_meeting_where_some_are_allowed(monkeypatch):
     """One more in a function that has one is told too, and what an optimiser's step may not do at all."""
     fewer = tuple(row._replace(count=0) if row.place.endswith("PPO._advantages") else row for row in ALLOWED)

@@ -8,9 +8,10 @@ from typing import Any
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
 from vecenv.learn.evaluation import play
+from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
-from vecenv.learn.learner import Learner
+from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import task_of
 
@@ -23,6 +24,16 @@ PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "PPO target_kl": (SHORT, {"target_kl": 0.02, "epochs": 2}),
     "PPO tier": ({"task": "single_stock_costs", "days": 5}, {}),
     "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),
+    "PPO dirichlet": ({**SHORT, "action": "weights"}, {"head": "dirichlet", "policy": "symbol"}),
+}
+"""Environment and settings of the learner."""
+
+SMOOTH = {**SHORT, "whole_shares": False, "reward": "excess_log_return"}
+
+EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "exact shares": (SMOOTH, {}),
+    "exact tilt": ({**SMOOTH, "action": "tilt"}, {"policy": "symbol", "worst": 0.5}),
+    "exact dirichlet": ({**SMOOTH, "action": "weights"}, {"head": "dirichlet"}),
 }
 """Environment and settings of the learner."""
 
@@ -32,9 +43,11 @@ AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
 
 def learner_path(name: str) -> Path:
-    """Return the path of a learner, in `PPO_PATHS` or `GRPO_PATHS`, or of a task's agents, in `AGENT_PATHS`."""
+    """Return the path of a learner, in `PPO_PATHS`, `EXACT_PATHS` or `GRPO_PATHS`, or of agents, in `AGENT_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    if name in EXACT_PATHS:
+        return lambda trial: _exact(trial, *EXACT_PATHS[name])
     kind, _, which = name.partition(" ")
     return lambda trial: _grpo(trial, which) if kind == "GRPO" else _agents(trial, which)
 
@@ -44,6 +57,11 @@ def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
 
 
+def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = ExactConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, Exact(make(trial.device, **rules), replace(config, **settings)))
+
+
 def _grpo(trial: Trial, variant: Any) -> None:
     env = make(trial.device, task="single_stock", days=4)
     worth = EpisodeReward(grade=1.0, steps=0.1, invalid=1.0)
@@ -51,7 +69,7 @@ def _grpo(trial: Trial, variant: Any) -> None:
     _updates(trial, GRPO(env, replace(config, kl_coef=0.01, refills=1), 4))
 
 
-def _updates(trial: Trial, learner: Learner[Any]) -> None:
+def _updates(trial: Trial, learner: NetworkLearner[Any]) -> None:
     """Make two updates, the second of which is watched, and go on from a state."""
     first = learner.update()
     with trial.part("update"):

@@ -20,6 +20,7 @@ from vecenv.core import compiling
 from vecenv.core.collector import FusedCollector
 from vecenv.core.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.core.engine import BoundEngine
+from vecenv.learn.exact import Exact
 from vecenv.learn.learner import Learner
 from vecenv.worldmodel.sampling.repeated_day import RepeatedDay
 
@@ -28,6 +29,7 @@ log.apart |= {
     FusedCollector._replay.__code__: "a rollout",
     unwrap(RepeatedDay.__call__).__code__: "a captured day",
     Learner._minibatch_gradients.__code__: "a minibatch",
+    Exact._window.__code__: "a window",
 }
 
 
@@ -66,6 +68,11 @@ def eager_call(function: TensorFunction, *_: Any, **__: Any) -> InPlaceCall:
     return eager_in_place(function)
 
 
+def same_function(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+    """Stand for `torch.compile`, which needs a GPU to compile for."""
+    return function
+
+
 @contextmanager
 def device(name: str) -> Iterator[None]:
     """Let there be a device of a kind."""
@@ -75,6 +82,7 @@ def device(name: str) -> Iterator[None]:
             for module in list(sys.modules.values()):
                 if vars(module).get("compile_in_place") is own:
                     stack.enter_context(patch.object(module, "compile_in_place", eager_call))
+            stack.enter_context(patch.object(torch, "compile", same_function))
             stack.enter_context(pretended_cuda())
         yield
 

@@ -16,7 +16,7 @@ from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candid
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.exact import train as train_exactly
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, train
-from vecenv.market.planted import planted_bars
+from vecenv.market.planted import planted_bars, planted_optimal_growth
 from vecenv.market.tape import MarketTape
 
 ROWS = 40_000
@@ -36,11 +36,11 @@ def outputs_of(head: DirichletHead, rows: int, spread: float = 1.0) -> Tensor:
     return spread * torch.randn(rows, head.size, generator=torch.Generator().manual_seed(3))
 
 
-def weights_env(num_envs: int = 16, symbols: int = 3, compiled: bool = False, **rules: object) -> VecEnv:
-    tape = MarketTape.from_bars(planted_bars(16, 120, symbols, seed=1), features=("signal",))
+def weights_env(num_envs: int = 16, symbols: int = 3, market_seed: int = 1, **rules: object) -> VecEnv:
+    tape = MarketTape.from_bars(planted_bars(32, 120, symbols, seed=market_seed), features=("signal",))
     settings = {"features": ("signal",), "action": "weights", "commission": 0.0, "episode_length": 20}
     settings |= {"reward": "excess_log_return", "reward_scale": 1.0, "feature_scale": 1.0, "whole_shares": False}
-    return vecenv.make("stock_trading", num_envs, market=tape, seed=2, compile=compiled, **(settings | rules))
+    return vecenv.make("stock_trading", num_envs, market=tape, seed=2, compile=False, **(settings | rules))
 
 
 def acceptance(alpha: float) -> float:
@@ -175,6 +175,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
             assert float(gradient.flatten()[place]) == pytest.approx(difference, rel=2e-3, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_compiled_draws_and_densities_are_the_eager_ones() -> None:
     """But for rounding, which may also turn a candidate at the edge of acceptance."""
     head, own = head_of(5)
@@ -220,12 +221,13 @@ def test_a_divergence_from_the_benchmark_is_refused() -> None:
 
 
 def test_the_account_gets_the_weights_that_were_drawn() -> None:
-    env = weights_env(whole_shares=True, initial_cash=1e8)
+    env = weights_env(whole_shares=True, initial_cash=1e7)
     collector = FusedCollector(env, train(env, SMALL).policy(deterministic=False), 1)
     env.reset()
     collector.rollout()
     prices = env.scenario.shared["close"][env.state.path * env.scenario.tape.num_days + env.state.day - 1]
     held = env.state.holdings * prices / env.state.start_value.unsqueeze(-1)
+    # A share of 100 of 10,000,000 is 1e-5.
     torch.testing.assert_close(held.float(), collector.actions[0], rtol=0, atol=1e-4)
 
 
@@ -259,25 +261,20 @@ def test_a_policy_is_loaded_for_any_number_of_symbols(tmp_path) -> None:
 
 def test_the_exact_gradient_learns_by_softmax_weights() -> None:
     env = weights_env(64)
-    config = ExactConfig(num_steps=8, total_frames=60 * 64 * 8, hidden=(8,), policy="symbol", head="dirichlet")
+    config = ExactConfig(num_steps=8, total_frames=30 * 64 * 8, hidden=(8,), policy="symbol", head="dirichlet")
     metrics = train_exactly(env, ExactConfig(**{**vars(config), "learning_rate": 3e-2})).metrics
-    early, late = (sum(row["reward"] for row in rows) for rows in (metrics[:10], metrics[-10:]))
-    assert late > early + 0.005
+    early, late = (sum(row["reward"] for row in rows) for rows in (metrics[:8], metrics[-8:]))
+    assert late > early + 0.004
 
 
 @pytest.mark.slow
 def test_the_planted_signal_is_learned() -> None:
-    env = weights_env(256)
     config = PPOConfig(
         num_steps=16, total_frames=80 * 256 * 16, hidden=(16,), policy="symbol", head="dirichlet", gamma=0.0,
         gae_lambda=0.0, epochs=2, minibatches=4, learning_rate=1e-2,
     )  # fmt: skip
-    trained = train(env, config)
-    growth = {}
-    for name, policy in {"trained": trained.policy(), "untrained": PPO(env, config).actor}.items():
-        if name == "untrained":
-            continue
-        test = weights_env(512)
-        FusedCollector(test, policy, 20).rollout()
-        growth[name] = float(test.info()["total_return"].mean())
-    assert growth["trained"] > 0.05
+    trained, test = train(weights_env(256), config), weights_env(512, market_seed=2)
+    FusedCollector(test, trained.policy(), 20).rollout()
+    gain = float(test.info()["total_return"].mean())
+    optimum = planted_optimal_growth(20, 3, strength=0.01, flip=0.2) - 1
+    assert gain >= 0.9 * optimum

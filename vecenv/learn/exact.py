@@ -137,14 +137,16 @@ class Exact(NetworkLearner[ExactConfig]):
             objective = rewards.mean() if worst == len(rewards) else rewards.sort().values[:worst].mean()
             gradients = torch.autograd.grad(-objective, actor, allow_unused=True, materialize_grads=True)
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-        checked_losses(self, [float(objective), float(norm)])
+        # Read at once: each number that is read waits for the device.
+        told = torch.stack([rewards.mean().detach(), objective.detach(), norm]).tolist()
+        checked_losses(self, told)
         factor = (self.config.max_grad_norm / (norm + 1e-12)).clamp(max=1.0)
         for parameter, gradient in zip(self.actor, gradients, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient * factor)
         self.optimiser.step()
         self.add_observations(window.observation)
-        metrics = {"reward": float(rewards.mean()), "objective": float(objective), "gradient_norm": float(norm)}
+        metrics = dict(zip(("reward", "objective", "gradient_norm"), told, strict=True))
         return metrics | rollout_metrics(self.env, window.rows)
 
 
