@@ -10,8 +10,8 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.figures import empty_figure
 from vecenv.learn.item_network import ItemNetwork
-from vecenv.learn.report import empty_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

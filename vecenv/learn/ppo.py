@@ -40,8 +40,8 @@ class PPO(Learner[PPOConfig]):
         config: settings.
 
     Raises:
-        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given for a head that is not
-            Gaussian.
+        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given without a Gaussian
+            head.
         TypeError: there is no head for the environment's actions.
     """
 

@@ -1,4 +1,4 @@
-"""Report of a run: ``metrics.json`` and plots of equity, drawdown, holdings and the learning curve."""
+"""Report of a run: ``metrics.json`` and plots of equity, drawdown, holdings, worst days and the learning curve."""
 
 from __future__ import annotations
 
@@ -13,23 +13,14 @@ import torch
 
 import vecenv
 from vecenv.learn.evaluation import AccountRecord, Evaluation
+from vecenv.learn.figures import COLOURS, empty_figure
 from vecenv.learn.metrics import drawdowns
+from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
-"""Okabe and Ito's palette for colour-blind readers, and a wine red."""
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 12,
-    "figure.titlesize": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-}
 _LARGEST_POSITIONS = 8
 
 # Ratio of highest to lowest equity above which the axis is logarithmic, so that the oracle does not flatten the others.
@@ -50,7 +41,7 @@ def write_run_folder(
         metadata: of the run, JSON-able, such as its settings and seed.
         evaluation: of the agents.
         history: metrics of every update, for the learning curve; if empty, none is plotted.
-        agent: whose holdings are plotted, the first by default.
+        agent: whose holdings and worst days are told, the first by default.
 
     Returns:
         The content of ``metrics.json``.
@@ -68,42 +59,22 @@ def write_run_folder(
         **metadata,
         "evaluation": evaluation.to_json(),
     }
-    (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     pictures = {}
     if evaluation.traded is not None:
+        worst = worst_days(evaluation, shown)
+        document["worst_days"] = worst_days_json(worst)
         pictures = {
             "equity": equity_figure(evaluation),
             "drawdown": drawdown_figure(evaluation),
             "holdings": holdings_figure(evaluation, shown),
+            "worst_days": worst_days_figure(worst, f"Worst days of {shown}\n{_task_title(evaluation)}"),
         }
+    (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if history:
         pictures["learning_curve"] = learning_curve_figure(history, _task_title(evaluation))
     for name, figure in pictures.items():
         figure.savefig(folder / f"{name}.png", dpi=120)
     return document
-
-
-def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with the Agg canvas, without a window.
-
-    Args:
-        rows: of panels.
-        columns: of panels.
-        size: width and height in inches.
-        share: the axis that all panels share, ``x`` or ``y``.
-
-    Returns:
-        The figure and its panels, row by row.
-    """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
-    return figure, list(axes.flat)
 
 
 def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:
@@ -133,7 +104,7 @@ def _end_day(evaluation: Evaluation) -> torch.Tensor:
 
 
 def _colour(index: int) -> str:
-    return _COLOURS[index % len(_COLOURS)]
+    return COLOURS[index % len(COLOURS)]
 
 
 def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) -> Figure:
@@ -244,7 +215,7 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     assert record.account is not None
     layers, names = _holding_layers(record.account, market.symbols, days)
     figure, (axis,) = _figure()
-    colours = ["#DDDDDD", *(colour for colour in _COLOURS if colour != "#000000")]
+    colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")]
     axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
     axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
     axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")

@@ -1,0 +1,44 @@
+"""Empty figures in the style of all pictures of a run, and their colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
+"""Okabe and Ito's palette for colour-blind readers, and a wine red."""
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 12,
+    "figure.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
+
+
+def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with the Agg canvas, without a window.
+
+    Args:
+        rows: of panels.
+        columns: of panels.
+        size: width and height in inches.
+        share: the axis that all panels share, ``x`` or ``y``.
+
+    Returns:
+        The figure and its panels, row by row.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
+    return figure, list(axes.flat)

@@ -1,0 +1,140 @@
+"""The worst days of an agent: when it lost most, and what others did on the same days."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.metrics import EpisodeCurves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COUNT = 10
+"""Days that are told."""
+
+EQUAL_WEIGHT = "equal_weight"
+"""Agent that is shown beside the reference, if it played."""
+
+
+class WorstDay(NamedTuple):
+    """A day of one path of the market, averaged over the episodes that ran on it.
+
+    Attributes:
+        date: of the close at which the day ends.
+        path: of the market; one of real data has path 0 alone.
+        episodes: of the agent that ran on the day.
+        log_returns: from the close before, by agent, the agent whose days these are first; None if none of its episodes
+            ran.
+        turnover: purchases plus sales of that agent between the two closes, as a share of the value before.
+    """
+
+    date: str
+    path: int
+    episodes: int
+    log_returns: dict[str, float | None]
+    turnover: float
+
+
+def worst_days(evaluation: Evaluation, agent: str, count: int = COUNT) -> list[WorstDay]:
+    """Return the days on which an agent's mean log-return is lowest, the worst first.
+
+    A day of a path counts once, however many episodes ran on it. Growth of a day counts as at least 1e-6.
+
+    Args:
+        evaluation: of a trading task.
+        agent: whose days.
+        count: largest number of days.
+
+    Raises:
+        ValueError: the task does not trade.
+    """
+    market = evaluation.market
+    names = dict.fromkeys(name for name in (agent, evaluation.reference, EQUAL_WEIGHT) if name in evaluation.records)
+    days = len(market.dates)
+    curves = {name: evaluation.records[name].curves for name in names}
+    place = market.path * days + market.start_day
+    means = {name: _mean_by_place(curve, _log_returns(curve), place) for name, curve in curves.items()}
+    turnover = _mean_by_place(curves[agent], _turnover(curves[agent]), place)
+    own = means[agent]
+    worst = sorted(own, key=lambda at: own[at][0])[:count]
+    return [
+        WorstDay(
+            date=str(market.dates[at % days + 1]),
+            path=at // days,
+            episodes=own[at][1],
+            log_returns={name: means[name][at][0] if at in means[name] else None for name in names},
+            turnover=turnover[at][0],
+        )
+        for at in worst
+    ]
+
+
+def _log_returns(curves: EpisodeCurves) -> Tensor:
+    """Return daily log-returns. Shape: (T, N)."""
+    return torch.log((1.0 + curves.returns).clamp(min=1e-6))
+
+
+def _turnover(curves: EpisodeCurves) -> Tensor:
+    """Return the traded value of each day as a share of the value before, 0 without value. Shape: (T, N)."""
+    before = curves.equity[:-1]
+    return torch.where(before > 0, curves.traded / torch.where(before > 0, before, 1.0), 0.0)
+
+
+def _mean_by_place(curves: EpisodeCurves, values: Tensor, start: Tensor) -> dict[int, tuple[float, int]]:
+    """Return the mean of values over the episodes that ran on a day, and their number.
+
+    Args:
+        curves: of the episodes.
+        values: Shape: (T, N).
+        start: number of the place, path times days plus day, where each episode begins. Shape: (N,).
+    """
+    place = start + torch.arange(len(values), device=start.device)[:, None]
+    lived = curves.lived
+    places, rank = place[lived].unique(return_inverse=True)
+    number = torch.bincount(rank, minlength=len(places))
+    total = torch.zeros(len(places), dtype=torch.float64, device=values.device)
+    mean = total.index_add(0, rank, values[lived].double()) / number
+    return dict(zip(places.tolist(), zip(mean.tolist(), number.tolist(), strict=True), strict=True))
+
+
+def worst_days_json(days: Sequence[WorstDay]) -> list[dict[str, Any]]:
+    """Return the days as JSON-able dicts."""
+    return [day._asdict() for day in days]
+
+
+def worst_days_figure(days: Sequence[WorstDay], title: str) -> Figure:
+    """Plot the log-returns of all agents on the worst days of the first one, and its turnover.
+
+    Args:
+        days: from `worst_days`, at least one.
+        title: of the figure.
+    """
+    figure, (returns, turnover) = empty_figure(1, 2, (11.0, 1.8 + 0.5 * len(days)), "y")
+    returns.get_gridspec().set_width_ratios([3.0, 1.0])
+    names = list(days[0].log_returns)
+    rows, height = np.arange(len(days)), 0.8 / len(names)
+    for index, name in enumerate(names):
+        told = [day.log_returns[name] for day in days]
+        percent = [math.nan if value is None else 100.0 * value for value in told]
+        returns.barh(rows + (index - (len(names) - 1) / 2) * height, percent, height, color=COLOURS[index], label=name)
+    turnover.barh(rows, [100.0 * day.turnover for day in days], 0.8, color=COLOURS[0])
+    one_path = all(day.path == 0 for day in days)
+    labels = [day.date if one_path else f"{day.date}, path {day.path}" for day in days]
+    returns.set_yticks(rows, labels)
+    returns.invert_yaxis()
+    returns.axvline(0.0, color="black", linewidth=1)
+    returns.set_xlabel("Log-return of the day, points")
+    returns.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(names), frameon=False)
+    turnover.set_xlabel(f"Turnover of {names[0]} as it\nbegins, % of the value")
+    for axis in (returns, turnover):
+        axis.grid(visible=False, axis="y")
+    figure.suptitle(title)
+    return figure
