@@ -133,7 +133,7 @@ def worst_days_figure(days: Sequence[WorstDay], title: str) -> Figure:
     returns.axvline(0.0, color="black", linewidth=1)
     returns.set_xlabel("Log-return of the day, points")
     returns.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=len(names), frameon=False)
-    turnover.set_xlabel(f"Turnover of {names[0]} as it\nbegins, % of the value")
+    turnover.set_xlabel(f"Turnover of {names[0]} before\nthe day, % of the value")
     for axis in (returns, turnover):
         axis.grid(visible=False, axis="y")
     figure.suptitle(title)

@@ -27,6 +27,7 @@ RUN_FILES = {
     "metrics.json",
     "settings.yaml",
     "untrained.pt",
+    "worst_days.png",
 }
 GROUPS = ("--algorithm", "grpo", "--num-groups", "16", "--group-size", "4", "--grpo.minibatches", "2")
 
