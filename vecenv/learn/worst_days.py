@@ -118,7 +118,9 @@ def worst_days_figure(days: Sequence[WorstDay], title: str) -> Figure:
         title: of the figure.
     """
     figure, (returns, turnover) = empty_figure(1, 2, (11.0, 1.8 + 0.5 * len(days)), "y")
-    returns.get_gridspec().set_width_ratios([3.0, 1.0])
+    grid = returns.get_gridspec()
+    assert grid is not None
+    grid.set_width_ratios([3.0, 1.0])
     names = list(days[0].log_returns)
     rows, height = np.arange(len(days)), 0.8 / len(names)
     for index, name in enumerate(names):
