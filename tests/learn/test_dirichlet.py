@@ -113,10 +113,9 @@ def test_candidates_are_accepted_as_often_as_stated(alpha: float) -> None:
 
 
 def test_where_no_candidate_is_accepted_the_number_is_near_the_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A radial number of almost 0 is noise of six deviations and more, which at alpha = 1 is refused on either side."""
+    """With noise of 6.1 and -2.0 deviations and uniform numbers of 1, nothing is accepted at alpha = 1."""
     head, own = head_of(2, initial_std=100.0)
-    # Angles 1/2 and 1/4: cosines of -1 and 0, so that some of the noise is far below 0, and uniform numbers of 1.
-    words = (torch.full((1, 6), 1e-9), torch.full((1, 6), 0.5), torch.ones(1, 6), torch.ones(1, 6))
+    words = (torch.full((1, 6), 1e-9), torch.full((1, 6), 0.3), torch.ones(1, 6), torch.ones(1, 6))
     monkeypatch.setattr("vecenv.learn.dirichlet.open_uniforms", lambda *_: words)
     outputs = torch.zeros(1, 3)
     alpha = head.concentrations(outputs, own)
