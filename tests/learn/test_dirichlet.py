@@ -283,10 +283,10 @@ def test_the_exact_gradient_learns_by_softmax_weights() -> None:
 def test_the_planted_signal_is_learned() -> None:
     config = PPOConfig(
         num_steps=16, total_frames=80 * 256 * 16, hidden=(16,), policy="symbol", head="dirichlet", gamma=0.0,
-        gae_lambda=0.0, epochs=2, minibatches=4, learning_rate=1e-2,
+        gae_lambda=0.0, epochs=2, minibatches=4, learning_rate=3e-3, initial_std=1.0,
     )  # fmt: skip
     trained, test = train(weights_env(256), config), weights_env(512, market_seed=2)
     FusedCollector(test, trained.policy(), 20).rollout()
     gain = float(test.info()["total_return"].mean())
     optimum = planted_optimal_growth(20, 3, strength=0.01, flip=0.2) - 1
-    assert gain >= 0.85 * optimum
+    assert gain >= 0.9 * optimum
