@@ -54,8 +54,8 @@ class Task:
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
         shortened: returns a config whose episodes fit into a number of days.
-        trained: makes an agent from a checkpoint, its training config and the environment of a comparison; by
-            default the trained policy.
+        trained: makes an agent from the checkpoints whose actions it averages (`vecenv.learn.ensemble`), mostly one,
+            their training config and the environment of a comparison; by default the trained policy or the mean.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
@@ -77,7 +77,7 @@ class Task:
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     shortened: Callable[[Any, int], Any] = lambda config, days: config
-    trained: Callable[[Path, Any, VecEnv], Any] | None = None
+    trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
     spoken: Callable[[Any], Any] = lambda config: config

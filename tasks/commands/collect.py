@@ -14,7 +14,7 @@ from rich.table import Table
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
-    agents_for,
+    baseline_agents,
     chosen_agents,
     compared_config,
     held_out_environment,
@@ -83,7 +83,7 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
     with partial.open("w") as file:
-        for name, agent in agents_for(env, None, names).items():
+        for name, agent in baseline_agents(env, names).items():
             with working(console, f"{name} plays …"):
                 records = record_episodes(env, agent, range(env.num_envs), settings.seed)
             told = zip(records, TextDoor(env).instructions(range(env.num_envs)), strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.ppo import load_policy
+from vecenv.learn.ensemble import NoMeanError, load_mean_policy
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named, task_of
 from vecenv.system.preset_files import with_values
@@ -20,6 +21,9 @@ from vecenv.tasks.commands.run_folder import read_checkpoint
 
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
+
+ENSEMBLE = "ensemble"
+"""Name of the mean of several trained policies in tables and files."""
 
 NAMED_SYMBOLS = 5
 """Largest number of symbols listed by name."""
@@ -137,20 +141,34 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     Raises:
         ValueError: the checkpoint does not fit the environment.
     """
-    made = task_of(env).trained
-    if made is None:
-        return PolicyAgent(load_policy(checkpoint, env))
-    return made(checkpoint, trained_config(read_checkpoint(checkpoint)["scenario"], str(checkpoint)), env)
+    return _mean_agent([checkpoint], env)
 
 
-def agents_for(env: VecEnv, checkpoint: Path | None, baselines: Sequence[str]) -> dict[str, Agent]:
-    """Return the trained agent, if any, and baselines, by name.
+def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Agent]:
+    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, unless their actions have no mean.
 
     Raises:
-        ValueError: the checkpoint does not fit the environment.
+        ValueError: a checkpoint does not fit the environment, or several were trained under different rules.
     """
-    trained = {} if checkpoint is None else {TRAINED: trained_agent(checkpoint, env)}
-    return trained | baseline_agents(env, baselines)
+    agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
+    paths = list(checkpoints.values())
+    if len(paths) > 1:
+        rules = [read_checkpoint(path)["scenario"].get("config") for path in paths]
+        for path, config in zip(paths, rules, strict=True):
+            if config != rules[0]:
+                raise ValueError(f"{path} was trained under other rules than {paths[0]}: no ensemble of both")
+        with suppress(NoMeanError):
+            agents[ENSEMBLE] = _mean_agent(paths, env)
+    return agents
+
+
+def _mean_agent(checkpoints: Sequence[Path], env: VecEnv) -> Agent:
+    """Return the agent of one checkpoint, or of the mean of several."""
+    made = task_of(env).trained
+    if made is None:
+        return PolicyAgent(load_mean_policy(checkpoints, env))
+    first = checkpoints[0]
+    return made(checkpoints, trained_config(read_checkpoint(first)["scenario"], str(first)), env)
 
 
 def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:

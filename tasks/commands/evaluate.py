@@ -1,8 +1,8 @@
-"""Evaluate a trained agent, baselines, or both on any market and span."""
+"""Evaluate trained agents, baselines, or both on any market and span."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,13 +20,13 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
-    agents_for,
     baseline_agents,
     check_fits,
     chosen_agents,
     compared_config,
     held_out_environment,
     show_market,
+    trained_agents,
     trained_config,
     wide_console,
 )
@@ -35,6 +35,7 @@ from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.commands.seeds import named_policies, policy_files
 from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
@@ -47,8 +48,9 @@ TaskConfig = TypeVar("TaskConfig")
 class EvaluateOptions:
     """Options that determine the defaults of the other settings."""
 
-    checkpoint: Path | None = None
-    """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults."""
+    checkpoint: tuple[Path, ...] = ()
+    """Folder of a run, or its checkpoint; the rules and the market of its training become the defaults. Of several, or
+    of a run of several seeds, each policy plays, and their ensemble by the mean of their actions."""
     model: str | None = None
     """Language model to play: a folder, a name on the Hugging Face hub, or the folder of a run, whose rules and market
     become the defaults."""
@@ -91,17 +93,17 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
             ValueError: there is no such checkpoint, task or preset.
         """
         options = early_options(EvaluateOptions, args)
-        if options.checkpoint is not None and options.model is not None:
+        if options.checkpoint and options.model is not None:
             raise ValueError("either a checkpoint or a model plays beside the baselines, not both")
-        if options.checkpoint is not None:
-            settings = cls._trained(options.checkpoint)
+        if options.checkpoint:
+            settings = cls._trained(next(iter(policy_files(options.checkpoint[0]).values())))
         elif options.model is not None and (Path(options.model) / SETTINGS).is_file():
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
             settings = cls(task=task, env=compared_config(task))
         if options.task not in (None, settings.task):
-            place = options.checkpoint or options.model
+            place = options.checkpoint[0] if options.checkpoint else options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
         return replace(settings, env=with_preset(settings.env, "task", options.task_preset))
 
@@ -124,7 +126,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
 
 
 def main(settings: EvaluateSettings) -> dict[str, Any]:
-    """Evaluate a trained agent, baselines, or both on any market and span."""
+    """Evaluate trained agents, baselines, or both on any market and span."""
     names = chosen_agents(settings.task, settings.agents)
     if settings.model is not None:
         check_language(settings.task, settings.model)
@@ -140,19 +142,19 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)
     test = settings.test(tape)
-    checkpoint = None
-    if settings.checkpoint is not None:
-        checkpoint = checkpoint_path(settings.checkpoint)
-        check_fits(read_checkpoint(checkpoint), tape, config)
+    checkpoints = named_policies(settings.checkpoint)
+    for path in checkpoints.values():
+        check_fits(read_checkpoint(path), tape, config)
     env, note = held_out_environment(settings.task, test, config, settings.episodes)
     show_market(console, tape, {"Test": test})
     if note:
         console.print(note)
     with working(console, COMPARING.format(settings.episodes)):
-        agents = _agents(settings, env, checkpoint, names)
+        agents = _agents(settings, env, checkpoints, names)
         evaluation = evaluate(env, agents, settings.seed)
     console.print(evaluation_table(evaluation))
-    origin = {"checkpoint": None if checkpoint is None else str(checkpoint), "model": settings.model}
+    paths = [str(path) for path in checkpoints.values()]
+    origin = {"checkpoint": paths if len(paths) > 1 else next(iter(paths), None), "model": settings.model}
     result = {**origin, **evaluation.to_json()}
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, "seed": settings.seed}
@@ -168,14 +170,16 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def _agents(settings: EvaluateSettings, env: VecEnv, checkpoint: Path | None, names: Sequence[str]) -> dict[str, Agent]:
-    """Return the agents by name, the trained one, if any, first.
+def _agents(
+    settings: EvaluateSettings, env: VecEnv, checkpoints: Mapping[str, Path], names: Sequence[str]
+) -> dict[str, Agent]:
+    """Return the agents by name, the trained ones, if any, first.
 
     Raises:
-        ValueError: checkpoint or model do not fit, or there is no such model.
+        ValueError: a checkpoint or the model does not fit, or there is no such model.
     """
     if settings.model is None:
-        return agents_for(env, checkpoint, names)
+        return trained_agents(checkpoints, env) | baseline_agents(env, names)
     return {MODEL: loaded_model(settings.model, env.device, settings.language)} | baseline_agents(env, names)
 
 

@@ -22,6 +22,8 @@ def evaluate_on_training(
 ) -> Evaluation:
     """Play policies and the reference agent on the training days, as many episodes and under the same seed as the test.
 
+    Of several seeds every policy plays, but not their ensemble: overfitting is a matter of the policies.
+
     Args:
         task: name of the task.
         tape: of the training.

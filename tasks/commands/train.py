@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import math
-import shlex
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Console
 
@@ -17,12 +19,13 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.exact import Exact
-from vecenv.learn.grpo import GRPO
+from vecenv.learn.exact import Exact, ExactConfig
+from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.run_files import telling_what_is_kept
-from vecenv.learn.runs import Runnable, run
+from vecenv.learn.runs import Runnable
+from vecenv.learn.runs import run as run_learner
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
@@ -39,9 +42,22 @@ from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
-from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
-from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
-from vecenv.tasks.commands.training_report import compare_agents, compare_with_training, write_report
+from vecenv.tasks.commands.run_folder import checkpoint_path
+from vecenv.tasks.commands.seeds import (
+    SeedRun,
+    check_folder,
+    keep_interrupted,
+    over_seeds_line,
+    runs_of_seeds,
+    write_seed_settings,
+)
+from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.training_report import (
+    compare_agents,
+    compare_with_training,
+    write_initial_policy,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
@@ -56,13 +72,32 @@ _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
 
 
+AnyLearner: TypeAlias = "PPO | GRPO | Exact | LanguageGRPO"
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the runs of all seeds share: settings, number of sub-environments, folder, console, rules and market."""
+
+    settings: TrainSettings
+    rows: int
+    folder: Path
+    lock: WriteLock
+    console: Console
+    config: Any
+    spans: Mapping[str, MarketTape]
+
+
 def main(settings: TrainSettings) -> dict[str, Any]:
     """Train an agent on a market and compare it with baselines on held-out days."""
     rows = settings.rows()
     _check_size(settings, rows)
+    if settings.model is None:
+        # The highest seed, which may be out of range.
+        _learner_config(replace(settings, seed=settings.seed + settings.seeds - 1))
     folder = _run_folder(settings)
     with WriteLock(folder) as lock:
-        _check_folder(settings, folder)
+        check_folder(settings, folder)
         return _run(settings, rows, folder, lock)
 
 
@@ -82,20 +117,28 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     test_env, note = held_out_environment(
         settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
     )
-    rules = _training_rules(settings, config)
-    env = _training_environment(settings, rows, spans["Training"], rules)
+    runs = runs_of_seeds(settings, folder)
+    shared = _Shared(settings, rows, folder, lock, console, config, spans)
+    env = _training_environment(shared, runs[0].settings)
     show_market(console, tape, spans)
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
-    fresh = None if settings.refresh_every is None else FreshPaths(settings, rules, env, settings.refresh_every)
-    learner = _learner(settings, env)
-    seconds = _train(settings, _validated(settings, learner, config, spans), folder, console, fresh, lock)
+    learner, seconds = _train_seed(shared, runs[0], env)
+    del env
+    for run in runs[1:]:
+        del learner
+        # Learner and collector refer to each other: their memory is free before the next seed takes its own.
+        gc.collect()
+        learner, taken = _train_seed(shared, run)
+        seconds += taken
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compare_agents(settings, learner, folder, test_env)
-        generalised = compare_with_training(settings, learner, folder, spans["Training"], config, evaluation)
-    document = write_report(settings, learner, folder, evaluation, generalised, seconds)
+        evaluation = compare_agents(settings, learner, runs, test_env)
+        generalised = compare_with_training(settings, learner, runs, spans["Training"], config, evaluation)
+    document = write_report(settings, learner, folder, runs, evaluation, generalised, seconds)
     console.print(evaluation_table(evaluation))
+    if "seeds" in document:
+        console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
     if generalised:
         console.print(generalisation_line(generalised), soft_wrap=True)
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
@@ -109,24 +152,55 @@ def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN40
     return smooth(config) if smooth is not None and settings.algorithm == "exact" else config
 
 
-def _training_environment(settings: TrainSettings, rows: int, tape: MarketTape, config: Any) -> VecEnv:  # noqa: ANN401
-    """Return the environment of the training."""
+def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
+    """Return the environment of the training with the seed of some settings."""
+    tape = shared.spans["Training"]
     return vecenv.make(
         settings.task,
-        rows,
+        shared.rows,
         market=tape,
         seed=settings.seed,
         device=tape.device,
         compile=settings.compile,
-        config=config,
+        config=_training_rules(settings, shared.config),
     )
+
+
+def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tuple[AnyLearner, float]:
+    """Train with one seed, and return the learner and the seconds it took.
+
+    Args:
+        shared: by all seeds.
+        run: that of the seed.
+        env: of the training, made by default.
+
+    Raises:
+        KeyboardInterrupt: after a line that says how to resume.
+    """
+    settings = run.settings
+    try:
+        with nullcontext(shared.lock) if run.folder == shared.folder else WriteLock(run.folder) as lock:
+            if shared.settings.seeds > 1:
+                shared.console.print(f"Seed      {settings.seed}")
+            env = _training_environment(shared, settings) if env is None else env
+            fresh = None
+            if settings.refresh_every is not None:
+                rules = _training_rules(settings, shared.config)
+                fresh = FreshPaths(settings, rules, env, settings.refresh_every)
+            learner = _learner(settings, env)
+            seconds = _train(shared, run, _validated(settings, learner, shared.config, shared.spans), fresh, lock)
+            write_initial_policy(learner, run.folder)
+            return learner, seconds
+    except KeyboardInterrupt:
+        keep_interrupted(shared.console, run, shared.settings, shared.folder)
+        raise
 
 
 def _validated(
     settings: TrainSettings,
     learner: Runnable,
     config: Any,  # noqa: ANN401
-    spans: dict[str, MarketTape],
+    spans: Mapping[str, MarketTape],
 ) -> Runnable:
     """Return the learner with validation, if there is a span for it.
 
@@ -143,16 +217,24 @@ def _validated(
     return ValidatedLearner(learner, Validation(env, settings.seed), settings.evaluations, settings.patience)
 
 
-def _learner(settings: TrainSettings, env: VecEnv) -> PPO | GRPO | Exact | LanguageGRPO:
+def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     """Return the learner in its initial state."""
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
-    if settings.algorithm == "grpo":
-        config = replace(settings.grpo, seed=settings.grpo.seed + settings.seed)
+    config = _learner_config(settings)
+    if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
-    if settings.algorithm == "exact":
-        return Exact(env, replace(settings.exact, seed=settings.exact.seed + settings.seed))
-    return PPO(env, replace(settings.ppo, seed=settings.ppo.seed + settings.seed))
+    return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
+
+
+def _learner_config(settings: TrainSettings) -> PPOConfig | GRPOConfig | ExactConfig:
+    """Return the settings of a policy's learner with the run's seed added to theirs.
+
+    Raises:
+        ValueError: the sum is out of range.
+    """
+    config: PPOConfig | GRPOConfig | ExactConfig = getattr(settings, settings.algorithm)
+    return replace(config, seed=config.seed + settings.seed)
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:
@@ -175,18 +257,6 @@ def _run_folder(settings: TrainSettings) -> Path:
     return settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _check_folder(settings: TrainSettings, folder: Path) -> None:
-    """Reject a folder with another run, or without a run to resume.
-
-    Raises:
-        ValueError: it holds another run, or the run to resume has no checkpoint, or its files are damaged.
-    """
-    if settings.resume is not None:
-        check_resumable_folder(folder)
-    elif checkpoint_path(folder).exists():
-        raise ValueError(f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder")
-
-
 def warn_of_lockstep(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:
     """Print a warning if the rows of a batch show far fewer days of the market than independent rows would."""
     if "market_rows" not in metrics:
@@ -203,26 +273,16 @@ def warn_of_lockstep(console: Console, learner: Runnable, metrics: dict[str, flo
         )
 
 
-def _train(
-    settings: TrainSettings,
-    learner: Runnable,
-    folder: Path,
-    console: Console,
-    fresh: FreshPaths | None,
-    lock: WriteLock,
-) -> float:
-    """Run the learner behind a progress bar and return the seconds it took.
-
-    Raises:
-        KeyboardInterrupt: after a line that says how to resume.
-    """
+def _train(shared: _Shared, run: SeedRun, learner: Runnable, fresh: FreshPaths | None, lock: WriteLock) -> float:
+    """Run the learner behind a progress bar and return the seconds it took."""
+    checkpoint, console = checkpoint_path(run.folder), shared.console
     bar = TrainingBar(console, learner.config.total_frames, COMPILING if learner.env.compiled else "starting …")
 
     def on_update(metrics: dict[str, float]) -> None:
         # Not before the first update: until then the learner may still reject settings.
-        kept = "the updates before" if checkpoint_path(folder).exists() else None
-        with telling_what_is_kept(checkpoint_path(folder), kept):
-            write_settings(folder, settings, NOT_IN_FILES)
+        kept = "the updates before" if checkpoint.exists() else None
+        with telling_what_is_kept(checkpoint, kept):
+            write_seed_settings(run, shared.settings, shared.folder)
         bar.show(metrics)
         if metrics["update"] == 1:
             warn_of_lockstep(console, learner, metrics)
@@ -233,12 +293,6 @@ def _train(
             fresh.before_update(update)
 
     started = time.perf_counter()
-    try:
-        with bar:
-            run(learner, folder, settings.resume is not None, on_update, before_update, lock)
-    except KeyboardInterrupt:
-        if checkpoint_path(folder).exists():
-            write_settings(folder, settings, NOT_IN_FILES)
-            console.print(f"Interrupted. Resume with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
-        raise
+    with bar:
+        run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
     return time.perf_counter() - started

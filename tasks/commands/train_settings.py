@@ -63,6 +63,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """grpo: sub-environments per group."""
     seed: int = 0
     """Seed of the episodes; it is added to the learner's seed, so that it determines the whole run."""
+    seeds: int = 1
+    """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
+    seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
@@ -95,6 +98,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         super().__post_init__()
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
 
     def training(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for training, without those for validation.
@@ -137,6 +142,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         rows = self.num_groups * self.group_size
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
         if self.model is not None:
+            if self.seeds > 1:
+                raise ValueError(f"a language model is trained with one seed: set --seeds 1, not {self.seeds}")
             check_language(self.task, self.model)
         return rows
 
@@ -151,7 +158,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:
-            names["grpo"] = "--algorithm grpo without --model"
+            names |= dict.fromkeys(("grpo", "seeds"), "--algorithm grpo without --model")
         else:
             names["language"] = "--algorithm grpo with --model"
         if generator_of(self.market) is None:

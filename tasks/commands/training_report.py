@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,10 +19,11 @@ from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent
+from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent, trained_agents
 from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation
 from vecenv.tasks.commands.language_training import trained_model, write_model
 from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress
+from vecenv.tasks.commands.seeds import SeedRun, over_seeds
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
 
 if TYPE_CHECKING:
@@ -39,26 +41,29 @@ KEPT = "the last update"
 """What a run folder keeps if the comparison cannot be written."""
 
 
-def compare_agents(settings: TrainSettings, learner: AnyLearner, folder: Path, test_env: VecEnv) -> Evaluation:
-    """Write the agents of a run, and play the held-out episodes with them and the task's baselines.
+def compare_agents(
+    settings: TrainSettings, learner: AnyLearner, runs: Sequence[SeedRun], test_env: VecEnv
+) -> Evaluation:
+    """Play the held-out episodes with the agents of the runs, their ensemble if there are several, and baselines.
 
     Args:
-        settings: of the run.
-        learner: after its last update.
-        folder: of the run.
+        settings: of all runs.
+        learner: of the last run, after its last update; a language model's is written.
+        runs: of all seeds.
         test_env: the held-out environment.
 
     Raises:
         RunStoppedError: the folder cannot be written.
     """
     agents: dict[str, Agent]
-    with telling_what_is_kept(checkpoint_path(folder), KEPT):
-        if isinstance(learner, NetworkLearner):
-            _write_untrained(learner, _checkpoints(folder)[UNTRAINED])
-            agents = {name: trained_agent(path, test_env) for name, path in _checkpoints(folder).items()}
-        else:
+    if isinstance(learner, NetworkLearner):
+        trained, untrained = _trained(runs), _untrained(runs)
+        agents = trained_agents(trained, test_env) | {UNTRAINED: trained_agent(untrained, test_env)}
+    else:
+        folder = runs[-1].folder
+        with telling_what_is_kept(checkpoint_path(folder), KEPT):
             write_model(learner, folder)
-            agents = {TRAINED: trained_model(learner)}
+        agents = {TRAINED: trained_model(learner)}
     agents |= baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
     return evaluate(test_env, agents, settings.seed)
 
@@ -66,24 +71,24 @@ def compare_agents(settings: TrainSettings, learner: AnyLearner, folder: Path, t
 def compare_with_training(
     settings: TrainSettings,
     learner: AnyLearner,
-    folder: Path,
+    runs: Sequence[SeedRun],
     tape: MarketTape,
     config: Any,  # noqa: ANN401
     evaluation: Evaluation,
 ) -> dict[str, Any]:
-    """Return what the run's policies reach on the training days beside the test, empty for a language model.
+    """Return what every run's policy reaches on the training days beside the test, empty for a language model.
 
     Args:
-        settings: of the run.
-        learner: after its last update.
-        folder: of the run.
+        settings: of all runs.
+        learner: of the last run, after its last update.
+        runs: of all seeds.
         tape: of the training.
         config: of the training.
         evaluation: on the held-out episodes, by `compare_agents`.
     """
     if not isinstance(learner, NetworkLearner):
         return {}
-    training = evaluate_on_training(settings.task, tape, config, _checkpoints(folder), evaluation)
+    training = evaluate_on_training(settings.task, tape, config, _checkpoints(runs), evaluation)
     return generalisation(training, evaluation)
 
 
@@ -91,19 +96,21 @@ def write_report(
     settings: TrainSettings,
     learner: AnyLearner,
     folder: Path,
+    runs: Sequence[SeedRun],
     evaluation: Evaluation,
     generalised: dict[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
-    """Write ``metrics.json`` and the pictures of a run, and return the content of the former.
+    """Write ``metrics.json`` and the pictures of the runs, and return the content of the former.
 
     Args:
-        settings: of the run.
-        learner: after its last update.
-        folder: of the run.
+        settings: of all runs.
+        learner: of the last run, after its last update.
+        folder: of all runs.
+        runs: of all seeds.
         evaluation: on the held-out episodes.
         generalised: by `compare_with_training`.
-        seconds: that the training took.
+        seconds: that the trainings took.
 
     Raises:
         RunStoppedError: the folder cannot be written.
@@ -116,24 +123,44 @@ def write_report(
         "training_market": env.scenario.metadata()["market"],
         "settings": as_values(settings, NOT_IN_FILES),
         **({"generalisation": generalised} if generalised else {}),
+        **({"seeds": over_seeds(evaluation, runs)} if len(runs) > 1 else {}),
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
-        document = write_run_folder(folder, metadata, evaluation, read_progress(folder), TRAINED)
+        histories = [read_progress(run.folder) for run in runs]
+        document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent)
         if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
-            policies = {name: load_policy(path, env) for name, path in _checkpoints(folder).items()}
+            policies = {name: load_policy(path, env) for name, path in _checkpoints(runs).items()}
             figure = dependence_figure(policies, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)
     return document
 
 
-def _checkpoints(folder: Path) -> dict[str, Path]:
-    """Return the files of a run's policies by name."""
-    return {TRAINED: checkpoint_path(folder), UNTRAINED: folder / f"{UNTRAINED}.pt"}
+def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
+    """Write a checkpoint of the initial policy under the trained policy's moments; none of a language model.
+
+    Args:
+        learner: after its last update.
+        folder: of its run.
+
+    Raises:
+        RunStoppedError: the folder cannot be written.
+    """
+    if not isinstance(learner, NetworkLearner):
+        return
+    generator = torch.Generator().manual_seed(learner.config.seed)
+    initial, _ = learner.network.initial_parameters(generator, learner.env.device)
+    with telling_what_is_kept(checkpoint_path(folder), KEPT):
+        save_checkpoint(learner.state_dict() | {"actor": initial}, folder / f"{UNTRAINED}.pt")
 
 
-def _write_untrained(learner: NetworkLearner[Any], path: Path) -> None:
-    """Write a checkpoint of the initial policy under the trained policy's moments."""
-    initial, _ = learner.network.initial_parameters(
-        torch.Generator().manual_seed(learner.config.seed), learner.env.device
-    )
-    save_checkpoint(learner.state_dict() | {"actor": initial}, path)
+def _checkpoints(runs: Sequence[SeedRun]) -> dict[str, Path]:
+    """Return the files of the runs' policies by name, and that of the first run's initial policy."""
+    return _trained(runs) | {UNTRAINED: _untrained(runs)}
+
+
+def _trained(runs: Sequence[SeedRun]) -> dict[str, Path]:
+    return {run.agent: checkpoint_path(run.folder) for run in runs}
+
+
+def _untrained(runs: Sequence[SeedRun]) -> Path:
+    return runs[0].folder / f"{UNTRAINED}.pt"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,25 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.ppo import load_policy
+from vecenv.learn.ensemble import NoMeanError, load_mean_policy
 from vecenv.registry import make
 from vecenv.tasks.tiers.scenario import TierTrading
 
 
 class TrainedOnTiers:
-    """A policy of the trading tiers as an agent with order-list actions.
+    """A policy of the trading tiers, or the mean of several, as an agent with order-list actions.
 
     Args:
-        path: of the checkpoint.
+        paths: of the checkpoints.
         env: an environment with the policy's action space, on the same market as the comparison.
 
     Raises:
         ValueError: the checkpoint does not fit the environment.
     """
 
-    def __init__(self, path: Path, env: VecEnv) -> None:
+    def __init__(self, paths: Sequence[Path], env: VecEnv) -> None:
         assert isinstance(env.scenario, TierTrading)
-        self.scenario, self.agent = env.scenario, PolicyAgent(load_policy(path, env))
+        self.scenario, self.agent = env.scenario, PolicyAgent(load_mean_policy(paths, env))
 
     def act(self, env: VecEnv) -> Tensor:
         """Return the policy's orders, padded with HOLD. Shape: (N, M, 3), float32."""
@@ -43,22 +43,25 @@ class TrainedOnTiers:
         return torch.nn.functional.pad(orders, (0, 0, 0, env.action_spec.shape[-2] - orders.shape[-2]))
 
 
-def trained_on_tiers(checkpoint: Path, config: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
-    """Return the agent of a checkpoint for an environment with order-list actions.
+def trained_on_tiers(checkpoints: Sequence[Path], config: Any, env: VecEnv) -> TrainedOnTiers:  # noqa: ANN401
+    """Return the agent of a checkpoint, or of the mean of several, for an environment with order-list actions.
 
     Args:
-        checkpoint: of a policy.
-        config: that the policy was trained under, whose action space the policy keeps.
+        checkpoints: of policies.
+        config: that the policies were trained under, whose action space they keep.
         env: environment of the comparison.
 
     Raises:
-        ValueError: the checkpoint does not fit the environment.
+        ValueError: a checkpoint does not fit the environment.
+        NoMeanError: there are several checkpoints, of policies that choose.
     """
+    if len(checkpoints) > 1 and config.action == "orders":
+        raise NoMeanError("lists of orders have no mean")
     scenario = env.scenario
     assert isinstance(scenario, TierTrading)
     own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders, tilt_gain=config.tilt_gain)
     return TrainedOnTiers(
-        checkpoint, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
+        checkpoints, make(scenario.task, market=scenario.tape, device=env.device, compile=False, config=own)
     )
 
 

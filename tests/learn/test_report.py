@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 
 import matplotlib.image
 import pytest
 
 import vecenv
+from tests.learn.test_learning_curve import HISTORY
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.report import equity_figure, holdings_figure, learning_curve_figure, write_run_folder
+from vecenv.learn.report import equity_figure, holdings_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES
-
-HISTORY = [
-    {"update": 1, "frames": 1000, "samples_per_second": 2e6, "return_percent": math.nan, "grade": 0.4},
-    {"update": 2, "frames": 2000, "samples_per_second": 3e6, "return_percent": 1.5, "grade": 0.5},
-]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +25,7 @@ def evaluation():
 
 def test_run_folder(evaluation, tmp_path):
     folder = tmp_path / "new" / "run"
-    written = write_run_folder(folder, {"seed": 7, "settings": {"hidden": [64, 64]}}, evaluation, HISTORY, "oracle")
+    written = write_run_folder(folder, {"seed": 7, "settings": {"hidden": [64, 64]}}, evaluation, [HISTORY], "oracle")
     read = json.loads((folder / "metrics.json").read_text())
     assert read["vecenv_version"] == vecenv.__version__
     assert read["seed"] == 7
@@ -82,41 +77,3 @@ def test_holdings_stack_up_to_the_account(evaluation):
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels[-1] == "cash"
     assert labels[0] == "4 others"
-
-
-def test_validations_are_drawn_with_their_interval_and_the_baseline():
-    history = [
-        {"frames": float(frames), "grade": 0.5, "validation_grade": excess / 10, "validation_excess_percent": excess}
-        | {"validation_excess_low": excess - 1, "validation_excess_high": excess + 1, "samples_per_second": 9.0}
-        for frames, excess in ((1, 0.5), (2, math.nan), (3, 2.0))
-    ]
-    figure = learning_curve_figure(history, "a task")
-    assert [axis.get_ylabel() for axis in figure.axes] == [
-        "Held-out episodes:\nexcess %", "Held-out episodes:\ngrade", "Samples/s",
-    ]  # fmt: skip
-    excess = figure.axes[0]
-    assert excess.lines[0].get_ydata().tolist() == [0.5, 2.0] and set(excess.lines[1].get_ydata()) == {0.0}
-    assert excess.collections[0].get_datalim(excess.transData).bounds[1:] == (-0.5, 2.0, 3.5)
-
-
-@pytest.mark.parametrize("attainable", [3.5, -1.0, math.nan])
-def test_the_best_attainable_excess_is_a_line_where_it_is_known(attainable):
-    """Not where the best rule earns less than buy and hold, as that of the best Sharpe ratio may."""
-    history = [
-        {"frames": 1.0, "validation_excess_percent": 1.0, "validation_excess_low": 0.0, "validation_excess_high": 2.0}
-        | {"validation_attainable_percent": attainable},
-        {"frames": 2.0, "validation_excess_percent": math.nan, "validation_excess_low": math.nan}
-        | {"validation_excess_high": math.nan, "validation_attainable_percent": math.nan},
-    ]
-    (axis,) = learning_curve_figure(history, "a task").axes
-    lines = {line.get_label(): set(line.get_ydata()) for line in axis.lines}
-    assert lines["buy and hold"] == {0.0}
-    assert lines.get("best attainable") == ({attainable} if attainable > 0 else None)
-
-
-def test_learning_curve_leaves_gaps_out():
-    figure = learning_curve_figure(HISTORY, "a task")
-    returns, grade, _ = figure.axes
-    assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
-    assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
-    assert "a task" in figure.get_suptitle()

@@ -14,6 +14,7 @@ import torch
 import vecenv
 from vecenv.learn.evaluation import AccountRecord, Evaluation
 from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.learning_curve import History, learning_curve_figure
 from vecenv.learn.metrics import drawdowns
 from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LINE_STYLES = ("-", "--", ":", "-.")
 _LARGEST_POSITIONS = 8
 
 # Ratio of highest to lowest equity above which the axis is logarithmic, so that the oracle does not flatten the others.
@@ -31,7 +33,7 @@ def write_run_folder(
     folder: Path | str,
     metadata: Mapping[str, Any],
     evaluation: Evaluation,
-    history: Sequence[Mapping[str, float]] = (),
+    histories: Sequence[History] = (),
     agent: str | None = None,
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the plots of a run; accounts are plotted for trading tasks.
@@ -40,7 +42,7 @@ def write_run_folder(
         folder: created if missing; files of an earlier run are replaced.
         metadata: of the run, JSON-able, such as its settings and seed.
         evaluation: of the agents.
-        history: metrics of every update, for the learning curve; if empty, none is plotted.
+        histories: metrics of every update of each run, for the learning curve; if empty, none is plotted.
         agent: whose holdings and worst days are told, the first by default.
 
     Returns:
@@ -70,8 +72,8 @@ def write_run_folder(
             "worst_days": worst_days_figure(worst, f"Worst days of {shown}\n{_task_title(evaluation)}"),
         }
     (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    if history:
-        pictures["learning_curve"] = learning_curve_figure(history, _task_title(evaluation))
+    if histories:
+        pictures["learning_curve"] = learning_curve_figure(histories, _task_title(evaluation))
     for name, figure in pictures.items():
         figure.savefig(folder / f"{name}.png", dpi=120)
     return document
@@ -105,56 +107,6 @@ def _end_day(evaluation: Evaluation) -> torch.Tensor:
 
 def _colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
-
-
-def learning_curve_figure(history: Sequence[Mapping[str, float]], title: str) -> Figure:
-    """Plot validation, return, grade and samples per second of the updates over environment steps.
-
-    Args:
-        history: rows with ``frames`` and any of ``validation_excess_percent`` (with its interval and the best
-            rule's ``validation_attainable_percent``), ``validation_grade``, ``return_percent``, ``grade`` and
-            ``samples_per_second``; NaN where not measured.
-        title: of the figure.
-    """
-    from matplotlib.ticker import EngFormatter
-
-    panels = {
-        "validation_excess_percent": "Held-out episodes:\nexcess %",
-        "validation_grade": "Held-out episodes:\ngrade",
-        "return_percent": "Training episodes:\nreturn %",
-        "grade": "Training episodes:\ngrade",
-        "samples_per_second": "Samples/s",
-    }
-    measured = {name for row in history for name, value in row.items() if math.isfinite(value)}
-    if "validation_grade" in measured:
-        measured.discard("grade")
-    present = {name: label for name, label in panels.items() if name in measured}
-    figure, axes = _figure(len(present), 1.0 + 2.3 * len(present))
-    frames = np.array([row["frames"] for row in history], dtype=float)
-    for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
-        values = np.array([row[name] for row in history], dtype=float)
-        known = np.isfinite(values)
-        axis.plot(frames[known], values[known], color=_colour(index), marker="." if known.sum() < 30 else None)
-        if name == "validation_excess_percent":
-            low, high = (
-                np.array([row[f"validation_excess_{bound}"] for row in history])[known] for bound in ("low", "high")
-            )
-            axis.fill_between(frames[known], low, high, facecolor=_colour(index), alpha=0.15, label="95% interval")
-            axis.axhline(0.0, color="black", linewidth=1, linestyle="--", label="buy and hold")
-            best = [row.get("validation_attainable_percent", math.nan) for row in history]
-            attainable = np.nanmax([*best, 0.0])
-            # A rule of the best Sharpe ratio may earn less than buy and hold: then its excess is no bound.
-            if attainable > 0:
-                axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
-            axis.legend(loc="best", frameon=False, ncols=2)
-        axis.set_ylabel(label)
-        if name == "samples_per_second":
-            axis.yaxis.set_major_formatter(EngFormatter())
-            axis.set_ylim(0.0, 1.1 * float(values.max()))
-    axes[-1].xaxis.set_major_formatter(EngFormatter())
-    axes[-1].set_xlabel("Steps of all sub-environments together")
-    figure.suptitle(f"Learning curve\n{title}")
-    return figure
 
 
 def equity_figure(evaluation: Evaluation) -> Figure:
@@ -197,7 +149,9 @@ def _bands(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: st
         day = np.arange(len(curve))
         axis.fill_between(day, low, high, facecolor=_colour(index), alpha=0.12)
         axis.plot(day, np.stack([low, high], 1), color=_colour(index), linewidth=0.7, alpha=0.6)
-        axis.plot(day, middle, color=_colour(index), linewidth=2, label=name)
+        # Where the palette begins anew.
+        style = _LINE_STYLES[index // len(COLOURS) % len(_LINE_STYLES)]
+        axis.plot(day, middle, color=_colour(index), linewidth=2, linestyle=style, label=name)
     axis.set_xlabel("Day of the episode")
     axis.set_ylabel(label)
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)

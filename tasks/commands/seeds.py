@@ -1,0 +1,147 @@
+"""Runs of several seeds on one market: their folders, how they go on, and what they reach together."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vecenv.learn.evaluation import Evaluation
+from vecenv.learn.metrics import Interval
+from vecenv.learn.run_files import CHECKPOINT
+from vecenv.tasks.commands.comparison import ENSEMBLE, TRAINED
+from vecenv.tasks.commands.run_folder import check_resumable_folder, checkpoint_path, write_settings
+from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
+
+SEED_FOLDER = "seed_{}"
+"""Folder of a seed's run within that of all."""
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """The run of one seed.
+
+    Attributes:
+        settings: those of a single run with this seed; ``resume`` is its folder if it has a checkpoint to go on from.
+        folder: of the run.
+        agent: name of its policy in tables and files.
+    """
+
+    settings: TrainSettings
+    folder: Path
+    agent: str
+
+
+def runs_of_seeds(settings: TrainSettings, folder: Path) -> list[SeedRun]:
+    """Return the runs of all seeds, of a single seed the run in the folder itself."""
+    if settings.seeds == 1:
+        return [SeedRun(settings, folder, TRAINED)]
+    runs = []
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        own = folder / SEED_FOLDER.format(seed)
+        resumed = own if settings.resume is not None and checkpoint_path(own).is_file() else None
+        runs.append(SeedRun(replace(settings, seed=seed, seeds=1, resume=resumed), own, _agent(seed)))
+    return runs
+
+
+def policy_files(place: Path) -> dict[str, Path]:
+    """Return the checkpoints in the folder of a run by the names of their agents, or the file itself."""
+    return {_agent(seed): path for seed, path in _of_seeds(place).items()} or {TRAINED: checkpoint_path(place)}
+
+
+def named_policies(places: Sequence[Path]) -> dict[str, Path]:
+    """Return the checkpoints of runs or files by agent: by their seeds in one folder of several, else numbered."""
+    found = [policy_files(place) for place in places]
+    if not found:
+        return {}
+    if len(found) == 1:
+        return found[0]
+    return {_agent(number): path for number, path in enumerate(path for files in found for path in files.values())}
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a folder holds a run, of one seed or of several."""
+    return checkpoint_path(folder).exists() or bool(_of_seeds(folder))
+
+
+def check_folder(settings: TrainSettings, folder: Path) -> None:
+    """Reject a folder with other runs, or without one to resume, before any work.
+
+    Raises:
+        ValueError: it holds a run, or the runs to resume have no checkpoint, or their files are damaged.
+    """
+    if settings.resume is None:
+        if _holds_run(folder):
+            raise ValueError(
+                f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder"
+            )
+        return
+    begun = [run.folder for run in runs_of_seeds(settings, folder) if run.settings.resume is not None]
+    if not begun:
+        raise ValueError(f"{folder}: there is no checkpoint of one of the {settings.seeds} seeds")
+    for own in begun:
+        check_resumable_folder(own)
+
+
+def write_seed_settings(run: SeedRun, settings: TrainSettings, folder: Path) -> None:
+    """Write the settings of a seed's run into its folder, and those of all into theirs."""
+    for place, own in {run.folder: run.settings, folder: settings}.items():
+        write_settings(place, own, NOT_IN_FILES)
+
+
+def keep_interrupted(console: Console, run: SeedRun, settings: TrainSettings, folder: Path) -> None:
+    """Write what an interrupted run needs to be resumed, and print the command, if there is a checkpoint."""
+    if checkpoint_path(run.folder).exists():
+        write_seed_settings(run, settings, folder)
+    if _holds_run(folder):
+        console.print(f"Interrupted. Resume with: vecenv train --resume {shlex.quote(str(folder))}", soft_wrap=True)
+
+
+def over_seeds(evaluation: Evaluation, runs: Sequence[SeedRun]) -> dict[str, Any]:
+    """Return what the policies of several seeds reach, JSON-able.
+
+    Returns:
+        ``grade`` by the task's first grader, and ``excess_log_return`` where agents are compared with the reference:
+        for each seed, and over seeds the ``mean``, ``lowest`` and ``highest``; and of the ``ensemble``, if there is
+        one. Every value is a mean over the held-out episodes.
+    """
+    grader = next(iter(evaluation.grades[runs[0].agent]))
+    means = {"grade": {name: grades[grader] for name, grades in evaluation.grades.items()}}
+    if runs[0].agent in evaluation.excess_log_returns:
+        means["excess_log_return"] = evaluation.excess_log_returns
+    return {name: _spread(by_agent, runs) for name, by_agent in means.items()}
+
+
+def over_seeds_line(document: dict[str, Any]) -> str:
+    """Return one sentence on what `over_seeds` returned."""
+    excess = "excess_log_return" in document
+    told = document["excess_log_return" if excess else "grade"]
+    shown = (lambda value: f"{100 * value:.2f}%") if excess else (lambda value: f"{value:.3f}")
+    text = (
+        f"Over {len(told['by_seed'])} seeds: {'excess' if excess else 'grade'} {shown(told['mean'])} on average, "
+        f"from {shown(told['lowest'])} to {shown(told['highest'])}"
+    )
+    return text + (f"; their ensemble {shown(told[ENSEMBLE])}" if ENSEMBLE in told else "")
+
+
+def _spread(by_agent: dict[str, Interval], runs: Sequence[SeedRun]) -> dict[str, Any]:
+    """Return the means of the runs by seed, and what they are over seeds."""
+    by_seed = {str(run.settings.seed): by_agent[run.agent].mean for run in runs}
+    values = list(by_seed.values())
+    spread = {"mean": sum(values) / len(values), "lowest": min(values), "highest": max(values)}
+    return {"by_seed": by_seed, **spread} | ({ENSEMBLE: by_agent[ENSEMBLE].mean} if ENSEMBLE in by_agent else {})
+
+
+def _agent(seed: int) -> str:
+    return f"{TRAINED}_{seed}"
+
+
+def _of_seeds(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints of the seeds in a folder, in their order."""
+    paths = folder.glob(SEED_FOLDER.format("*") + f"/{CHECKPOINT}")
+    numbers = {path: path.parent.name.rpartition("_")[2] for path in paths}
+    return dict(sorted((int(number), path) for path, number in numbers.items() if number.isdecimal()))

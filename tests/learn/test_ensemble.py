@@ -1,0 +1,85 @@
+"""Ensembles: the mean of what several policies do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchrl.data import Bounded
+
+import vecenv
+from tests.small_env import same_bits
+from vecenv import FusedCollector
+from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.ensemble import MeanPolicy, NoMeanError, load_mean_policy
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.policies import load_policy
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
+
+FEATURES = ("daily_change", "rsi_14")
+
+
+def market_env(num_envs=6, **options):
+    tape = MarketTape.from_bars(synthetic_bars(num_paths=3, num_days=100, symbols=3, seed=1), FEATURES)
+    options = {"features": FEATURES, "episode_length": 20, "action": "tilt"} | options
+    return vecenv.make("stock_trading", num_envs, market=tape, compile=False, **options)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """Three policies that differ by their seed, with scores large enough to leave the bounds."""
+    folder = tmp_path_factory.mktemp("policies")
+    paths = []
+    for seed in range(3):
+        learner = PPO(market_env(), PPOConfig(num_steps=4, minibatches=1, hidden=(8,), seed=seed))
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in learner.actor:
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        paths.append(folder / f"{seed}.pt")
+        save_checkpoint(learner.state_dict(), paths[-1])
+    return paths
+
+
+def by_hand(paths, env):
+    """The mean of the policies' actions, each as the environment takes it."""
+    actions = [PolicyAgent(load_policy(path, env)).act(env) for path in paths]
+    assert any(bool((action.abs() > 1).any()) for action in actions)
+    return sum(action.clamp(-1, 1) for action in actions) / len(actions)
+
+
+def test_an_ensemble_acts_by_the_mean_of_its_policies(checkpoints):
+    env, again = market_env(), market_env()
+    agent = PolicyAgent(load_mean_policy(checkpoints, env))
+    for _ in range(5):
+        action = agent.act(env)
+        torch.testing.assert_close(action, by_hand(checkpoints, again), rtol=0, atol=1e-6)
+        env.advance(action)
+        again.advance(by_hand(checkpoints, again))
+    torch.testing.assert_close(env.state.portfolio_value, again.state.portfolio_value, rtol=1e-6, atol=0)
+    assert len(env.state.portfolio_value.unique()) > 1
+
+
+def test_an_ensemble_of_one_plays_as_its_policy(checkpoints):
+    env = market_env()
+    alone = load_policy(checkpoints[0], env)
+    assert type(load_mean_policy(checkpoints[:1], env)) is type(alone)
+    agents = {"alone": PolicyAgent(alone), "mean": PolicyAgent(MeanPolicy([alone] * 3, env.scenario.action_spec))}
+    records = evaluate(env, agents).records
+    torch.testing.assert_close(records["mean"].curves.equity, records["alone"].curves.equity, rtol=1e-6, atol=0)
+
+
+def test_an_ensemble_collects_rollouts_like_any_policy(checkpoints):
+    env, other = market_env(), market_env()
+    policy = load_mean_policy(checkpoints, env)
+    batch = FusedCollector(env, policy, num_steps=3).rollout()
+    assert same_bits(batch["action"][:, 0], PolicyAgent(policy).act(other))
+
+
+def test_what_cannot_be_averaged_is_refused(checkpoints):
+    env = vecenv.make("multi_stock_3", 2, market_options={"num_paths": 2, "num_days": 260}, compile=False)
+    with pytest.raises(NoMeanError, match=r"actions of MultiCategorical with dtype torch\.int64 have no mean"):
+        MeanPolicy([load_policy(checkpoints[0], market_env())], env.scenario.action_spec)
+    with pytest.raises(ValueError, match="an ensemble needs a policy"):
+        MeanPolicy([], Bounded(-1.0, 1.0, (2,)))
