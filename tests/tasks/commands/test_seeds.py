@@ -16,8 +16,10 @@ from tests.tasks.commands.small_runs import GROUPS, RUN_FILES, train_args
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
+from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.commands.seeds import named_policies, over_seeds_line
+from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.agents import BASELINES
 
 SEED_FILES = {"checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt"}
@@ -261,3 +263,10 @@ def test_a_seed_that_is_being_written_is_not_written_by_another(trained, tmp_pat
     with WriteLock(folder / "seed_5"):
         assert cli.main(["train", "--resume", str(folder), "--episodes", "3"]) == cli.BAD_INPUT
     assert f"{folder / 'seed_5'} is already being written" in capsys.readouterr().err
+
+
+def test_a_language_model_is_trained_with_one_seed():
+    task = "single_stock"
+    settings = TrainSettings(env=config_of(task), task=task, algorithm="grpo", model="m", seeds=2)
+    with pytest.raises(ValueError, match="a language model is trained with one seed: set --seeds 1, not 2"):
+        settings.rows()
