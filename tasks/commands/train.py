@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from rich.console import Console
 
@@ -53,14 +53,12 @@ from vecenv.tasks.commands.seeds import (
 )
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_report import (
+    AnyLearner,
     compare_agents,
     compare_with_training,
     write_initial_policy,
     write_report,
 )
-
-if TYPE_CHECKING:
-    from vecenv.language.grpo import LanguageGRPO
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
@@ -70,9 +68,6 @@ COMPILING = "compiling, which takes a minute the first time …"
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
-
-
-AnyLearner: TypeAlias = "PPO | GRPO | Exact | LanguageGRPO"
 
 
 @dataclass(frozen=True)
