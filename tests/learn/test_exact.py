@@ -11,7 +11,7 @@ from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import play
-from vecenv.learn.exact import Exact, ExactConfig, train
+from vecenv.learn.exact import Exact, ExactConfig, clamp_inward, train
 from vecenv.learn.runs import load_run
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
@@ -73,6 +73,24 @@ def test_an_account_of_whole_shares_is_refused():
         Exact(env, ExactConfig())
     with pytest.raises(ValueError, match=r"worst must be in \(0, 1\], got 0"):
         ExactConfig(worst=0)
+
+
+def test_the_gradient_of_a_clamp_leads_back_into_the_bounds():
+    values = torch.tensor([-2.0, -2.0, 0.5, 0.5, 3.0, 3.0], requires_grad=True)
+    clamped = clamp_inward(values, torch.tensor(-1.0), torch.tensor(1.0))
+    assert clamped.tolist() == [-1.0, -1.0, 0.5, 0.5, 1.0, 1.0]
+    # Descent along a positive gradient lowers a value.
+    (gradient,) = torch.autograd.grad(clamped, values, torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]))
+    assert gradient.tolist() == [0.0, -1.0, 1.0, -1.0, 1.0, 0.0]
+
+
+def test_a_policy_whose_actions_have_left_the_bounds_returns():
+    """Every action of the first policy is far above its bound, where the gradient of a plain clamp is zero."""
+    learner = Exact(smooth_env(reward_scale=100.0), ExactConfig(total_frames=4 * 16, hidden=(8,)))
+    bias = learner.actor[-2]
+    bias.fill_(3.0)
+    assert learner.update()["gradient_norm"] > 0
+    assert (bias < 3.0).any() and (bias <= 3.0).all()
 
 
 @pytest.mark.slow

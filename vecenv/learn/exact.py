@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torchrl.data import Bounded
 
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
@@ -63,6 +64,41 @@ class Window(NamedTuple):
     rows: Rows
 
 
+class _InwardClamp(torch.autograd.Function):
+    """Clamp whose gradient descent can leave a bound."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return values.clamp(low, high)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ANN401
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        values, low, high = ctx.saved_tensors
+        (gradient,) = gradients
+        outward = ((values > high) & (gradient < 0)) | ((values < low) & (gradient > 0))
+        return torch.where(outward, 0.0, gradient), None, None
+
+
+def clamp_inward(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return clamped values whose gradient is zero only where a step of descent would lead further out of the bounds.
+
+    The gradient of a plain clamp is zero outside of the bounds altogether: an action that has left them stays there,
+    whatever it costs. See the inverting gradients of Hausknecht and Stone, arXiv 1511.04143, 2016.
+
+    Args:
+        values: Shape: any.
+        low: lower bounds, of a shape that broadcasts.
+        high: upper bounds, likewise.
+    """
+    return _InwardClamp.apply(values, low, high)
+
+
 class Exact(NetworkLearner[ExactConfig]):
     """Learner by the exact gradient; `train` runs it.
 
@@ -93,8 +129,14 @@ class Exact(NetworkLearner[ExactConfig]):
         mean, deviation, *actor = parameters
         inputs = self.network.normalised(observation, mean, deviation)
         outputs, _ = self.network.outputs(actor, inputs, self.network.mask(observation))
-        outcome = bound.step(rows, self.network.head.mode(outputs))
+        outcome = bound.step(rows, self._action(outputs))
         return leaves(outcome.rows), outcome.reward, observation
+
+    def _action(self, outputs: Tensor) -> Tensor:
+        """Return the most probable actions, within the bounds if they have some."""
+        action = self.network.head.mode(outputs)
+        spec = self.env.scenario.action_spec
+        return clamp_inward(action, spec.space.low, spec.space.high) if isinstance(spec, Bounded) else action
 
     def _stepped(self, *arguments: Any) -> tuple[list[Tensor], Tensor, Tensor]:  # noqa: ANN401
         """Return `_one_step`, compiled if the environment is."""
