@@ -140,6 +140,7 @@ def test_every_seed_begins_on_the_first_round_of_paths(place, tmp_path):
     assert_same_run(tmp_path / "both" / "seed_1", tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_an_interruption_in_a_later_seed_is_resumed(trained, place, tmp_path, monkeypatch, capsys):
     show, shown = train_command.TrainingBar.show, []
 
