@@ -93,6 +93,16 @@ def test_a_policy_whose_actions_have_left_the_bounds_returns():
     assert (bias < 3.0).any() and (bias <= 3.0).all()
 
 
+def test_the_unit_of_the_reward_does_not_matter():
+    actors = []
+    for scale in (1.0, 1e-3):
+        learner = Exact(smooth_env(reward_scale=scale), ExactConfig(total_frames=4 * 16 * 5, hidden=(8,)))
+        for _ in range(5):
+            learner.update()
+        actors.append(torch.cat([parameter.flatten() for parameter in learner.actor]))
+    torch.testing.assert_close(actors[1], actors[0], rtol=0.0, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_it_finds_a_planted_signal_without_sampling():
     """Three symbols that show the sign of the next mean return: greedy play earns most of what the signs give."""

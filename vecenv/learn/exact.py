@@ -111,6 +111,9 @@ class Exact(NetworkLearner[ExactConfig]):
         TypeError: there is no head for the environment's actions.
     """
 
+    adam_epsilon = 1e-12
+    """Gradients have the unit of the reward: 1e-5 and less for daily log-returns."""
+
     def __init__(self, env: VecEnv, config: ExactConfig) -> None:
         if not env.scenario.smooth:
             raise ValueError(

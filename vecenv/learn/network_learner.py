@@ -36,6 +36,9 @@ class NetworkLearner(ABC, Generic[Config]):
         ValueError: the network does not fit the task.
     """
 
+    adam_epsilon = 1e-5
+    """Added to the root of Adam's second moments: small beside gradients of advantages, whose deviation is 1."""
+
     def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool) -> None:
         self.env, self.config = env, config
         self.batch_size = num_steps * env.num_envs
@@ -48,7 +51,7 @@ class NetworkLearner(ABC, Generic[Config]):
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
-        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=1e-5, fused=True)
+        self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=self.adam_epsilon, fused=True)
         size = self.network.moments_size
         self.observation_moments = RunningMoments((size,), device)
         # The moments at the start of the update, in float32 for the fused step.
