@@ -184,7 +184,7 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:
         ValueError: naming the difference.
     """
     scenario = state["scenario"]
-    symbols, trained = scenario["market"]["symbols"], scenario["config"]
+    symbols = scenario["market"]["symbols"]
     traded = getattr(config, "symbols", tape.symbols)
     # Policies of symbols play any number of them.
     flat = state["config"].get("policy", "flat") == "flat"
@@ -193,6 +193,17 @@ def check_fits(state: Mapping[str, Any], tape: MarketTape, config: Any) -> None:
             f"the checkpoint was trained on {len(symbols)} symbols, but {len(traded)} are chosen of {tape.source}; "
             f"choose as many with --symbols"
         )
+    check_same_inputs(state, config)
+
+
+def check_same_inputs(state: Mapping[str, Any], config: Any) -> None:  # noqa: ANN401
+    """Reject a config whose features, context or actions differ from a checkpoint's.
+
+    Raises:
+        ValueError: naming the difference.
+    """
+    scenario = state["scenario"]
+    trained = scenario["config"]
     for name in ("features", "context"):
         if name in trained and list(trained[name]) != list(getattr(config, name)):
             chosen = ", ".join(getattr(config, name))

@@ -18,6 +18,7 @@ import vecenv
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
+from vecenv.learn.actor_policy import make_network
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
@@ -40,6 +41,7 @@ from vecenv.tasks.commands.comparison import (
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
+from vecenv.tasks.commands.initial import check_initial, start
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
@@ -72,11 +74,12 @@ _LEAST_BYTES = 64
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the runs of all seeds share: settings, number of sub-environments, folder, console, rules and market."""
+    """What the runs of all seeds share: settings, sub-environments, folder, the first run's, console, rules, market."""
 
     settings: TrainSettings
     rows: int
     folder: Path
+    first: Path
     lock: WriteLock
     console: Console
     config: Any
@@ -90,6 +93,8 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     if settings.model is None:
         # The highest seed, which may be out of range.
         _learner_config(replace(settings, seed=settings.seed + settings.seeds - 1))
+    _check_subsets(settings)
+    check_initial(settings)
     folder = _run_folder(settings)
     with WriteLock(folder) as lock:
         check_folder(settings, folder)
@@ -113,7 +118,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
         settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
     )
     runs = runs_of_seeds(settings, folder)
-    shared = _Shared(settings, rows, folder, lock, console, config, spans)
+    shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
     env = _training_environment(shared, runs[0].settings)
     show_market(console, tape, spans)
     if note:
@@ -149,7 +154,7 @@ def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN40
 
 def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
     """Return the environment of the training with the seed of some settings."""
-    tape = shared.spans["Training"]
+    tape = settings.subsets(shared.spans["Training"])
     return vecenv.make(
         settings.task,
         shared.rows,
@@ -183,6 +188,7 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
                 rules = _training_rules(settings, shared.config)
                 fresh = FreshPaths(settings, rules, env, settings.refresh_every)
             learner = _learner(settings, env)
+            start(settings, learner, run.folder, shared.first)
             seconds = _train(shared, run, _validated(settings, learner, shared.config, shared.spans), fresh, lock)
             write_initial_policy(learner, run.folder)
             return learner, seconds
@@ -209,7 +215,9 @@ def _validated(
     env = validation_environment(
         settings.task, spans["Validation"], config, settings.validation_episodes, settings.compile
     )
-    return ValidatedLearner(learner, Validation(env, settings.seed), settings.evaluations, settings.patience)
+    # Policies of symbols train on some of them and are validated on all.
+    network = None if settings.symbols_per_path is None else make_network(env, learner.config)
+    return ValidatedLearner(learner, Validation(env, settings.seed, network), settings.evaluations, settings.patience)
 
 
 def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
@@ -243,6 +251,24 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
+
+
+def _check_subsets(settings: TrainSettings) -> None:
+    """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made.
+
+    Raises:
+        ValueError: the policy or the task has fixed symbols.
+    """
+    if settings.symbols_per_path is None:
+        return
+    policy = getattr(settings, settings.algorithm).policy
+    if policy == "flat":
+        raise ValueError(
+            f"symbols_per_path needs a policy of any number of symbols: --{settings.algorithm}.policy symbol or "
+            f"attention, not {policy}"
+        )
+    if hasattr(settings.env, "symbols"):
+        raise ValueError(f"task {settings.task!r} trades symbols by name: it cannot be trained with symbols_per_path")
 
 
 def _run_folder(settings: TrainSettings) -> Path:

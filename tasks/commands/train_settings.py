@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
 from vecenv.learn.ppo import PPOConfig
 from vecenv.market.load import generator_of
+from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
@@ -70,6 +71,13 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Compile the step and the update."""
     refresh_every: int | None = None
     """Number of updates between regenerations of a generated market's training paths; by default never."""
+    initial: Path | None = None
+    """Run folder or checkpoint whose policy this run starts from, with a new optimiser and new counters."""
+    symbols_per_path: int | None = None
+    """Train a policy of symbols on random subsets of so many symbols, by default on all. Validation and test keep
+    all."""
+    subsets_per_path: int = 16
+    """Random subsets of the symbols of each training path, drawn by the seed."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
     validation_fraction: float = 0.0
@@ -100,6 +108,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        for name in ("symbols_per_path", "subsets_per_path"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
 
     def training(self, tape: MarketTape) -> MarketTape:
         """Return the days or paths for training, without those for validation.
@@ -119,6 +131,20 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if not self.validation_fraction:
             return None
         return self.split(super().training(tape), self.validation_fraction)[1]
+
+    def subsets(self, tape: MarketTape) -> MarketTape:
+        """Return the market of the training environment: the random subsets of symbols, if any, of the training's.
+
+        Raises:
+            ValueError: fewer symbols trade.
+        """
+        if self.symbols_per_path is None:
+            return tape
+        return symbol_subsets(tape, self.symbols_per_path, self.subsets_per_path, self.seed)
+
+    def training_alone(self, config: Any) -> MarketTape:  # noqa: ANN401
+        """Return the market of `MarketSettings.training_alone` as the training environment has it."""
+        return self.subsets(super().training_alone(config))
 
     def num_training_paths(self) -> int:
         """Return the number of a generator's paths that are for training, without those for validation."""
@@ -159,8 +185,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:
             names |= dict.fromkeys(("grpo", "seeds"), "--algorithm grpo without --model")
+            names |= dict.fromkeys(("initial", "symbols_per_path"), "a training without --model")
         else:
             names["language"] = "--algorithm grpo with --model"
+        if self.symbols_per_path is None:
+            names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
             names["refresh_every"] = "a generated market"
         if self.resume is not None:

@@ -21,6 +21,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent, trained_agents
 from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation
+from vecenv.tasks.commands.initial import INITIAL, initial_path
 from vecenv.tasks.commands.language_training import trained_model, write_model
 from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress
 from vecenv.tasks.commands.seeds import SeedRun, over_seeds
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 AnyLearner: TypeAlias = "NetworkLearner[Any] | LanguageGRPO"
 
 UNTRAINED = "untrained"
-"""Name of the initial policy in tables and files."""
+"""Name in tables and files of the policy of the seed, which no run has changed."""
 
 POLICY_FIGURE = "policy.png"
 """File of what a policy of symbols has learned."""
@@ -57,8 +58,8 @@ def compare_agents(
     """
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
-        trained, untrained = _trained(runs), _untrained(runs)
-        agents = trained_agents(trained, test_env) | {UNTRAINED: trained_agent(untrained, test_env)}
+        agents = trained_agents(_trained(runs), test_env)
+        agents |= {name: trained_agent(path, test_env) for name, path in _starts(settings, runs).items()}
     else:
         folder = runs[-1].folder
         with telling_what_is_kept(checkpoint_path(folder), KEPT):
@@ -88,7 +89,7 @@ def compare_with_training(
     """
     if not isinstance(learner, NetworkLearner):
         return {}
-    training = evaluate_on_training(settings.task, tape, config, _checkpoints(runs), evaluation)
+    training = evaluate_on_training(settings.task, tape, config, _checkpoints(settings, runs), evaluation)
     return generalisation(training, evaluation)
 
 
@@ -129,14 +130,14 @@ def write_report(
         histories = [read_progress(run.folder) for run in runs]
         document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent)
         if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
-            policies = {name: load_policy(path, env) for name, path in _checkpoints(runs).items()}
+            policies = {name: load_policy(path, env) for name, path in _checkpoints(settings, runs).items()}
             figure = dependence_figure(policies, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)
     return document
 
 
 def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
-    """Write a checkpoint of the initial policy under the trained policy's moments; none of a language model.
+    """Write a checkpoint of the policy of the seed under the trained policy's moments; none of a language model.
 
     Args:
         learner: after its last update.
@@ -153,14 +154,16 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
         save_checkpoint(learner.state_dict() | {"actor": initial}, folder / f"{UNTRAINED}.pt")
 
 
-def _checkpoints(runs: Sequence[SeedRun]) -> dict[str, Path]:
-    """Return the files of the runs' policies by name, and that of the first run's initial policy."""
-    return _trained(runs) | {UNTRAINED: _untrained(runs)}
+def _checkpoints(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
+    """Return the files of the runs' policies by name, and those of the policies before the first run's training."""
+    return _trained(runs) | _starts(settings, runs)
 
 
 def _trained(runs: Sequence[SeedRun]) -> dict[str, Path]:
     return {run.agent: checkpoint_path(run.folder) for run in runs}
 
 
-def _untrained(runs: Sequence[SeedRun]) -> Path:
-    return runs[0].folder / f"{UNTRAINED}.pt"
+def _starts(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
+    first = runs[0].folder
+    given = {} if settings.initial is None else {INITIAL: initial_path(first)}
+    return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given

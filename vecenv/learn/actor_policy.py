@@ -74,6 +74,11 @@ class ActorPolicy:
         if not deterministic:
             self.extras = {"log_prob": ((), torch.float32)}
 
+    def with_network(self, network: Network) -> ActorPolicy:
+        """Return the policy on a network for another number of items, with the same parameters."""
+        mean, deviation, *actor = self.parameters
+        return ActorPolicy(network, [mean, deviation], actor, self.deterministic)
+
     def act(
         self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
     ) -> tuple[Tensor, ...]:

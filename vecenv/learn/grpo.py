@@ -85,6 +85,14 @@ class GRPO(Learner[GRPOConfig]):
         """Number of groups of an update."""
         return self.env.num_envs // self.group_size
 
+    def start_from(
+        self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
+    ) -> None:
+        """Extend `NetworkLearner.start_from` by the reference policy, which is the initial one."""
+        super().start_from(actor, critic, moments, running)
+        for own, initial in zip(self.reference, actor, strict=True):
+            own.copy_(initial)
+
     def state_dict(self) -> dict[str, Any]:
         """Extend `Learner.state_dict` by group size, rollout counter and reference policy."""
         own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}

@@ -64,6 +64,22 @@ class NetworkLearner(ABC, Generic[Config]):
     def prepare(self) -> None:
         """Add observations to the moments before the first update, so that its policy sees scaled inputs too."""
 
+    def start_from(
+        self, actor: list[Tensor], critic: list[Tensor], moments: list[Tensor], running: Mapping[str, Tensor]
+    ) -> None:
+        """Copy an initial policy, of the forms of one's own; `vecenv.learn.initial_policy.start_from` checks them.
+
+        Args:
+            actor: parameters.
+            critic: parameters, empty without a critic.
+            moments: mean and standard deviation that scale the inputs of the policy. Shape of each: (M,).
+            running: state of the `RunningMoments` that the first rollout is added to.
+        """
+        own, given = [*self.parameters, *self.moments], [*actor, *critic, *moments]
+        for tensor, initial in zip(own, given, strict=True):
+            tensor.copy_(initial)
+        self.observation_moments.load_state_dict(running)
+
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state needed to resume, of types that `torch.load` with ``weights_only`` accepts."""
         return {

@@ -11,6 +11,7 @@ from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.networks import Network
 from vecenv.learn.runs import Metrics
 from vecenv.registry import BEST_RULE, task_of
 
@@ -32,10 +33,11 @@ class Validation:
     Args:
         env: the held-out environment, one row per episode; its rows are overwritten.
         seed: of the episodes.
+        network: of the policies in this environment, where they train on another number of symbols.
     """
 
-    def __init__(self, env: VecEnv, seed: int) -> None:
-        self.env, self.seed = env, seed
+    def __init__(self, env: VecEnv, seed: int, network: Network | None = None) -> None:
+        self.env, self.seed, self.network = env, seed, network
         task = task_of(env)
         self._reference: Evaluation | None = None
         if task.account is not None and task.reference in task.agents:
@@ -46,6 +48,8 @@ class Validation:
 
     def __call__(self, policy: ActorPolicy) -> Metrics:
         """Return `METRICS` of a policy; NaN for excesses that a task without accounts lacks."""
+        if self.network is not None:
+            policy = policy.with_network(self.network)
         played = evaluate(self.env, {"policy": PolicyAgent(policy)}, self.seed)
         record = played.records["policy"]
         grade = next(iter(record.grades.values()))

@@ -1,0 +1,84 @@
+"""Start of a training run from the policy of another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.initial_policy import check_same_network, start_from
+from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.learn.runs import Runnable
+from vecenv.registry import task_named
+from vecenv.system.preset_files import read_values
+from vecenv.tasks.commands.comparison import check_same_inputs
+from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.commands.train_settings import TrainSettings
+
+INITIAL = "initial"
+"""Name in tables and files of the policy that a run starts from."""
+
+
+def initial_path(folder: Path) -> Path:
+    """Return a run's own copy of the policy that it starts from."""
+    return folder / f"{INITIAL}.pt"
+
+
+def check_initial(settings: TrainSettings) -> None:
+    """Reject an initial policy that does not fit, before the market is made; the rest is checked with the network.
+
+    Raises:
+        ValueError: there is no checkpoint, it has no policy, or is of another task, other inputs or another network; or
+            the run to resume started from another policy, or has lost it.
+    """
+    if settings.resume is not None:
+        _check_resumed(settings, settings.resume)
+    elif settings.initial is not None:
+        path = checkpoint_path(settings.initial)
+        state, task = read_checkpoint(settings.initial), task_named(settings.task)
+        if "actor" not in state:
+            raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
+        known = {name: state["scenario"].get(name) for name in ("task", "task_version")}
+        own = {"task": task.name, "task_version": task.version}
+        if known != own:
+            raise ValueError(f"{path}: trained for {known}, not for {own}")
+        check_same_network(state["config"], getattr(settings, settings.algorithm), path)
+        try:
+            check_same_inputs(state, settings.with_symbols(settings.env))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def _check_resumed(settings: TrainSettings, folder: Path) -> None:
+    """Reject a resumption with another initial policy than that of the run, or without its copy.
+
+    Raises:
+        ValueError: see above.
+    """
+    recorded = read_values(folder / SETTINGS).get("initial")
+    given = None if settings.initial is None else str(settings.initial)
+    if given != recorded:
+        started = "from nothing" if recorded is None else f"from {recorded}"
+        raise ValueError(f"{folder} is a run that started {started}: --initial belongs to a new run")
+    if recorded is not None and not initial_path(folder).is_file():
+        raise ValueError(f"{initial_path(folder)}: the policy that the run started from is missing")
+
+
+def start(settings: TrainSettings, learner: Runnable, folder: Path) -> None:
+    """Start a new run from its initial policy, if one is given, and keep a copy in its folder.
+
+    Args:
+        settings: of the run.
+        learner: before its first update.
+        folder: of the run.
+
+    Raises:
+        ValueError: the policy does not fit.
+        RunStoppedError: the folder cannot be written.
+    """
+    if settings.initial is None or settings.resume is not None:
+        return
+    assert isinstance(learner, NetworkLearner)
+    start_from(learner, checkpoint_path(settings.initial))
+    with telling_what_is_kept(checkpoint_path(folder), None):
+        save_checkpoint(learner.state_dict(), initial_path(folder))

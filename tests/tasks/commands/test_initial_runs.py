@@ -1,0 +1,104 @@
+"""Training from the policy of another run by the command line: files, tables, resumption, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import yaml
+
+from tests.tasks.commands.small_runs import RUN_FILES, train_args
+from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.run_folder import read_checkpoint
+
+TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--ppo.no-anneal", "--episodes", "4")
+MORE = ("--ppo.total-frames", "1536")
+
+
+@pytest.fixture(scope="module")
+def source(market_place):
+    """The folder of a run on two of the symbols."""
+    folder = market_place / "source"
+    words = (*TILTS, "--symbols", "S0", "S1", "--folder", str(folder))
+    assert cli.main(train_args(market_place, *words)) == 0
+    return folder
+
+
+def same(first: dict, second: dict, name: str) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(first[name], second[name], strict=True))
+
+
+def test_it_is_compared_with_what_it_started_from_and_resumes_without_it(market_place, source, tmp_path):
+    first, whole = tmp_path / "first", tmp_path / "whole"
+    moved = shutil.copytree(source, tmp_path / "moved")
+    words = (*TILTS, "--seed", "4", "--initial", str(moved))
+    assert cli.main(train_args(market_place, *words, *MORE, "--folder", str(whole))) == 0
+    assert cli.main(train_args(market_place, *words, "--folder", str(first))) == 0
+    assert {path.name for path in first.iterdir()} == RUN_FILES | {"initial.pt", "policy.png"}
+    initial, before = (read_checkpoint(path) for path in (first / "initial.pt", source))
+    for name in ("actor", "critic", "moments"):
+        assert same(initial, before, name)
+    untrained = read_checkpoint(first / "untrained.pt")
+    assert not same(initial, untrained, "actor") and not same(initial, read_checkpoint(first), "actor")
+    document = json.loads((first / "metrics.json").read_text())
+    assert list(document["evaluation"]["agents"])[:3] == ["trained", "untrained", "initial"]
+    assert list(document["generalisation"])[:3] == ["trained", "untrained", "initial"]
+    assert document["settings"]["initial"] == str(moved)
+    assert yaml.safe_load((first / "settings.yaml").read_text())["initial"] == str(moved)
+    shutil.rmtree(moved)
+    kept = (first / "initial.pt").read_bytes()
+    assert cli.main(["train", "--resume", str(first), *MORE]) == 0
+    ended, uninterrupted = read_checkpoint(first), read_checkpoint(whole)
+    assert ended["update"] == uninterrupted["update"] == 3
+    for name in ("actor", "critic", "moments"):
+        assert same(ended, uninterrupted, name)
+    assert (first / "initial.pt").read_bytes() == kept
+    resumed = json.loads((first / "metrics.json").read_text())["evaluation"]["agents"]
+    assert resumed == json.loads((whole / "metrics.json").read_text())["evaluation"]["agents"]
+
+
+def test_a_resumption_from_another_policy_is_refused(market_place, source, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert cli.main(train_args(market_place, *TILTS, "--initial", str(source), "--folder", str(folder))) == 0
+    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(source), "--initial", str(folder)]) == cli.BAD_INPUT
+    assert f"{source} is a run that started from nothing: --initial belongs to a new run" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", str(folder), "--initial", str(folder)]) == cli.BAD_INPUT
+    assert f"{folder} is a run that started from {source}: --initial" in capsys.readouterr().err
+    (folder / "initial.pt").unlink()
+    assert cli.main(["train", "--resume", str(folder)]) == cli.BAD_INPUT
+    assert "initial.pt: the policy that the run started from is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--ppo.hidden", "16"), "trained with hidden (8,), which cannot start a run with hidden (16,)"),
+        (("--ppo.policy", "flat"), "trained with policy symbol, which cannot start a run with policy flat"),
+        (("--env.features", "macd"), "the checkpoint was trained on features rsi_30, not macd"),
+        (("--env.action", "weights"), "the checkpoint was trained on actions 'tilt', not 'weights'"),
+        (("--initial", "nowhere"), "nowhere: there is no checkpoint"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_work(market_place, source, tmp_path, capsys, words, told):
+    folder = tmp_path / "run"
+    args = train_args(market_place, *TILTS, "--initial", str(source), *words, "--folder", str(folder))
+    assert cli.main(args) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert told in captured.err and "Making the market" not in captured.err + captured.out
+    assert not folder.exists()
+
+
+def test_policies_of_another_task_and_language_models_are_refused(market_place, tmp_path, capsys):
+    own = {"config": {}, "scenario": {"task": "x", "task_version": "1"}}
+    for name, state, told in (
+        ("task", own | {"actor": []}, "trained for {'task': 'x', 'task_version': '1'}, not for"),
+        ("model", own, "holds no policy; of a language model's run, the folder is its model"),
+    ):
+        path = tmp_path / f"{name}.pt"
+        torch.save(state, path)
+        words = (*TILTS, "--initial", str(path), "--folder", str(tmp_path / "run"))
+        assert cli.main(train_args(market_place, *words)) == cli.BAD_INPUT
+        assert f"{path}: {told}" in capsys.readouterr().err

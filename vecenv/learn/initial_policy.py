@@ -1,0 +1,74 @@
+"""Start of a run from the policy of another one: fine-tuning of what was learned on another market."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vecenv.learn.checkpoints import check_same_form, load_checkpoint
+from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.policies import load_policy
+
+SAME = ("policy", "hidden", "normalise_observations")
+"""Settings of the learner that a policy and the run that starts from it share."""
+
+
+def check_same_network(saved: Mapping[str, Any], own: Any, path: Path | str) -> None:  # noqa: ANN401
+    """Check that a checkpoint's learner had the network that a new one is to have.
+
+    Args:
+        saved: config in the checkpoint.
+        own: config of the new learner.
+        path: of the checkpoint, for the message.
+
+    Raises:
+        ValueError: naming the settings that differ.
+    """
+    for name in SAME:
+        before, now = saved.get(name), getattr(own, name)
+        if before != now:
+            raise ValueError(f"{path}: trained with {name} {before}, which cannot start a run with {name} {now}")
+
+
+def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
+    """Start a learner from the policy of a checkpoint: the best one of a validated run, else the last.
+
+    Its actor and its moments of the inputs are copied, and the critic of its last update if both runs have one of the
+    same shape. The running moments go on from those after its last update with their count, as if the new rollouts
+    followed that run's: the more it has seen, the slower they adapt to the new market. Optimiser, counters and the
+    scale of the rewards start new.
+
+    Args:
+        learner: before its first update.
+        path: of the checkpoint.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no policy's checkpoint, or does not fit the learner's task or network.
+    """
+    policy = load_policy(path, learner.env)
+    state = load_checkpoint(Path(path), learner.env.device)
+    check_same_network(state["config"], learner.config, path)
+    mean, deviation, *actor = policy.parameters
+    running = state.get("observation_moments")
+    try:
+        check_same_form(actor, learner.actor, "actor")
+        check_same_form([mean, deviation], learner.moments, "moments")
+        check_same_form(running, learner.observation_moments.state_dict(), "observation_moments")
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    learner.start_from(actor, _fitting(state.get("critic"), learner.critic), [mean, deviation], running)
+
+
+def _fitting(saved: object, own: list[Tensor]) -> list[Tensor]:
+    """Return a saved critic if it has the form of the learner's, else that one."""
+    if not isinstance(saved, list) or not saved:
+        return own
+    try:
+        check_same_form(saved, own, "critic")
+    except ValueError:
+        return own
+    return saved
