@@ -29,7 +29,7 @@ def check_initial(settings: TrainSettings) -> None:
 
     Raises:
         ValueError: there is no checkpoint, it has no policy, or is of another task, other inputs or another network; or
-            the run to resume started from another policy, or has lost it.
+            the run to resume started from another policy.
     """
     if settings.resume is not None:
         _check_resumed(settings, settings.resume)
@@ -50,22 +50,20 @@ def check_initial(settings: TrainSettings) -> None:
 
 
 def _check_resumed(settings: TrainSettings, folder: Path) -> None:
-    """Reject a resumption with another initial policy than that of the run, or without its copy.
+    """Reject a resumption with another initial policy than that of the run.
 
     Raises:
-        ValueError: see above.
+        ValueError: it started from another one, or from none.
     """
     recorded = read_values(folder / SETTINGS).get("initial")
     given = None if settings.initial is None else str(settings.initial)
     if given != recorded:
         started = "from nothing" if recorded is None else f"from {recorded}"
         raise ValueError(f"{folder} is a run that started {started}: --initial belongs to a new run")
-    if recorded is not None and not initial_path(folder).is_file():
-        raise ValueError(f"{initial_path(folder)}: the policy that the run started from is missing")
 
 
 def start(settings: TrainSettings, learner: Runnable, folder: Path) -> None:
-    """Start a new run from its initial policy, if one is given, and keep a copy in its folder.
+    """Start a new run from its initial policy, if one is given, and keep a copy in its folder; resuming needs the copy.
 
     Args:
         settings: of the run.
@@ -73,12 +71,17 @@ def start(settings: TrainSettings, learner: Runnable, folder: Path) -> None:
         folder: of the run.
 
     Raises:
-        ValueError: the policy does not fit.
+        ValueError: the policy does not fit, or the run to resume has lost its copy.
         RunStoppedError: the folder cannot be written.
     """
-    if settings.initial is None or settings.resume is not None:
+    kept = initial_path(folder)
+    if settings.initial is None:
+        return
+    if settings.resume is not None:
+        if not kept.is_file():
+            raise ValueError(f"{kept}: the policy that the run started from is missing")
         return
     assert isinstance(learner, NetworkLearner)
     start_from(learner, checkpoint_path(settings.initial))
     with telling_what_is_kept(checkpoint_path(folder), None):
-        save_checkpoint(learner.state_dict(), initial_path(folder))
+        save_checkpoint(learner.state_dict(), kept)

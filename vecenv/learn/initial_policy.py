@@ -53,14 +53,16 @@ def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:
     state = load_checkpoint(Path(path), learner.env.device)
     check_same_network(state["config"], learner.config, path)
     mean, deviation, *actor = policy.parameters
-    running = state.get("observation_moments")
     try:
         check_same_form(actor, learner.actor, "actor")
         check_same_form([mean, deviation], learner.moments, "moments")
-        check_same_form(running, learner.observation_moments.state_dict(), "observation_moments")
+        check_same_form(
+            state.get("observation_moments"), learner.observation_moments.state_dict(), "observation_moments"
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    learner.start_from(actor, _fitting(state.get("critic"), learner.critic), [mean, deviation], running)
+    critic = _fitting(state.get("critic"), learner.critic)
+    learner.start_from(actor, critic, [mean, deviation], state["observation_moments"])
 
 
 def _fitting(saved: object, own: list[Tensor]) -> list[Tensor]:

@@ -94,6 +94,9 @@ def help_of(capsys, *words: str) -> tuple[set[str], str]:
         (("train", *MODEL, "--language.turns", "2"), "--language.turns belongs", "tools"),
         (("train", *MODEL, "--language.others", "hold"), "--language.others", "a number of groups"),
         (("train", "--preset", "quick", *GRPO, "--ppo.gamma", "1"), "--ppo.gamma belongs", "--algorithm ppo"),
+        (("train", *MODEL, "--initial", "run"), "--initial belongs", "a training without --model"),
+        (("train", *MODEL, "--symbols-per-path", "2"), "--symbols-per-path belongs", "a training without --model"),
+        (("train", "--subsets-per-path", "16"), "--subsets-per-path belongs", "--symbols-per-path"),
         (("train", "--market", "a.csv", "--refresh-every", "2"), "--refresh-every belongs", "a generated market"),
         (("train", "--market", "a.csv", "--num-paths", "32"), "--num-paths belongs", "a generated market"),
         (("evaluate", "--market", "a.csv", "--market-seed", "1"), "--market-seed belongs", "a generated market"),
@@ -134,6 +137,7 @@ def test_a_setting_of_another_mode_is_refused_by_name_with_its_owner(capsys, wor
     [
         ("train", "--ppo.clip", "0.3", "--num-envs", "8", "--refresh-every", "2", "--temperature", "0.9"),
         ("train", *GRPO, "--grpo.variant", "dapo", "--grpo.refills", "2", "--num-groups", "4"),
+        ("train", "--initial", "run", "--symbols-per-path", "5", "--subsets-per-path", "2"),
         ("train", *MODEL, "--language.tools", "all", "--language.turns", "2", "--group-size", "4"),
         ("train", "--market", "a.csv", "--context-market", "vix.csv", "--embargo", "5", "--test-fraction", "0.3"),
         ("train", "--env.gate", "vix", "--env.gate-threshold", "9", "--env.shorting", "--env.borrow-rate", "0.1"),

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 import torch
 
+import vecenv
 from tests.tasks.commands.small_runs import train_args
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.train import _training_environment
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
@@ -49,7 +49,7 @@ def test_some_symbols_train_and_all_validate_and_test(market_place, tmp_path, po
 def test_new_paths_are_subsets_too():
     settings, tape = first_round(GENERATED, RULES)
     whole = settings.training(tape)
-    env = _training_environment(settings, 8, settings.subsets(whole), RULES)
+    env = vecenv.make("stock_trading", 8, market=settings.subsets(whole), compile=False, config=RULES)
     assert env.scenario.tape.fingerprint() == symbol_subsets(whole, 2, 3, 6).fingerprint()
     assert (whole.num_paths, env.scenario.tape.num_paths, env.scenario.tape.num_symbols) == (3, 9, 2)
     assert settings.validation(tape).num_symbols == settings.test(tape).num_symbols == 4
