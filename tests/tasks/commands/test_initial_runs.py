@@ -30,38 +30,22 @@ def same(first: dict, second: dict, name: str) -> bool:
     return all(torch.equal(one, other) for one, other in zip(first[name], second[name], strict=True))
 
 
-def test_it_is_compared_with_what_it_started_from_and_resumes_without_it(market_place, source, tmp_path):
-    first, whole = tmp_path / "first", tmp_path / "whole"
-    moved = shutil.copytree(source, tmp_path / "moved")
-    words = (*TILTS, "--seed", "4", "--initial", str(moved))
-    assert cli.main(train_args(market_place, *words, *MORE, "--folder", str(whole))) == 0
-    assert cli.main(train_args(market_place, *words, "--folder", str(first))) == 0
-    assert {path.name for path in first.iterdir()} == RUN_FILES | {"initial.pt", "policy.png"}
-    initial, before = (read_checkpoint(path) for path in (first / "initial.pt", source))
+def test_it_is_compared_with_what_it_started_from(market_place, source, tmp_path, capsys):
+    folder = tmp_path / "run"
+    words = (*TILTS, "--seed", "4", "--initial", str(source), "--folder", str(folder))
+    assert cli.main(train_args(market_place, *words)) == 0
+    assert {path.name for path in folder.iterdir()} == RUN_FILES | {"initial.pt", "policy.png"}
+    initial, before = (read_checkpoint(path) for path in (folder / "initial.pt", source))
     for name in ("actor", "critic", "moments"):
         assert same(initial, before, name)
-    untrained = read_checkpoint(first / "untrained.pt")
-    assert not same(initial, untrained, "actor") and not same(initial, read_checkpoint(first), "actor")
-    document = json.loads((first / "metrics.json").read_text())
+    for other in (folder / "untrained.pt", folder):
+        assert not same(initial, read_checkpoint(other), "actor")
+    document = json.loads((folder / "metrics.json").read_text())
     assert list(document["evaluation"]["agents"])[:3] == ["trained", "untrained", "initial"]
     assert list(document["generalisation"])[:3] == ["trained", "untrained", "initial"]
-    assert document["settings"]["initial"] == str(moved)
-    assert yaml.safe_load((first / "settings.yaml").read_text())["initial"] == str(moved)
-    shutil.rmtree(moved)
-    kept = (first / "initial.pt").read_bytes()
-    assert cli.main(["train", "--resume", str(first), *MORE]) == 0
-    ended, uninterrupted = read_checkpoint(first), read_checkpoint(whole)
-    assert ended["update"] == uninterrupted["update"] == 3
-    for name in ("actor", "critic", "moments"):
-        assert same(ended, uninterrupted, name)
-    assert (first / "initial.pt").read_bytes() == kept
-    resumed = json.loads((first / "metrics.json").read_text())["evaluation"]["agents"]
-    assert resumed == json.loads((whole / "metrics.json").read_text())["evaluation"]["agents"]
-
-
-def test_a_resumption_from_another_policy_is_refused(market_place, source, tmp_path, capsys):
-    folder = tmp_path / "run"
-    assert cli.main(train_args(market_place, *TILTS, "--initial", str(source), "--folder", str(folder))) == 0
+    assert document["settings"]["initial"] == str(source)
+    assert yaml.safe_load((folder / "settings.yaml").read_text())["initial"] == str(source)
+    # A resumption from another policy, or without the run's own copy, is refused.
     capsys.readouterr()
     assert cli.main(["train", "--resume", str(source), "--initial", str(folder)]) == cli.BAD_INPUT
     assert f"{source} is a run that started from nothing: --initial belongs to a new run" in capsys.readouterr().err
@@ -70,6 +54,25 @@ def test_a_resumption_from_another_policy_is_refused(market_place, source, tmp_p
     (folder / "initial.pt").unlink()
     assert cli.main(["train", "--resume", str(folder)]) == cli.BAD_INPUT
     assert "initial.pt: the policy that the run started from is missing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_the_uninterrupted_one_without_the_other_run(market_place, source, tmp_path):
+    parted, whole = tmp_path / "parted", tmp_path / "whole"
+    moved = shutil.copytree(source, tmp_path / "moved")
+    words = (*TILTS, "--seed", "4", "--initial", str(moved))
+    assert cli.main(train_args(market_place, *words, *MORE, "--folder", str(whole))) == 0
+    assert cli.main(train_args(market_place, *words, "--folder", str(parted))) == 0
+    shutil.rmtree(moved)
+    kept = (parted / "initial.pt").read_bytes()
+    assert cli.main(["train", "--resume", str(parted), *MORE]) == 0
+    ended, uninterrupted = read_checkpoint(parted), read_checkpoint(whole)
+    assert ended["update"] == uninterrupted["update"] == 3
+    for name in ("actor", "critic", "moments"):
+        assert same(ended, uninterrupted, name)
+    assert (parted / "initial.pt").read_bytes() == kept
+    resumed, other = (json.loads((folder / "metrics.json").read_text()) for folder in (parted, whole))
+    assert resumed["evaluation"]["agents"] == other["evaluation"]["agents"]
 
 
 @pytest.mark.parametrize(
