@@ -62,13 +62,14 @@ def _check_resumed(settings: TrainSettings, folder: Path) -> None:
         raise ValueError(f"{folder} is a run that started {started}: --initial belongs to a new run")
 
 
-def start(settings: TrainSettings, learner: Runnable, folder: Path) -> None:
+def start(settings: TrainSettings, learner: Runnable, folder: Path, first: Path) -> None:
     """Start a new run from its initial policy, if one is given, and keep a copy in its folder; resuming needs the copy.
 
     Args:
-        settings: of the run.
+        settings: of the run, perhaps one of several seeds.
         learner: before its first update.
         folder: of the run.
+        first: folder of the first seed's run, from whose copy those of the others start.
 
     Raises:
         ValueError: the policy does not fit, or the run to resume has lost its copy.
@@ -82,6 +83,6 @@ def start(settings: TrainSettings, learner: Runnable, folder: Path) -> None:
             raise ValueError(f"{kept}: the policy that the run started from is missing")
         return
     assert isinstance(learner, NetworkLearner)
-    start_from(learner, checkpoint_path(settings.initial))
+    start_from(learner, checkpoint_path(settings.initial) if folder == first else initial_path(first))
     with telling_what_is_kept(checkpoint_path(folder), None):
         save_checkpoint(learner.state_dict(), kept)

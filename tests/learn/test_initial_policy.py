@@ -15,7 +15,7 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.initial_policy import start_from
+from vecenv.learn.initial_policy import check_same_network, start_from
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, train
@@ -147,6 +147,15 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_the_file(source, tmp_pat
 def test_another_network_is_refused(source, changes, told):
     with pytest.raises(ValueError, match=f"{CHECKPOINT}: {told}"):
         start_from(PPO(market_env(3), replace(CONFIG, **changes)), source)
+
+
+def test_a_checkpoint_without_the_name_of_its_head_has_normal_actions():
+    saved = {"policy": "symbol", "hidden": (8,), "normalise_observations": True}
+    check_same_network(saved, CONFIG, "a.pt")
+    with pytest.raises(
+        ValueError, match=r"a\.pt: trained with head dirichlet, which cannot start a run with head gaus"
+    ):
+        check_same_network(saved | {"head": "dirichlet"}, CONFIG, "a.pt")
 
 
 def test_what_is_no_policy_of_the_task_is_refused(source, tmp_path):

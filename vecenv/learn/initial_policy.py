@@ -9,10 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
+from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.policies import load_policy
 
-SAME = ("policy", "hidden", "normalise_observations")
+SAME = ("policy", "head", "hidden", "normalise_observations")
 """Settings of the learner that a policy and the run that starts from it share."""
 
 
@@ -28,7 +29,8 @@ def check_same_network(saved: Mapping[str, Any], own: Any, path: Path | str) -> 
         ValueError: naming the settings that differ.
     """
     for name in SAME:
-        before, now = saved.get(name), getattr(own, name)
+        # Checkpoints from before there was a choice name none.
+        before, now = saved.get(name, getattr(NetworkConfig, name)), getattr(own, name)
         if before != now:
             raise ValueError(f"{path}: trained with {name} {before}, which cannot start a run with {name} {now}")
 

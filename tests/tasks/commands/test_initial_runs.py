@@ -75,6 +75,25 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_the_other_run(market_pla
     assert resumed["evaluation"]["agents"] == other["evaluation"]["agents"]
 
 
+@pytest.mark.slow
+def test_all_seeds_start_from_it_and_one_that_has_not_begun_does_not_need_the_other_run(market_place, source, tmp_path):
+    folder, moved = tmp_path / "run", shutil.copytree(source, tmp_path / "moved")
+    words = (*TILTS, "--seed", "4", "--seeds", "2", "--symbols-per-path", "2", "--subsets-per-path", "3")
+    assert cli.main(train_args(market_place, *words, "--initial", str(moved), "--folder", str(folder))) == 0
+    before, first, second = (read_checkpoint(path) for path in (source, folder / "seed_4", folder / "seed_5"))
+    for seed in (4, 5):
+        assert same(read_checkpoint(folder / f"seed_{seed}" / "initial.pt"), before, "actor")
+    assert not same(first, second, "actor")
+    # Each seed draws its own subsets.
+    assert first["scenario"]["market"]["fingerprint"] != second["scenario"]["market"]["fingerprint"]
+    agents = list(json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"])
+    assert agents[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "initial"]
+    shutil.rmtree(moved)
+    shutil.rmtree(folder / "seed_5")
+    assert cli.main(["train", "--resume", str(folder)]) == 0
+    assert same(read_checkpoint(folder / "seed_5"), second, "actor")
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
