@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,13 @@ from typing import Any
 from rich.console import Console
 
 import vecenv
-from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import check_memory
 from vecenv.learn.actor_policy import make_network
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo import PPO
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
@@ -41,7 +39,7 @@ from vecenv.tasks.commands.comparison import (
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
-from vecenv.tasks.commands.initial import check_initial, start
+from vecenv.tasks.commands.initial import start
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
@@ -54,6 +52,7 @@ from vecenv.tasks.commands.seeds import (
     write_seed_settings,
 )
 from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.training_checks import check_training
 from vecenv.tasks.commands.training_report import (
     AnyLearner,
     compare_agents,
@@ -67,9 +66,6 @@ LOCKSTEP = 0.5
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
-
-_LEAST_BYTES = 64
-"""Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +85,7 @@ class _Shared:
 def main(settings: TrainSettings) -> dict[str, Any]:
     """Train an agent on a market and compare it with baselines on held-out days."""
     rows = settings.rows()
-    _check_size(settings, rows)
-    if settings.model is None:
-        # The highest seed, which may be out of range.
-        _learner_config(replace(settings, seed=settings.seed + settings.seeds - 1))
-    _check_subsets(settings)
-    check_initial(settings)
+    check_training(settings, rows)
     folder = _run_folder(settings)
     with WriteLock(folder) as lock:
         check_folder(settings, folder)
@@ -224,51 +215,10 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     """Return the learner in its initial state."""
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
-    config = _learner_config(settings)
+    config = settings.learner_config()
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
     return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
-
-
-def _learner_config(settings: TrainSettings) -> PPOConfig | GRPOConfig | ExactConfig:
-    """Return the settings of a policy's learner with the run's seed added to theirs.
-
-    Raises:
-        ValueError: the sum is out of range.
-    """
-    config: PPOConfig | GRPOConfig | ExactConfig = getattr(settings, settings.algorithm)
-    return replace(config, seed=config.seed + settings.seed)
-
-
-def _check_size(settings: TrainSettings, rows: int) -> None:
-    """Reject rollout sizes beyond the memory before the market is made; the environment checks its own size.
-
-    Raises:
-        ValueError: they need more than the available memory.
-    """
-    steps = settings.ppo.num_steps if settings.algorithm == "ppo" else 1
-    what = f"{steps:,} steps of {rows:,} sub-environments"
-    device = device_named(settings.device)
-    check_memory(rows * steps * _LEAST_BYTES, device, what)
-    check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
-
-
-def _check_subsets(settings: TrainSettings) -> None:
-    """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made.
-
-    Raises:
-        ValueError: the policy or the task has fixed symbols.
-    """
-    if settings.symbols_per_path is None:
-        return
-    policy = getattr(settings, settings.algorithm).policy
-    if policy == "flat":
-        raise ValueError(
-            f"symbols_per_path needs a policy of any number of symbols: --{settings.algorithm}.policy symbol or "
-            f"attention, not {policy}"
-        )
-    if hasattr(settings.env, "symbols"):
-        raise ValueError(f"task {settings.task!r} trades symbols by name: it cannot be trained with symbols_per_path")
 
 
 def _run_folder(settings: TrainSettings) -> Path:

@@ -173,6 +173,15 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             check_language(self.task, self.model)
         return rows
 
+    def learner_config(self) -> PPOConfig | GRPOConfig | ExactConfig:
+        """Return the settings of a policy's learner with the run's seed added to theirs.
+
+        Raises:
+            ValueError: the sum is out of range.
+        """
+        config: PPOConfig | GRPOConfig | ExactConfig = getattr(self, self.algorithm)
+        return replace(config, seed=config.seed + self.seed)
+
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
         names = super().inapplicable()
