@@ -93,7 +93,7 @@ def main(settings: TrainSettings) -> dict[str, Any]:
     if settings.model is None:
         # The highest seed, which may be out of range.
         _learner_config(replace(settings, seed=settings.seed + settings.seeds - 1))
-    _check_subsets(settings)
+    check_subsets(settings)
     check_initial(settings)
     folder = _run_folder(settings)
     with WriteLock(folder) as lock:
@@ -253,7 +253,7 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 
-def _check_subsets(settings: TrainSettings) -> None:
+def check_subsets(settings: TrainSettings) -> None:
     """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made.
 
     Raises:
@@ -261,6 +261,10 @@ def _check_subsets(settings: TrainSettings) -> None:
     """
     if settings.symbols_per_path is None:
         return
+    if settings.model is not None:
+        raise ValueError(
+            "a language model is trained on all symbols: symbols_per_path needs a training without --model"
+        )
     policy = getattr(settings, settings.algorithm).policy
     if policy == "flat":
         raise ValueError(
