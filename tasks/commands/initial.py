@@ -34,6 +34,8 @@ def check_initial(settings: TrainSettings) -> None:
     if settings.resume is not None:
         _check_resumed(settings, settings.resume)
     elif settings.initial is not None:
+        if settings.model is not None:
+            raise ValueError("a language model is its own start: --initial needs a training without --model")
         path = checkpoint_path(settings.initial)
         state, task = read_checkpoint(settings.initial), task_named(settings.task)
         if "actor" not in state:

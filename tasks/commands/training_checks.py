@@ -28,7 +28,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
     if settings.model is None:
         # The highest seed, which may be out of range.
         replace(settings, seed=settings.seed + settings.seeds - 1).learner_config()
-    _check_subsets(settings)
+    check_subsets(settings)
     check_initial(settings)
 
 
@@ -45,7 +45,7 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 
-def _check_subsets(settings: TrainSettings) -> None:
+def check_subsets(settings: TrainSettings) -> None:
     """Reject random subsets of symbols for policies and tasks of fixed symbols, before the market is made.
 
     Raises:
@@ -53,6 +53,10 @@ def _check_subsets(settings: TrainSettings) -> None:
     """
     if settings.symbols_per_path is None:
         return
+    if settings.model is not None:
+        raise ValueError(
+            "a language model is trained on all symbols: symbols_per_path needs a training without --model"
+        )
     policy = getattr(settings, settings.algorithm).policy
     if policy == "flat":
         raise ValueError(

@@ -188,7 +188,7 @@ def test_help_lists_what_applies_and_names_the_rest(tmp_path, capsys):
         options, before = help_of(capsys, "train", *words)
         assert {"--language.variant", "--language.answer-tokens", "--language.reward.steps"} <= options
         assert not [name for name in options if name.startswith(("--ppo", "--grpo"))]
-        assert "of --algorithm grpo without --model: --grpo.*\n" in before
+        assert "of --algorithm grpo without --model: --grpo.*, --seeds\n" in before
 
 
 def test_help_of_the_other_commands_lists_what_applies(capsys):

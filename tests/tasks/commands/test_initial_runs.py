@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,11 @@ import yaml
 
 from tests.tasks.commands.small_runs import RUN_FILES, train_args
 from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.comparison import config_of
+from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.commands.training_checks import check_subsets
+from vecenv.tasks.commands.train_settings import TrainSettings
 
 TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--ppo.no-anneal", "--episodes", "4")
 MORE = ("--ppo.total-frames", "1536")
@@ -111,6 +116,14 @@ def test_what_does_not_fit_is_refused_before_any_work(market_place, source, tmp_
     captured = capsys.readouterr()
     assert told in captured.err and "Making the market" not in captured.err + captured.out
     assert not folder.exists()
+
+
+def test_a_language_model_from_python_takes_neither(tmp_path):
+    settings = TrainSettings(task="single_stock", env=config_of("single_stock"), algorithm="grpo", model="m")
+    with pytest.raises(ValueError, match="a language model is its own start"):
+        check_initial(replace(settings, initial=tmp_path))
+    with pytest.raises(ValueError, match="a language model is trained on all symbols"):
+        check_subsets(replace(settings, symbols_per_path=2))
 
 
 def test_policies_of_another_task_and_language_models_are_refused(market_place, tmp_path, capsys):
