@@ -15,8 +15,8 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.training_checks import check_subsets
 from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.training_checks import check_subsets
 
 TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--ppo.no-anneal", "--episodes", "4")
 MORE = ("--ppo.total-frames", "1536")
