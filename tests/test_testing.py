@@ -17,6 +17,7 @@ from vecenv.registry import task_named
 from vecenv.testing import TaskFault, check_task
 
 SMALL = {"market_options": {"num_paths": 2, "num_days": 330}}
+QUICK = ("stock_trading", "full_autonomous")
 SHIPPED = [name for name in vecenv.task_names() if name != "reach_zero"]
 
 
@@ -25,7 +26,9 @@ def broken(**methods: object) -> vecenv.Task:
     return replace(REACH_ZERO, scenario=type("Broken", (ReachZero,), methods))
 
 
-@pytest.mark.parametrize("task", SHIPPED)
+@pytest.mark.parametrize(
+    "task", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED]
+)
 def test_shipped_tasks_conform(task):
     check_task(task, steps=6, compiled=False, **SMALL)
 
@@ -41,7 +44,7 @@ TILTS = pytest.mark.parametrize(
     [
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return"}),
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return", "benchmark": "buy_and_hold"}),
-        ("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}),
+        pytest.param("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}, marks=pytest.mark.slow),
     ],
 )
 

@@ -288,6 +288,7 @@ def ending(connection: ClientConnection) -> tuple[str, float]:
     return told, time.monotonic() - start
 
 
+@pytest.mark.slow
 def test_silence_age_and_steps_are_bounded():
     with served(Limits(sessions=4, idle_seconds=0.6, lifetime_seconds=2.0, session_steps=5)) as market:
         before = market.free()

@@ -269,6 +269,7 @@ def test_groups_learn_with_it_too() -> None:
     assert all(parameter.isfinite().all() for parameter in learner.actor)
 
 
+@pytest.mark.slow
 def test_the_exact_gradient_learns_by_softmax_weights() -> None:
     env = weights_env(64)
     config = ExactConfig(

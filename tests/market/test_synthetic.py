@@ -70,6 +70,7 @@ def test_shapes_names_and_dates() -> None:
     assert synthetic_bars(1, 2, 3).symbols == ("SYN00", "SYN01", "SYN02")
 
 
+@pytest.mark.slow
 def test_prices_stay_in_range_on_long_histories() -> None:
     for regime in (None, "bull", "bear"):
         bars = synthetic_bars(4, 6000, 20, seed=2, regime=regime)

@@ -74,6 +74,7 @@ def trained(place, tmp_path_factory):
     return folder, told
 
 
+@pytest.mark.slow
 def test_every_seed_has_a_folder_of_its_own_within_that_of_all(trained):
     folder, _ = trained
     own = {"checkpoint.pt", "metrics.csv", "untrained.pt"}
@@ -84,6 +85,7 @@ def test_every_seed_has_a_folder_of_its_own_within_that_of_all(trained):
     assert yaml.safe_load((folder / "settings.yaml").read_text())["seeds"] == 3
 
 
+@pytest.mark.slow
 def test_all_seeds_and_their_ensemble_are_compared_on_the_same_episodes(trained):
     folder, told = trained
     document = json.loads((folder / "metrics.json").read_text())
@@ -108,6 +110,7 @@ def test_all_seeds_and_their_ensemble_are_compared_on_the_same_episodes(trained)
     assert [line for line in told if line.startswith("Seed ")] == [f"Seed      {seed}" for seed in (4, 5, 6)]
 
 
+@pytest.mark.slow
 def test_a_seed_learns_what_a_run_of_it_alone_does(trained, place, tmp_path):
     words = (*TILTS, *VALIDATED, "--seed", "5", "--folder", str(tmp_path / "alone"))
     assert cli.main(train_args(place, *words)) == 0
@@ -182,6 +185,7 @@ def test_a_resumption_may_add_seeds_and_updates(trained, tmp_path):
     assert list(json.loads((folder / "metrics.json").read_text())["seeds"]["grade"]["by_seed"]) == ["4", "5", "6", "7"]
 
 
+@pytest.mark.slow
 def test_a_run_of_several_seeds_and_its_parts_are_evaluated(trained, tmp_path):
     folder, target = trained[0], tmp_path / "told.json"
     before = json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"]
@@ -235,6 +239,7 @@ def test_seeds_that_cannot_be_are_refused_before_any_work(place, tmp_path, capsy
     assert told in captured.err and "Making the market" not in captured.err and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_folders_of_other_runs_are_refused(trained, place, capsys):
     folder, single = trained[0], place / "run"
     for words, told in (
@@ -249,6 +254,7 @@ def test_folders_of_other_runs_are_refused(trained, place, capsys):
         assert told in captured.err and captured.out == "", words
 
 
+@pytest.mark.slow
 def test_what_is_damaged_in_a_seeds_run_is_refused_before_the_market_is_made(trained, tmp_path, capsys):
     folder = shutil.copytree(trained[0], tmp_path / "run")
     checkpoint = folder / "seed_6" / "checkpoint.pt"
@@ -259,6 +265,7 @@ def test_what_is_damaged_in_a_seeds_run_is_refused_before_the_market_is_made(tra
     assert captured.out == ""
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_being_written_is_not_written_by_another(trained, tmp_path, capsys):
     folder = shutil.copytree(trained[0], tmp_path / "run")
     with WriteLock(folder / "seed_5"):

@@ -103,7 +103,7 @@ def test_a_trained_agent_acts_as_in_its_own_space(tmp_path, action):
     own.reset_groups(16, 1, seed=0)
     policy, translated = (
         PolicyAgent(load_policy(tmp_path / "checkpoint.pt", own)),
-        TrainedOnTiers(tmp_path / "checkpoint.pt", own),
+        TrainedOnTiers([tmp_path / "checkpoint.pt"], own),
     )
     for _ in range(5):
         listed, chosen = translated.act(test), policy.act(own)

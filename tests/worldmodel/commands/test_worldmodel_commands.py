@@ -76,6 +76,7 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
         ),
     ],
 )
+@pytest.mark.slow
 def test_every_architecture_is_trained_and_drawn_from(market, tmp_path, architecture, sizes, told):
     """Its weights are not those it started with, and the file serves as any other."""
     out, words = tmp_path / "m.safetensors", ("--market", str(market), "--out", str(tmp_path / "m.safetensors"))

@@ -45,6 +45,7 @@ def stretches_of(market: TrainingMarket, symbols: int):
     return drift._training_stretches(market, symbols, 8, np.random.default_rng([0, symbols]))
 
 
+@pytest.mark.slow
 def test_rolled_out_days_have_the_mean_return_of_training(monkeypatch):
     """For every number of symbols, of the draws that it was matched on: others differ by chance."""
     monkeypatch.setattr(drift, "LIMIT", 1.0)
