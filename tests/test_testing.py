@@ -50,6 +50,7 @@ TILTS = pytest.mark.parametrize(
 
 
 @TILTS
+@pytest.mark.slow
 def test_tilts_conform(name, changes):
     task = task_named(name)
     check_task(replace(task, config=lambda: replace(task.config(), **changes)), steps=6, compiled=False, **SMALL)

@@ -196,6 +196,7 @@ def test_two_steps_of_its_loss(learned):
     assert prices_of(min(again, key=lambda row: row["query"])) != prices[0]
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_tokens_that_were_drawn():
     """TorchRL's wrapper tells log-probabilities of answers as it draws them, but for the first token of each."""
     model, tokenizer, policy = talking_policy()

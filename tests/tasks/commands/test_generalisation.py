@@ -16,6 +16,9 @@ from vecenv.tasks.commands.comparison import config_of, held_out_environment, tr
 from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation, generalisation_line
 from vecenv.tasks.commands.run_folder import checkpoint_path
 
+# Whole runs of the command.
+pytestmark = pytest.mark.slow
+
 TASK = "stock_trading"
 
 
@@ -27,7 +30,6 @@ def folder(place, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_a_run_tells_of_its_policies_and_the_reference_on_training_days(folder):
     document = json.loads((folder / "metrics.json").read_text())
     result, agents = document["generalisation"], document["evaluation"]["agents"]

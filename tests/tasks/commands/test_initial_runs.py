@@ -18,6 +18,9 @@ from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_subsets
 
+# Whole runs of the command.
+pytestmark = pytest.mark.slow
+
 TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--ppo.no-anneal", "--episodes", "4")
 MORE = ("--ppo.total-frames", "1536")
 
@@ -61,7 +64,6 @@ def test_it_is_compared_with_what_it_started_from(market_place, source, tmp_path
     assert "initial.pt: the policy that the run started from is missing" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_without_the_other_run(market_place, source, tmp_path):
     parted, whole = tmp_path / "parted", tmp_path / "whole"
     moved = shutil.copytree(source, tmp_path / "moved")
@@ -80,7 +82,6 @@ def test_a_resumed_run_is_the_uninterrupted_one_without_the_other_run(market_pla
     assert resumed["evaluation"]["agents"] == other["evaluation"]["agents"]
 
 
-@pytest.mark.slow
 def test_all_seeds_start_from_it_and_one_that_has_not_begun_does_not_need_the_other_run(market_place, source, tmp_path):
     folder, moved = tmp_path / "run", shutil.copytree(source, tmp_path / "moved")
     words = (*TILTS, "--seed", "4", "--seeds", "2", "--symbols-per-path", "2", "--subsets-per-path", "3")

@@ -106,6 +106,7 @@ def test_a_second_command_into_a_folder_is_refused_at_once(place, tmp_path, caps
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_command_in_a_sentence(place, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
     save = run_files.save_checkpoint

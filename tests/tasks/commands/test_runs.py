@@ -54,6 +54,7 @@ def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
     assert (place / "baselines" / "equity.png").exists()
 
 
+@pytest.mark.slow
 def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     folder, target = tmp_path / "run", tmp_path / "resumed.json"
     assert cli.main(train_args(place, "--folder", str(folder), "--seed", "3")) == 0

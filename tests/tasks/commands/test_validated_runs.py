@@ -20,6 +20,7 @@ TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--episodes", "6")
 VALIDATED = ("--validation-fraction", "0.3", "--validation-episodes", "5", "--embargo", "2")
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path):
     folder = tmp_path / "run"
     words = (*TILTS, *VALIDATED, "--evaluations", "2", "--folder", str(folder), "--json", str(tmp_path / "run.json"))

@@ -18,6 +18,9 @@ from vecenv.tasks.tiers.agents import AGENTS
 from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.trained import TrainedOnTiers
 
+# Whole runs of the command.
+pytestmark = pytest.mark.slow
+
 MARKET = ("--market", "synthetic", "--num-paths", "2", "--num-days", "400", "--test-fraction", "0.4")
 # Each rollout has 8 x 10 steps, so these are two updates.
 TINY = """
@@ -129,7 +132,6 @@ def test_a_curriculum_is_logged_and_its_agent_graded_on_any_tier(place):
     assert first["agents"]["trained"] != last["agents"]["trained"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["multi_stock_3", "curriculum"])
 def test_a_policy_of_symbols_is_trained_validated_and_compared(place, tmp_path, task):
     folder = tmp_path / "run"

@@ -204,6 +204,7 @@ def test_a_compiled_step_is_the_eager_one_bit_for_bit(task, changes):
 
 
 @pytest.mark.parametrize("task", ["single_stock", pytest.param("multi_stock_3", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_tiers_conform(task):
     check_task(task, steps=6, compiled=False, action="limit_weights", reward="grade_potential", **SMALL)
 

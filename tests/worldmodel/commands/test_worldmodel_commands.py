@@ -108,6 +108,7 @@ def interrupted(market, tmp_path, monkeypatch):
     return out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_network(model, market, interrupted):
     assert train(market, interrupted, "--training.steps", "4", "--resume") == 0
     whole, resumed = (load_network(path).network.state_dict() for path in (model[0], interrupted))
