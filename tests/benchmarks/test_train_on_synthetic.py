@@ -44,6 +44,9 @@ from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
+# Whole runs of the command.
+pytestmark = pytest.mark.slow
+
 DAYS, TRAIN, VALIDATION = 520, 360, 400
 CONFIG = StockTradingConfig(action="weights", episode_length=6, features=("rsi_30",))
 FREE = replace(CONFIG, commission=0.0, whole_shares=False, dtype="float64")
@@ -312,7 +315,6 @@ def test_settings_that_do_not_fit_are_refused(market, settings, words):
         tiny(*market, **settings)
 
 
-@pytest.mark.slow
 def test_a_neural_market_is_compared_with_the_others(market, tmp_path, few_policies):
     path, ends = market
     torch.manual_seed(0)

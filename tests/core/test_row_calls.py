@@ -46,6 +46,7 @@ def small_pair(name: str) -> list[VecEnv]:
 
 
 @pytest.mark.parametrize("name", ["stock_trading", pytest.param("curriculum", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_compiled_looks_are_the_eager_ones_bit_for_bit(name, compilations):
     """The rows are those of eager steps, so that looks alone are compiled."""
     eager, compiled = small_pair(name)

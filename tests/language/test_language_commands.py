@@ -10,6 +10,9 @@ import pytest
 from vecenv.language.models import load_model
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 
+# Whole runs of the command.
+pytestmark = pytest.mark.slow
+
 MARKET = ("--market", "planted", "--num-paths", "4", "--num-days", "330")
 RULES = ("--task", "single_stock_costs", "--env.context", "signal", "--env.days", "4")
 ASKED = ("--language.context-tokens", "900", "--language.answer-tokens", "16", "--language.history-days", "0")
@@ -66,7 +69,6 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_no_folder(start, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_model_trains_goes_on_and_is_evaluated(start, tmp_path, capsys):
     _, model = start
     run = tmp_path / "run"
@@ -93,7 +95,6 @@ def test_a_model_trains_goes_on_and_is_evaluated(start, tmp_path, capsys):
     assert "holds no policy" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_language_agents_beside_a_baseline(start, tmp_path):
     _, model = start
     words = ("--num-groups", "16", "--language.groups", "1", "--language.others", "rule_based")

@@ -105,6 +105,7 @@ def test_episodes_that_take_the_place_of_others_bring_what_was_said():
     assert kept[1] != second.said[0]
 
 
+@pytest.mark.slow
 def test_first_ratios_are_one_and_prices_of_a_group_the_same():
     one = learner(replace(GROWING, minibatches=1, kl_coef=0.1))
     metrics = one.update()

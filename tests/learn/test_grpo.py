@@ -216,6 +216,7 @@ def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
 
 
 @pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.slow), {"variant": "dapo", "kl_coef": 0.1}])
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) -> None:
     config = replace(SMALL, **settings)
     part = replace(config, total_frames=2 * HORIZON * 16, anneal=False)

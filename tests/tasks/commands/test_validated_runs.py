@@ -36,6 +36,7 @@ def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path):
     assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_exact_gradient_trains_by_the_same_command(place, tmp_path):
     folder = tmp_path / "run"
     preset = tmp_path / "exact.yaml"

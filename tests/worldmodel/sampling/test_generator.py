@@ -84,6 +84,7 @@ def test_every_market_of_a_checkpoint_has_its_drift(model):
     assert bool(load_network(model).network.drifts.all())
 
 
+@pytest.mark.slow
 def test_a_path_has_a_past_that_nobody_trades(model):
     bars = draw_paths(model, PathOptions(3, WARM_UP + 5))
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (3, WARM_UP + 5, 3, 5) and bars.warm_up == WARM_UP
