@@ -31,6 +31,9 @@ NAMED_SYMBOLS = 5
 COMPARING = "Comparing agents on {} episodes …"
 """Status message during the held-out episodes."""
 
+SHOWN_BESIDE = ("equal_weight",)
+"""Baselines shown on the worst days of an agent beside the reference."""
+
 ALL = "all"
 """Stands for all baselines of a task."""
 

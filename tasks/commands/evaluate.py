@@ -20,6 +20,7 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
+    SHOWN_BESIDE,
     baseline_agents,
     check_fits,
     chosen_agents,
@@ -158,7 +159,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     result = {**origin, **evaluation.to_json()}
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, "seed": settings.seed}
-        write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)))
+        write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)), beside=SHOWN_BESIDE)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
         agent = next(iter(agents.values()))

@@ -7,6 +7,7 @@ from pathlib import Path
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.initial_policy import check_same_network, start_from
 from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.policies import check_policy_of
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.registry import task_named
@@ -38,12 +39,7 @@ def check_initial(settings: TrainSettings) -> None:
             raise ValueError("a language model is its own start: --initial needs a training without --model")
         path = checkpoint_path(settings.initial)
         state, task = read_checkpoint(settings.initial), task_named(settings.task)
-        if "actor" not in state:
-            raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
-        known = {name: state["scenario"].get(name) for name in ("task", "task_version")}
-        own = {"task": task.name, "task_version": task.version}
-        if known != own:
-            raise ValueError(f"{path}: trained for {known}, not for {own}")
+        check_policy_of(state, path, task.name, task.version)
         check_same_network(state["config"], getattr(settings, settings.algorithm), path)
         try:
             check_same_inputs(state, settings.with_symbols(settings.env))
@@ -64,7 +60,7 @@ def _check_resumed(settings: TrainSettings, folder: Path) -> None:
         raise ValueError(f"{folder} is a run that started {started}: --initial belongs to a new run")
 
 
-def start(settings: TrainSettings, learner: Runnable, folder: Path, first: Path) -> None:
+def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path, first: Path) -> None:
     """Start a new run from its initial policy, if one is given, and keep a copy in its folder; resuming needs the copy.
 
     Args:

@@ -39,7 +39,7 @@ from vecenv.tasks.commands.comparison import (
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
-from vecenv.tasks.commands.initial import start
+from vecenv.tasks.commands.initial import start_from_initial
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
@@ -70,7 +70,18 @@ COMPILING = "compiling, which takes a minute the first time …"
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the runs of all seeds share: settings, sub-environments, folder, the first run's, console, rules, market."""
+    """What the runs of all seeds share.
+
+    Attributes:
+        settings: of all.
+        rows: number of sub-environments.
+        folder: of all.
+        first: folder of the first seed's run.
+        lock: of the folder of all.
+        console: where they tell what they do.
+        config: rules of the task.
+        spans: Training, Test and, if there is one, Validation.
+    """
 
     settings: TrainSettings
     rows: int
@@ -179,7 +190,7 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
                 rules = _training_rules(settings, shared.config)
                 fresh = FreshPaths(settings, rules, env, settings.refresh_every)
             learner = _learner(settings, env)
-            start(settings, learner, run.folder, shared.first)
+            start_from_initial(settings, learner, run.folder, shared.first)
             seconds = _train(shared, run, _validated(settings, learner, shared.config, shared.spans), fresh, lock)
             write_initial_policy(learner, run.folder)
             return learner, seconds

@@ -19,7 +19,15 @@ from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.commands.comparison import ALL, TRAINED, baseline_agents, chosen_agents, trained_agent, trained_agents
+from vecenv.tasks.commands.comparison import (
+    ALL,
+    SHOWN_BESIDE,
+    TRAINED,
+    baseline_agents,
+    chosen_agents,
+    trained_agent,
+    trained_agents,
+)
 from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation
 from vecenv.tasks.commands.initial import INITIAL, initial_path
 from vecenv.tasks.commands.language_training import trained_model, write_model
@@ -59,7 +67,7 @@ def compare_agents(
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
         agents = trained_agents(_trained(runs), test_env)
-        agents |= {name: trained_agent(path, test_env) for name, path in _starts(settings, runs).items()}
+        agents |= {name: trained_agent(path, test_env) for name, path in _before_training(settings, runs).items()}
     else:
         folder = runs[-1].folder
         with telling_what_is_kept(checkpoint_path(folder), KEPT):
@@ -128,7 +136,7 @@ def write_report(
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         histories = [read_progress(run.folder) for run in runs]
-        document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent)
+        document = write_run_folder(folder, metadata, evaluation, histories, runs[0].agent, SHOWN_BESIDE)
         if isinstance(learner, NetworkLearner) and learner.network.num_items > 1:
             policies = {name: load_policy(path, env) for name, path in _checkpoints(settings, runs).items()}
             figure = dependence_figure(policies, env, env.scenario.item_features)
@@ -156,14 +164,14 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
 
 def _checkpoints(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
     """Return the files of the runs' policies by name, and those of the policies before the first run's training."""
-    return _trained(runs) | _starts(settings, runs)
+    return _trained(runs) | _before_training(settings, runs)
 
 
 def _trained(runs: Sequence[SeedRun]) -> dict[str, Path]:
     return {run.agent: checkpoint_path(run.folder) for run in runs}
 
 
-def _starts(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
+def _before_training(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
     first = runs[0].folder
     given = {} if settings.initial is None else {INITIAL: initial_path(first)}
     return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given

@@ -17,6 +17,8 @@ DATES = np.array(["2020-03-02", "2020-03-03", "2020-03-04", "2020-03-05"], dtype
 LENGTHS = [2, 2, 1]
 """Episodes: path 0 from day 0, path 0 from day 1, path 2 from day 0."""
 
+BESIDE = ("equal_weight",)
+
 
 def record(equity: list[list[float]], traded: list[list[float]], lengths: list[int] = LENGTHS) -> AgentRecord:
     """Return a record of episodes given one by one: equity at the closes, and traded value of the days."""
@@ -53,7 +55,7 @@ def evaluation() -> Evaluation:
 
 
 def test_days_by_hand() -> None:
-    days = worst_days(evaluation(), "trained")
+    days = worst_days(evaluation(), "trained", BESIDE)
     assert [(day.date, day.path, day.episodes) for day in days] == [
         ("2020-03-04", 0, 2),
         ("2020-03-03", 2, 1),
@@ -69,12 +71,12 @@ def test_days_by_hand() -> None:
     assert second.turnover == pytest.approx(0.1)
     assert list(third.log_returns.values()) == pytest.approx([0.0, 0.0, 0.0])
     assert list(fourth.log_returns.values()) == pytest.approx([math.log(1.2), math.log(1.1), 0.0])
-    assert worst_days(evaluation(), "trained", count=2) == days[:2]
+    assert worst_days(evaluation(), "trained", BESIDE, count=2) == days[:2]
     assert json.loads(json.dumps(worst_days_json(days)))[1]["log_returns"]["trained"] == pytest.approx(math.log(0.8))
 
 
 def test_the_reference_is_told_once_and_others_not_at_all() -> None:
-    assert list(worst_days(evaluation(), "held")[0].log_returns) == ["held", "equal_weight"]
+    assert list(worst_days(evaluation(), "held", BESIDE)[0].log_returns) == ["held", "equal_weight"]
 
 
 def test_an_agent_that_was_ruined_before_has_no_return() -> None:
@@ -89,7 +91,7 @@ def test_an_agent_that_was_ruined_before_has_no_return() -> None:
 
 
 def test_the_picture_shows_every_day_and_agent() -> None:
-    days = worst_days(evaluation(), "trained")
+    days = worst_days(evaluation(), "trained", BESIDE)
     figure = worst_days_figure(days, "Worst days of trained")
     returns, turnover = figure.axes
     assert [text.get_text() for text in returns.get_legend().get_texts()] == ["trained", "held", "equal_weight"]

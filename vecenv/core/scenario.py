@@ -86,7 +86,7 @@ class Scenario(ABC, Generic[State]):
         longest: steps of the longest episode; None if unbounded.
         item_features: names of the features that `items` returns for each item.
         smooth: whether rewards are differentiable functions of continuous actions, without rounding.
-        target_weights: whether an action is a target weight of each item in [0, 1], the rest of the account being cash.
+        target_weights: whether an action is a weight of each item in [0, 1], of which a sum up to 1 can be had in full.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.

@@ -31,13 +31,12 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     """
     scenario = env.scenario
     size = sum(env.block_widths)
+    head = _head(scenario, config)
     if config.policy == "flat":
-        head = _head(scenario, config)
         return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
     example = scenario.items(torch.zeros(1, size, device=env.device))
     if example is None:
         raise ValueError(f"policy {config.policy!r} needs a task with items, such as symbols; use policy flat")
-    head = _head(scenario, config)
     attention = config.policy == "attention"
     return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
 
@@ -49,7 +48,7 @@ def _head(scenario: Scenario[Any], config: NetworkConfig) -> Head:
     if not scenario.target_weights:
         spec = scenario.action_spec
         raise ValueError(
-            f"head {config.head!r} needs actions that are target weights, such as action weights of stock_trading; "
+            f"head {config.head!r} needs actions that are target weights (`Scenario.target_weights`); "
             f"those of {scenario.name!r} here are {type(spec).__name__} of shape {tuple(spec.shape)}"
         )
     return DirichletHead(scenario.action_spec, config.initial_std)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,6 +12,27 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy, make_network
 from vecenv.learn.checkpoints import check_same_form, load_checkpoint
 from vecenv.learn.learner_config import NetworkConfig
+
+
+def check_policy_of(state: Mapping[str, Any], path: Path | str, task: str, version: str) -> None:
+    """Check that a checkpoint holds a policy of a task.
+
+    Args:
+        state: in the checkpoint.
+        path: of it, for the message.
+        task: name.
+        version: of the task.
+
+    Raises:
+        ValueError: it holds none, or one of another task or version.
+    """
+    if "actor" not in state:
+        raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
+    scenario = state["scenario"] if isinstance(state.get("scenario"), Mapping) else {}
+    known = {name: scenario.get(name) for name in ("task", "task_version")}
+    own = {"task": task, "task_version": version}
+    if known != own:
+        raise ValueError(f"{path}: trained for {known}, not for {own}")
 
 
 def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> ActorPolicy:
@@ -28,13 +50,8 @@ def load_policy(path: Path | str, env: VecEnv, deterministic: bool = True) -> Ac
     state = load_checkpoint(Path(path), env.device)
     # The best of a validated run; else the last.
     state = {**state, **(state["best"] if isinstance(state.get("best"), Mapping) else {})}
-    if "actor" not in state:
-        raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
-    scenario, config = (state[name] if isinstance(state.get(name), Mapping) else {} for name in ("scenario", "config"))
-    known = {name: scenario.get(name) for name in ("task", "task_version")}
-    own = {"task": env.scenario.name, "task_version": env.scenario.version}
-    if known != own:
-        raise ValueError(f"{path}: trained for {known}, not for {own}")
+    check_policy_of(state, path, env.scenario.name, env.scenario.version)
+    config = state["config"] if isinstance(state.get("config"), Mapping) else {}
     shape = ("policy", "hidden", "initial_std", "bf16")
     lacking = sorted({*shape} - {*config})
     if lacking:

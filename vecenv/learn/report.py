@@ -35,6 +35,7 @@ def write_run_folder(
     evaluation: Evaluation,
     histories: Sequence[History] = (),
     agent: str | None = None,
+    beside: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write ``metrics.json`` and the plots of a run; accounts are plotted for trading tasks.
 
@@ -44,6 +45,7 @@ def write_run_folder(
         evaluation: of the agents.
         histories: metrics of every update of each run, for the learning curve; if empty, none is plotted.
         agent: whose holdings and worst days are told, the first by default.
+        beside: agents shown on those days beside the reference.
 
     Returns:
         The content of ``metrics.json``.
@@ -63,7 +65,7 @@ def write_run_folder(
     }
     pictures = {}
     if evaluation.traded is not None:
-        worst = worst_days(evaluation, shown)
+        worst = worst_days(evaluation, shown, beside)
         document["worst_days"] = worst_days_json(worst)
         pictures = {
             "equity": equity_figure(evaluation),

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 COUNT = 10
 """Days that are told."""
 
-EQUAL_WEIGHT = "equal_weight"
-"""Agent that is shown beside the reference, if it played."""
-
 
 class WorstDay(NamedTuple):
     """A day of one path of the market, averaged over the episodes that ran on it.
@@ -43,7 +40,7 @@ class WorstDay(NamedTuple):
     turnover: float
 
 
-def worst_days(evaluation: Evaluation, agent: str, count: int = COUNT) -> list[WorstDay]:
+def worst_days(evaluation: Evaluation, agent: str, beside: Sequence[str] = (), count: int = COUNT) -> list[WorstDay]:
     """Return the days on which an agent's mean log-return is lowest, the worst first.
 
     A day of a path counts once, however many episodes ran on it. Growth of a day counts as at least 1e-6.
@@ -51,13 +48,14 @@ def worst_days(evaluation: Evaluation, agent: str, count: int = COUNT) -> list[W
     Args:
         evaluation: of a trading task.
         agent: whose days.
+        beside: agents to show beside it and the reference; those that did not play are left out.
         count: largest number of days.
 
     Raises:
         ValueError: the task does not trade.
     """
     market = evaluation.market
-    names = dict.fromkeys(name for name in (agent, evaluation.reference, EQUAL_WEIGHT) if name in evaluation.records)
+    names = dict.fromkeys(name for name in (agent, evaluation.reference, *beside) if name in evaluation.records)
     days = len(market.dates)
     curves = {name: evaluation.records[name].curves for name in names}
     place = market.path * days + market.start_day
