@@ -77,3 +77,10 @@ def test_holdings_stack_up_to_the_account(evaluation):
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels[-1] == "cash"
     assert labels[0] == "4 others"
+
+
+def test_no_others_are_named_where_every_position_is_shown(evaluation, monkeypatch):
+    monkeypatch.setattr("vecenv.learn.report._LARGEST_POSITIONS", 12)
+    figure = holdings_figure(evaluation, "buy_and_hold")
+    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert len(labels) == 13 and not any("others" in label for label in labels)

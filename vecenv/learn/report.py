@@ -171,8 +171,9 @@ def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
     assert record.account is not None
     layers, names = _holding_layers(record.account, market.symbols, days)
     figure, (axis,) = _figure()
-    colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")]
-    axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours[: len(names) - 1], "#888888"], linewidth=0)
+    # Light grey for cash, a colour for each position that is shown, dark grey for the others.
+    colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")][: _LARGEST_POSITIONS + 1]
+    axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours, "#888888"], linewidth=0)
     axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
     axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")
     figure.suptitle(f"Holdings of {agent} in one episode\n{_task_title(evaluation)}, {dates[0]} to {dates[-1]}")
@@ -192,10 +193,12 @@ def _of_currency(evaluation: Evaluation) -> str:
 
 
 def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
-    """Return cash, the positions largest by mean, and the sum of the rest. Shape: (layers, days)."""
+    """Return cash, the positions largest by mean, and the sum of the rest, if any. Shape: (layers, days)."""
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
     shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
-    others = positions[:, rest].sum(1)
-    layers = np.stack([record.cash[:days].cpu().numpy(), *positions[:, shown].T, others])
-    return layers, ["cash", *(symbols[index] for index in shown), f"{len(rest)} others"]
+    layers, names = [record.cash[:days].cpu().numpy(), *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
+    if len(rest):
+        layers.append(positions[:, rest].sum(1))
+        names.append(f"{len(rest)} others")
+    return np.stack(layers), names
