@@ -18,4 +18,4 @@ REASON = guard.missing() or (None if find_spec("triton") else "Triton is not ins
 def test_every_shipped_step_rounds_once(tmp_path):
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
     # Two workers: compiling a step takes half a minute, and nothing else runs beside this in CI.
-    check(str(Path(__file__).with_name("check_arithmetic.py")), "-n", "2", **caches)
+    check(str(Path(__file__).with_name("check_arithmetic.py")), "-n", "2", "--dist", "worksteal", **caches)

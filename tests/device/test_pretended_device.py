@@ -38,13 +38,13 @@ def check(*arguments: str, **more: str) -> None:
 
 
 @pytest.mark.slow
-def test_representative_paths_and_planted_faults():
-    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not slow")
+def test_all_tasks():
+    check(str(HERE / "check_paths.py"), "-m", "slow", "-k", "test_a_task")
 
 
 @pytest.mark.slow
-def test_all_tasks():
-    check(str(HERE / "check_paths.py"), "-m", "slow", "-k", "test_a_task")
+def test_representative_paths_and_planted_faults():
+    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not slow")
 
 
 @pytest.mark.slow
