@@ -15,6 +15,8 @@ from typing import Any
 from rich.console import Console
 
 import vecenv
+from vecenv.core.compiling import toolchain_prepared
+from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import make_network
 from vecenv.learn.evaluation_table import evaluation_table
@@ -109,7 +111,11 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     config = settings.with_symbols(settings.env)
     # A language model acts by order lists.
     config = config if settings.model is None else compared_config(settings.task, config)
-    with working(console, f"Making the market {settings.market} …"):
+    on_cpu = device_named(settings.device).type == "cpu"
+    with (
+        toolchain_prepared(settings.compile and on_cpu),
+        working(console, f"Making the market {settings.market} …"),
+    ):
         if settings.refresh_every is None:
             tape = settings.tape(config)
         else:

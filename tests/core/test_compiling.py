@@ -14,7 +14,7 @@ from torch._inductor import compile_fx
 from torch._inductor.exc import InvalidCxxCompiler
 
 from vecenv.core import compiling
-from vecenv.core.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place
+from vecenv.core.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place, toolchain_prepared
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,3 +159,26 @@ def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch
         "vecenv.core.compiling.ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing")
     )
     assert _settings(True, {}).keys() == known.keys() - set(ROUNDED_ONCE[1:])
+
+
+def test_a_thread_prepares_the_toolchain(monkeypatch):
+    done = []
+    monkeypatch.setattr(compiling, "compile_in_place", lambda function, inputs, outputs: done.append(function(*inputs)))
+    with toolchain_prepared(enabled=False):
+        pass
+    assert not done
+    with toolchain_prepared():
+        pass
+    assert len(done) == 1, "the context waits for the thread"
+
+
+def test_what_keeps_the_toolchain_from_being_prepared_is_left_to_the_first_compilation(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("no compiler of this kind")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(compiling, "compile_in_place", broken)
+        with toolchain_prepared():
+            pass
+    with pytest.raises(ZeroDivisionError), toolchain_prepared():
+        raise ZeroDivisionError

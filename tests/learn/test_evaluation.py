@@ -101,7 +101,7 @@ def test_ruin_ends_an_episode_early():
 
 def test_equity_is_what_the_account_says(evaluation):
     for name, record in evaluation.records.items():
-        account = record.account.cash + record.account.positions.sum(-1)
+        account = record.curves.cash[:, 0] + record.account.positions.sum(-1)
         assert torch.allclose(account, record.curves.equity[:, 0], rtol=1e-6), name
     hold = evaluation.records["hold"]
     assert bool((hold.curves.equity == 1e5).all())
@@ -128,6 +128,10 @@ def test_json_says_everything(evaluation):
     assert document["task"] == "stock_trading"
     assert len(document["market"]["fingerprint"]) == 16
     assert set(document["agents"]) == set(evaluation.records)
+    assert document["agents"]["hold"]["exposure_by_day"] == [0.0] * 41
+    assert document["agents"]["hold"]["cash_share"]["mean"] == 1.0
+    invested = document["agents"]["buy_and_hold"]["exposure_by_day"]
+    assert invested[0] == 0.0 and len(invested) == 41 and invested[1] > 0.3 and invested[-1] > 0.9
     oracle = document["agents"]["oracle"]
     grade = evaluation.records["oracle"].grades["grade"]
     assert oracle["grade"]["mean"] == pytest.approx(float(grade.mean()))

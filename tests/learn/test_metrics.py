@@ -20,7 +20,9 @@ from vecenv.learn.metrics import (
 )
 
 
-def episodes(*equities: list[float], traded: list[list[float]] | None = None) -> EpisodeCurves:
+def episodes(
+    *equities: list[float], traded: list[list[float]] | None = None, cash: list[float] | None = None
+) -> EpisodeCurves:
     """Curves of hand-made episodes, the shorter ones padded with their last value."""
     days = max(map(len, equities))
     equity = torch.tensor([[*line, *[line[-1]] * (days - len(line))] for line in equities], dtype=torch.float64).T
@@ -28,7 +30,10 @@ def episodes(*equities: list[float], traded: list[list[float]] | None = None) ->
     if traded is not None:
         for index, line in enumerate(traded):
             value[: len(line), index] = torch.tensor(line, dtype=torch.float64)
-    return EpisodeCurves(equity, value, torch.tensor([len(line) - 1 for line in equities]))
+    kept = torch.zeros_like(equity)
+    if cash is not None:
+        kept[: len(cash), 0] = torch.tensor(cash, dtype=torch.float64)
+    return EpisodeCurves(equity, value, kept, torch.tensor([len(line) - 1 for line in equities]))
 
 
 def random_curves(num_days: int = 120, num: int = 40, seed: int = 0) -> EpisodeCurves:
@@ -40,10 +45,11 @@ def random_curves(num_days: int = 120, num: int = 40, seed: int = 0) -> EpisodeC
     equity = 1e6 * torch.cat([torch.ones(1, num, dtype=torch.float64), (1 + returns).cumprod(0)])
     traded = 1e4 * torch.rand(num_days, num, generator=generator, dtype=torch.float64)
     traded[torch.arange(num_days)[:, None] >= length] = 0.0
-    return EpisodeCurves(equity, traded, length)
+    cash = equity * torch.rand(num_days + 1, num, generator=generator, dtype=torch.float64)
+    return EpisodeCurves(equity, traded, cash, length)
 
 
-def metrics_of_one(equity: pd.Series, traded: np.ndarray) -> dict[str, float]:
+def metrics_of_one(equity: pd.Series, traded: np.ndarray, cash: np.ndarray) -> dict[str, float]:
     """The documented formulas with pandas, one episode at a time."""
     returns = equity.pct_change().dropna()
     days = len(returns)
@@ -60,6 +66,7 @@ def metrics_of_one(equity: pd.Series, traded: np.ndarray) -> dict[str, float]:
         "turnover": traded.sum() / equity.iloc[:-1].mean() * 252 / days,
         "win_loss_ratio": (returns > 0).sum() / max((returns < 0).sum(), 1),
         "cvar": tail.mean(),
+        "cash_share": (cash / equity).iloc[1:].mean(),
         "return_over_max_drawdown": total / worst if worst > 0 else 0.0,
     }
 
@@ -69,7 +76,9 @@ def test_metrics_equal_a_loop_in_pandas():
     batched = episode_metrics(curves)
     for index, length in enumerate(curves.length.tolist()):
         equity = pd.Series(curves.equity[: length + 1, index].numpy())
-        expected = metrics_of_one(equity, curves.traded[:length, index].numpy())
+        expected = metrics_of_one(
+            equity, curves.traded[:length, index].numpy(), curves.cash[: length + 1, index].numpy()
+        )
         assert set(expected) == set(batched)
         for name, value in expected.items():
             assert float(batched[name][index]) == pytest.approx(value, rel=1e-9, abs=1e-12), (name, index)
@@ -123,6 +132,15 @@ def test_leaving_days_out_joins_the_rest():
     assert math.isnan(float(episode_metrics(curves, torch.zeros(3, 1, dtype=torch.bool))["sharpe"]))
 
 
+def test_cash_and_exposure_by_hand():
+    curves = episodes([100.0, 100.0, 200.0, 0.0], [100.0, 50.0], cash=[100.0, 25.0, 300.0, 0.0])
+    assert curves.exposure[:, 0].tolist() == [0.0, 0.75, -0.5, 0.0]
+    # The second episode, of one day, is in shares alone.
+    assert curves.mean_exposure().tolist() == [0.5, 0.875, -0.5, 0.0]
+    assert episode_metrics(curves)["cash_share"].tolist() == pytest.approx([(0.25 + 1.5 + 1.0) / 3, 0.0])
+    assert math.isnan(float(episode_metrics(curves, torch.zeros(3, 2, dtype=torch.bool))["cash_share"][0]))
+
+
 def test_drawdowns():
     equity = torch.tensor([[100.0], [120.0], [90.0], [120.0], [150.0]], dtype=torch.float64)
     assert drawdowns(equity).squeeze(1).tolist() == [0.0, 0.0, 0.25, 0.0, 0.0]
@@ -157,7 +175,8 @@ def overlapping(market: torch.Tensor, path: torch.Tensor, start: torch.Tensor, d
     day = start + torch.arange(days)[:, None]
     growth = (1 + market[path, day]).cumprod(0)
     equity = torch.cat([torch.ones(1, len(path), dtype=torch.float64), growth])
-    return EpisodeCurves(equity, torch.zeros(days, len(path)).double(), torch.full((len(path),), days))
+    nothing, length = torch.zeros(days, len(path)).double(), torch.full((len(path),), days)
+    return EpisodeCurves(equity, nothing, torch.zeros_like(equity), length)
 
 
 @pytest.mark.parametrize("num_paths", [1, 40])

@@ -34,7 +34,7 @@ def test_run_folder(evaluation, tmp_path):
     assert read["evaluation"]["agents"]["oracle"]["sharpe"] == written["evaluation"]["agents"]["oracle"]["sharpe"]
     assert read["worst_days"] == written["worst_days"]
     assert len(read["worst_days"]) == 10
-    for name in ("learning_curve", "equity", "drawdown", "holdings", "worst_days"):
+    for name in ("learning_curve", "equity", "drawdown", "exposure", "holdings", "worst_days"):
         picture = matplotlib.image.imread(folder / f"{name}.png")
         assert picture.shape[1] > 1000
         assert len({tuple(pixel) for pixel in picture[::7, ::7].reshape(-1, picture.shape[-1]).tolist()}) > 3, name

@@ -24,8 +24,9 @@ def record(equity: list[list[float]], traded: list[list[float]], lengths: list[i
     """Return a record of episodes given one by one: equity at the closes, and traded value of the days."""
     length = torch.tensor(lengths)
     money = (torch.tensor(values, dtype=torch.float64).T for values in (equity, traded))
-    curves = EpisodeCurves(*money, length)
-    account = AccountRecord(curves, curves.equity[:, 0], curves.equity[:, :1])
+    equity_curves, traded_values = money
+    curves = EpisodeCurves(equity_curves, traded_values, torch.zeros_like(equity_curves), length)
+    account = AccountRecord(curves, curves.equity[:, :1])
     return AgentRecord({}, {}, torch.zeros(len(length)), length, account)
 
 

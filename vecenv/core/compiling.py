@@ -13,8 +13,10 @@ every call would cost as much as the call, so tensors are checked at the public 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from operator import attrgetter
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -88,6 +90,32 @@ def compile_in_place(
         compiled([*inputs, *outputs])
 
     return call
+
+
+@contextmanager
+def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
+    """Prepare the C++ toolchain in a thread while the context runs; nothing else may be compiled within it.
+
+    The first compilation on a machine imports Inductor, tries the processor's vector instructions and precompiles
+    headers, some 12 s of one core that do not depend on what is compiled. Errors are left to the compilations that follow.
+
+    Args:
+        enabled: False does nothing.
+    """
+
+    def compile_a_trifle() -> None:
+        numbers = torch.ones(64)
+        with suppress(Exception):
+            compile_in_place(lambda tensor: (tensor + 1,), [numbers], [numbers.clone()])
+
+    thread = Thread(target=compile_a_trifle, name="toolchain", daemon=True)
+    if enabled:
+        thread.start()
+    try:
+        yield
+    finally:
+        if enabled:
+            thread.join()
 
 
 def check_no_compiler(error: Exception) -> None:

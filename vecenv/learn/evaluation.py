@@ -26,13 +26,11 @@ class AccountRecord:
     """Accounts of one agent in N episodes of at most T days, money in currency.
 
     Attributes:
-        curves: equity, traded value and length of every episode.
-        cash: of the first episode. Shape: (T + 1,), float64.
+        curves: equity, traded value, cash and length of every episode.
         positions: value of the holdings in the first episode. Shape: (T + 1, K), float64.
     """
 
     curves: EpisodeCurves
-    cash: Tensor
     positions: Tensor
 
 
@@ -56,7 +54,7 @@ class AgentRecord:
 
     @property
     def curves(self) -> EpisodeCurves:
-        """Equity, traded value and length of every episode of a trading task.
+        """Equity, traded value, cash and length of every episode of a trading task.
 
         Raises:
             ValueError: the task does not trade.
@@ -222,6 +220,8 @@ class Evaluation:
         """Return the metrics of an agent's accounts."""
         summary, reference = self.summaries[name], self.summaries.get(self.reference)
         entry: dict[str, Any] = {metric: _interval_json(summary.interval(metric)) for metric in summary.mean}
+        exposure = self.records[name].curves.mean_exposure()
+        entry["exposure_by_day"] = [_or_none(round(share, 4)) for share in exposure.tolist()]
         entry["deflated_sharpe"] = _or_none(self.deflated_sharpes[name])
         if name in self.excess_log_returns:
             entry["excess_log_return"] = _interval_json(self.excess_log_returns[name])
@@ -269,8 +269,8 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     """
     if not agents:
         raise ValueError("there is no agent to evaluate")
-    # Equity and turnover of every day, in float64.
-    needed = 16 * env.num_envs * (env.scenario.longest or 1) * len(agents)
+    # Equity, turnover and cash of every day, in float64.
+    needed = 24 * env.num_envs * (env.scenario.longest or 1) * len(agents)
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
     task = task_of(env)
@@ -320,4 +320,4 @@ def play(env: VecEnv, agent: Agent, seed: int, eager: bool = False) -> AgentReco
 def _account_record(views: list[AccountView], length: Tensor) -> AccountRecord:
     """Stack the account views at the start and after every step."""
     equity, traded, cash, positions = (torch.stack(column) for column in zip(*views, strict=True))
-    return AccountRecord(EpisodeCurves(equity, traded[1:], length), cash, positions)
+    return AccountRecord(EpisodeCurves(equity, traded[1:], cash, length), positions)

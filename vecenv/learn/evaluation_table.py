@@ -15,6 +15,7 @@ _COLUMNS = (
     ("Sharpe", "sharpe", 1.0),
     ("Max\nDD %", "max_drawdown", 100.0),
     ("Turn-\nover\n/year", "turnover", 1.0),
+    ("Cash\n%", "cash_share", 100.0),
     ("CVaR\n5%, %", "cvar", 100.0),
     ("Return\n/ MDD", "return_over_max_drawdown", 1.0),
 )

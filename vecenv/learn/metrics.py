@@ -35,17 +35,23 @@ _NO_DEVIATION = 1e-12
 
 @dataclass(frozen=True)
 class EpisodeCurves:
-    """Daily equity and traded value of N episodes of at most T days. Money is in currency, float64.
+    """Daily equity, traded value and cash of N episodes of at most T days. Money is in currency, float64.
 
     Attributes:
         equity: portfolio value at the start and after each day; constant after the end. Shape: (T + 1, N).
         traded: purchases plus sales of each day. Shape: (T, N).
+        cash: at the start and after each day; constant after the end. Shape: (T + 1, N).
         length: days of each episode, at least 1. Shape: (N,), int64.
     """
 
     equity: Tensor
     traded: Tensor
+    cash: Tensor
     length: Tensor
+
+    def of_episodes(self, ids: Tensor) -> EpisodeCurves:
+        """Return the curves of some episodes. Shape: (M,), int64."""
+        return EpisodeCurves(self.equity[:, ids], self.traded[:, ids], self.cash[:, ids], self.length[ids])
 
     @property
     def lived(self) -> Tensor:
@@ -57,6 +63,22 @@ class EpisodeCurves:
         """Simple daily returns, 0 after the end and where equity is not positive. Shape: (T, N)."""
         before, after = self.equity[:-1], self.equity[1:]
         return torch.where(before > 0, (after - before) / torch.where(before > 0, before, 1.0), 0.0)
+
+    @property
+    def exposure(self) -> Tensor:
+        """Share of equity that is invested, 0 where equity is not positive. Shape: (T + 1, N).
+
+        Shorts count as negative: it may be below 0 or above 1.
+        """
+        return torch.where(self.equity > 0, 1.0 - self.cash / torch.where(self.equity > 0, self.equity, 1.0), 0.0)
+
+    def mean_exposure(self) -> Tensor:
+        """Return the mean exposure of the episodes that run until each day or longer. Shape: (T + 1,).
+
+        Without such an episode it is NaN.
+        """
+        running = torch.cat([torch.ones_like(self.lived[:1]), self.lived])
+        return torch.where(running, self.exposure, 0.0).sum(1) / running.sum(1)
 
 
 def drawdowns(equity: Tensor) -> Tensor:
@@ -77,6 +99,7 @@ def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dic
       account per year, a round trip counting twice.
     * ``win_loss_ratio``: days with r > 0 over days with r < 0, the latter at least 1.
     * ``cvar``: mean of the ceil(5% n) lowest r (Rockafellar and Uryasev 2000); a loss is negative.
+    * ``cash_share``: mean share of cash at the ends of the days, 1 - `EpisodeCurves.exposure`.
     * ``return_over_max_drawdown``: cumulative return / maximum drawdown, the Calmar ratio of the episode without
       annualisation; 0 without drawdown.
 
@@ -103,6 +126,7 @@ def episode_metrics(curves: EpisodeCurves, counted: Tensor | None = None) -> dic
         "turnover": _quotient(traded, held) * TRADING_DAYS / number,
         "win_loss_ratio": (returns > 0).sum(0) / losing.clamp(min=1).double(),
         "cvar": _tail_mean(returns, days, number),
+        "cash_share": torch.where(days, 1.0 - curves.exposure[1:], 0.0).sum(0) / number,
         "return_over_max_drawdown": _quotient(total, worst),
     }
     return {name: torch.where(number > 0, value, math.nan) for name, value in metrics.items()}
@@ -221,7 +245,7 @@ def summarise(curves: EpisodeCurves, groups: Tensor) -> Summary:
     for group in range(int(groups.max()) + 1):
         left_out = groups[: len(curves.traded)] == group
         touched = (left_out & curves.lived).any(0).nonzero().squeeze(-1)
-        part = EpisodeCurves(curves.equity[:, touched], curves.traded[:, touched], curves.length[touched])
+        part = curves.of_episodes(touched)
         changed = episode_metrics(part, ~left_out[:, touched])
         for name, value in values.items():
             # An episode without remaining days is NaN and is excluded from the mean.

@@ -1,4 +1,4 @@
-"""Report of a run: ``metrics.json`` and plots of equity, drawdown, holdings, worst days and the learning curve."""
+"""Report of a run: ``metrics.json`` and plots of equity, drawdown, exposure, holdings, worst days and the learning curve."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def write_run_folder(
         pictures = {
             "equity": equity_figure(evaluation),
             "drawdown": drawdown_figure(evaluation),
+            "exposure": exposure_figure(evaluation),
             "holdings": holdings_figure(evaluation, shown),
             "worst_days": worst_days_figure(worst, f"Worst days of {shown}\n{_task_title(evaluation)}"),
         }
@@ -140,6 +141,14 @@ def drawdown_figure(evaluation: Evaluation) -> Figure:
     return figure
 
 
+def exposure_figure(evaluation: Evaluation) -> Figure:
+    """Plot the invested share of every agent's equity: median and 5-95% of the episodes."""
+    curves = {name: 100.0 * record.curves.exposure for name, record in evaluation.records.items()}
+    figure, _ = _bands(evaluation, curves, "Invested, % of the portfolio value")
+    figure.suptitle(_title(evaluation, "Exposure: median and 5-95% of the episodes"))
+    return figure
+
+
 def _bands(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str) -> tuple[Figure, Axes]:
     """Plot median and 5-95% of curves over the days of an episode, without ended episodes."""
     figure, (axis,) = _figure()
@@ -197,7 +206,7 @@ def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) ->
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
     shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
-    layers, names = [record.cash[:days].cpu().numpy(), *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
+    layers, names = [record.curves.cash[:days, 0].cpu().numpy(), *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
     if len(rest):
         layers.append(positions[:, rest].sum(1))
         names.append(f"{len(rest)} others")

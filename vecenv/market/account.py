@@ -23,7 +23,7 @@ class AccountView(NamedTuple):
     Attributes:
         equity: portfolio value. Shape: (N,).
         traded: value bought and sold in the last step. Shape: (N,).
-        cash: of the first row. Shape: ().
+        cash: not invested. Shape: (N,).
         positions: value of the first row's holdings. Shape: (K,).
     """
 
@@ -52,7 +52,7 @@ class MarketAccount:
         return AccountView(
             equity=state.portfolio_value.double() * tape.tick_size,
             traded=state.traded.double() * tape.tick_size,
-            cash=state.cash[0].double() * tape.tick_size,
+            cash=state.cash.double() * tape.tick_size,
             positions=state.holdings[0].double() * prices.double(),
         )
 

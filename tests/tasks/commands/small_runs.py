@@ -21,6 +21,7 @@ RUN_FILES = {
     "checkpoint.pt",
     "drawdown.png",
     "equity.png",
+    "exposure.png",
     "holdings.png",
     "learning_curve.png",
     "metrics.csv",
