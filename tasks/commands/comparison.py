@@ -22,6 +22,9 @@ from vecenv.tasks.commands.run_folder import read_checkpoint
 TRAINED = "trained"
 """Name of the trained agent in tables and files."""
 
+UNTRAINED = "untrained"
+"""Name in tables and files of the policy of the seed, which no run has changed."""
+
 ENSEMBLE = "ensemble"
 """Name of the mean of several trained policies in tables and files."""
 
@@ -150,16 +153,19 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
 def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Agent]:
     """Return the agents of checkpoints by name, and of several `ENSEMBLE`, unless their actions have no mean.
 
+    A policy of the exact gradient may stand beside one of PPO, but not be in an ensemble with it.
+
     Raises:
         ValueError: a checkpoint does not fit the environment, or several were trained under different rules.
     """
     agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
     paths = list(checkpoints.values())
-    if len(paths) > 1:
-        rules = [read_checkpoint(path)["scenario"].get("config") for path in paths]
-        for path, config in zip(paths, rules, strict=True):
-            if config != rules[0]:
-                raise ValueError(f"{path} was trained under other rules than {paths[0]}: no ensemble of both")
+    rules = [trained_config(read_checkpoint(path)["scenario"], str(path)) for path in paths]
+    smooth = task_of(env).smooth or (lambda config: config)
+    for path, config in zip(paths, rules, strict=True):
+        if type(config) is not type(rules[0]) or smooth(config) != smooth(rules[0]):
+            raise ValueError(f"{path} was trained under other rules than {paths[0]}: they cannot be compared")
+    if len(paths) > 1 and all(config == rules[0] for config in rules):
         with suppress(NoMeanError):
             agents[ENSEMBLE] = _mean_agent(paths, env)
     return agents

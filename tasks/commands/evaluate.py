@@ -20,11 +20,13 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
+    ENSEMBLE,
     SHOWN_BESIDE,
     baseline_agents,
     check_fits,
     chosen_agents,
     compared_config,
+    config_of,
     held_out_environment,
     show_market,
     trained_agents,
@@ -36,7 +38,7 @@ from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
-from vecenv.tasks.commands.seeds import named_policies, policy_files
+from vecenv.tasks.commands.seeds import policies_by_folder, policy_files
 from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
@@ -119,6 +121,10 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
         if not record.is_file():
             return settings
         known = read_values(record)
+        if known.get("algorithm") == "exact":
+            # Trained under smooth rules, compared under those of its run.
+            own = with_values(config_of(settings.task), known["env"], str(record))
+            settings = replace(settings, env=compared_config(settings.task, own))
         market = {item.name for item in fields(MarketSettings)} - {"device"}
         values = {name: value for name, value in known.items() if name in market}
         asked = {item.name for item in fields(AnswerConfig)}
@@ -143,7 +149,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)
     test = settings.test(tape)
-    checkpoints = named_policies(settings.checkpoint)
+    checkpoints = _checkpoints(settings.checkpoint, names)
     for path in checkpoints.values():
         check_fits(read_checkpoint(path), tape, config)
     env, note = held_out_environment(settings.task, test, config, settings.episodes)
@@ -169,6 +175,15 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         RECORD_WRITERS[settings.record.suffix](settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
+
+
+def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, Path]:
+    """Return the checkpoints of one place by seed, of several by the names of their folders.
+
+    Raises:
+        ValueError: as `policies_by_folder`.
+    """
+    return policy_files(places[0]) if len(places) == 1 else policies_by_folder(places, {ENSEMBLE, *baselines})
 
 
 def _agents(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,30 @@ def policy_files(place: Path) -> dict[str, Path]:
     return {_agent(seed): path for seed, path in _of_seeds(place).items()} or {TRAINED: checkpoint_path(place)}
 
 
-def named_policies(places: Sequence[Path]) -> dict[str, Path]:
-    """Return the checkpoints of runs or files by agent: by their seeds in one folder of several, else numbered."""
-    found = [policy_files(place) for place in places]
-    if not found:
-        return {}
-    if len(found) == 1:
-        return found[0]
-    return {_agent(number): path for number, path in enumerate(path for files in found for path in files.values())}
+def policies_by_folder(places: Sequence[Path], taken: Collection[str]) -> dict[str, Path]:
+    """Return the checkpoints of runs or files by the names of their folders, with those above as far as needed.
+
+    Args:
+        places: folders of runs, or checkpoints.
+        taken: names of other agents.
+
+    Raises:
+        ValueError: there is no checkpoint, one is given twice, or a folder has the name of another agent.
+    """
+    paths = [path for place in places for path in policy_files(place).values()]
+    # The folder stands for its checkpoint; another file has a name of its own.
+    parts = [(path.parent if path.name == CHECKPOINT else path.with_suffix("")).resolve().parts for path in paths]
+    for path, own in zip(paths, parts, strict=True):
+        if parts.count(own) > 1:
+            raise ValueError(f"{path} is given twice")
+    depth = 1
+    while len({own[-depth:] for own in parts}) < len(parts):
+        depth += 1
+    named = {"/".join(own[-depth:]): path for own, path in zip(parts, paths, strict=True)}
+    for name in named:
+        if name in taken:
+            raise ValueError(f"{named[name]}: another agent of the comparison is called {name!r}; rename the folder")
+    return named
 
 
 def _holds_run(folder: Path) -> bool:

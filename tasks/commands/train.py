@@ -31,6 +31,7 @@ from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands.beside import check_beside_on
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,
@@ -125,6 +126,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     test_env, note = held_out_environment(
         settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
     )
+    check_beside_on(settings, tape, config, test_env)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
     env = _training_environment(shared, runs[0].settings)

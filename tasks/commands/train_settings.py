@@ -73,6 +73,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Number of updates between regenerations of a generated market's training paths; by default never."""
     initial: Path | None = None
     """Run folder or checkpoint whose policy this run starts from, with a new optimiser and new counters."""
+    beside: tuple[Path, ...] = ()
+    """Other runs, or their checkpoints, whose policies are compared too, by the names of their folders: such as one of
+    --algorithm exact, the ceiling of what can be fitted."""
     symbols_per_path: int | None = None
     """Train a policy of symbols on random subsets of so many symbols, by default on all. Validation and test keep
     all."""
@@ -194,7 +197,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:
             names |= dict.fromkeys(("grpo", "seeds"), "--algorithm grpo without --model")
-            names |= dict.fromkeys(("initial", "symbols_per_path"), "a training without --model")
+            names |= dict.fromkeys(("initial", "beside", "symbols_per_path"), "a training without --model")
         else:
             names["language"] = "--algorithm grpo with --model"
         if self.symbols_per_path is None:

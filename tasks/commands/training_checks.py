@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
+from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.train_settings import TrainSettings
 
@@ -21,8 +22,8 @@ def check_training(settings: TrainSettings, rows: int) -> None:
         rows: number of sub-environments.
 
     Raises:
-        ValueError: they need more than the available memory, a seed is out of range, or the policy to train or to start
-            from does not fit.
+        ValueError: they need more than the available memory, a seed is out of range, or the policy to train, to start
+            from or to compare with does not fit.
     """
     _check_size(settings, rows)
     if settings.model is None:
@@ -30,6 +31,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
         replace(settings, seed=settings.seed + settings.seeds - 1).learner_config()
     check_subsets(settings)
     check_initial(settings)
+    check_beside(settings)
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:

@@ -19,10 +19,12 @@ from vecenv.learn.report import write_run_folder
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
+from vecenv.tasks.commands.beside import policies_beside
 from vecenv.tasks.commands.comparison import (
     ALL,
     SHOWN_BESIDE,
     TRAINED,
+    UNTRAINED,
     baseline_agents,
     chosen_agents,
     trained_agent,
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
     from vecenv.language.grpo import LanguageGRPO
 
 AnyLearner: TypeAlias = "NetworkLearner[Any] | LanguageGRPO"
-
-UNTRAINED = "untrained"
-"""Name in tables and files of the policy of the seed, which no run has changed."""
 
 POLICY_FIGURE = "policy.png"
 """File of what a policy of symbols has learned."""
@@ -67,7 +66,7 @@ def compare_agents(
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
         agents = trained_agents(_trained(runs), test_env)
-        agents |= {name: trained_agent(path, test_env) for name, path in _before_training(settings, runs).items()}
+        agents |= {name: trained_agent(path, test_env) for name, path in _shown_beside(settings, runs).items()}
     else:
         folder = runs[-1].folder
         with telling_what_is_kept(checkpoint_path(folder), KEPT):
@@ -163,15 +162,16 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
 
 
 def _checkpoints(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
-    """Return the files of the runs' policies by name, and those of the policies before the first run's training."""
-    return _trained(runs) | _before_training(settings, runs)
+    """Return the files of the runs' policies by name, and those of the policies that are shown beside them."""
+    return _trained(runs) | _shown_beside(settings, runs)
 
 
 def _trained(runs: Sequence[SeedRun]) -> dict[str, Path]:
     return {run.agent: checkpoint_path(run.folder) for run in runs}
 
 
-def _before_training(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
+def _shown_beside(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:
+    """Return the files of the policies before the first run's training, and of those of other runs."""
     first = runs[0].folder
     given = {} if settings.initial is None else {INITIAL: initial_path(first)}
-    return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given
+    return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given | policies_beside(settings)

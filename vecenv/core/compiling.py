@@ -97,7 +97,7 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
     """Prepare the C++ toolchain in a thread while the context runs; nothing else may be compiled within it.
 
     The first compilation on a machine imports Inductor, tries the processor's vector instructions and precompiles
-    headers, some 12 s of one core that do not depend on what is compiled. Errors are left to the compilations that follow.
+    headers, some 12 s of one core that do not depend on what is compiled. Errors are left to later compilations.
 
     Args:
         enabled: False does nothing.

@@ -1,4 +1,4 @@
-"""Report of a run: ``metrics.json`` and plots of equity, drawdown, exposure, holdings, worst days and the learning curve."""
+"""Report of a run: ``metrics.json`` and plots of accounts, worst days and the learning curve."""
 
 from __future__ import annotations
 
@@ -206,7 +206,8 @@ def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) ->
     positions = record.positions[:days].cpu().numpy()
     largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
     shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
-    layers, names = [record.curves.cash[:days, 0].cpu().numpy(), *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
+    cash = record.curves.cash[:days, 0].cpu().numpy()
+    layers, names = [cash, *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
     if len(rest):
         layers.append(positions[:, rest].sum(1))
         names.append(f"{len(rest)} others")

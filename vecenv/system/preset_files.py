@@ -94,10 +94,15 @@ def with_values(settings: Settings, values: Mapping[str, Any], source: str, with
 def as_values(settings: Any, without: Collection[str] = ()) -> dict[str, Any]:  # noqa: ANN401
     """Return the values of settings as YAML and JSON types: the inverse of `with_values`."""
 
-    def plain(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, Path | date) else value for name, value in items}
+    def plain(value: Any) -> Any:  # noqa: ANN401
+        if isinstance(value, tuple):
+            return tuple(map(plain, value))
+        return str(value) if isinstance(value, Path | date) else value
 
-    return {name: value for name, value in asdict(settings, dict_factory=plain).items() if name not in without}
+    def plain_fields(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: plain(value) for name, value in items}
+
+    return {name: value for name, value in asdict(settings, dict_factory=plain_fields).items() if name not in without}
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:  # noqa: ANN401

@@ -18,7 +18,7 @@ from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.seeds import named_policies, over_seeds_line
+from vecenv.tasks.commands.seeds import over_seeds_line, policies_by_folder
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.agents import BASELINES
 
@@ -202,11 +202,10 @@ def test_a_run_of_several_seeds_and_its_parts_are_evaluated(trained, tmp_path):
     whole = {name: returns[name] for name in (*TRADED, "ensemble")} | baselines
     assert evaluated(folder) == (files, whole)
     paths, some = evaluated(folder / "seed_6", files[0])
-    assert paths == [files[2], files[0]] and list(some) == ["trained_0", "trained_1", "ensemble", *baselines]
-    assert (some["trained_0"], some["trained_1"]) == (returns["trained_6"], returns["trained_4"])
-    assert some["ensemble"] not in (some["trained_0"], some["trained_1"], whole["ensemble"])
+    assert paths == [files[2], files[0]] and list(some) == ["seed_6", "seed_4", "ensemble", *baselines]
+    assert (some["seed_6"], some["seed_4"]) == (returns["trained_6"], returns["trained_4"])
+    assert some["ensemble"] not in (some["seed_6"], some["seed_4"], whole["ensemble"])
     assert evaluated(folder / "seed_5") == (files[1], {"trained": returns["trained_5"]} | baselines)
-    assert list(named_policies([folder, folder / "seed_4"])) == [f"trained_{number}" for number in range(4)]
 
 
 @pytest.mark.slow
@@ -278,3 +277,26 @@ def test_a_language_model_is_trained_with_one_seed():
     settings = TrainSettings(env=config_of(task), task=task, algorithm="grpo", model="m", seeds=2)
     with pytest.raises(ValueError, match="a language model is trained with one seed: set --seeds 1, not 2"):
         settings.rows()
+
+
+def checkpoint_in(folder, name="checkpoint.pt"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).touch()
+    return folder if name == "checkpoint.pt" else folder / name
+
+
+def test_policies_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path):
+    one, two = checkpoint_in(tmp_path / "a" / "seed_0"), checkpoint_in(tmp_path / "b" / "seed_0")
+    other, before = checkpoint_in(tmp_path / "exact"), checkpoint_in(tmp_path / "exact", "untrained.pt")
+    assert list(policies_by_folder([one, other], ())) == ["seed_0", "exact"]
+    assert list(policies_by_folder([one, two], ())) == ["a/seed_0", "b/seed_0"]
+    assert list(policies_by_folder([other, before], ())) == ["exact", "untrained"]
+    assert policies_by_folder([tmp_path / "a", other], ()) == {
+        "seed_0": one / "checkpoint.pt",
+        "exact": other / "checkpoint.pt",
+    }
+    assert policies_by_folder([], ()) == {}
+    with pytest.raises(ValueError, match=r"checkpoint\.pt is given twice"):
+        policies_by_folder([one, tmp_path / "a"], ())
+    with pytest.raises(ValueError, match=r"exact.checkpoint\.pt: another agent of the comparison is called 'exact'"):
+        policies_by_folder([one, other], {"exact"})
