@@ -74,6 +74,7 @@ class StockTrading(Scenario[StockState]):
 
     name = "stock_trading"
     version = "1"
+    referenced_blocks = (1, 3)
 
     def __init__(self, tape: MarketTape, config: StockTradingConfig | None = None) -> None:
         config = config or StockTradingConfig()
@@ -99,6 +100,7 @@ class StockTrading(Scenario[StockState]):
         self.shared = market_tensors(tape, config, self.money.dtype)
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
+        self.num_references = tape.num_paths * tape.num_days
         self.item_features = (*config.features, "weight")
         self.smooth = not config.whole_shares and config.dead_zone == 0
         self.target_weights = config.action == "weights"
@@ -283,11 +285,19 @@ class StockTrading(Scenario[StockState]):
     def observation(self, state: StockState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return b (1,), p (K,), h (K,) and f (K·I,)."""
         config = self.config
-        row = state.path * self.tape.num_days + state.day
         cash = state.cash.to(torch.float32) * (config.cash_scale * self.tape.tick_size)
-        prices = shared["close"][row].to(torch.float32) * (config.price_scale * self.tape.tick_size)
+        prices, features = self.referenced(self.reference(state), shared)
         holdings = state.holdings.to(torch.float32) * config.holdings_scale
-        return cash.unsqueeze(-1), prices, holdings, shared["features"][row]
+        return cash.unsqueeze(-1), prices, holdings, features
+
+    def reference(self, state: StockState) -> Tensor:
+        """Return the day of the path."""
+        return state.path * self.tape.num_days + state.day
+
+    def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
+        """Return p (K,) and f (K·I,) of a day."""
+        prices = shared["close"][reference].to(torch.float32) * (self.config.price_scale * self.tape.tick_size)
+        return prices, shared["features"][reference]
 
     def reward(
         self, state: StockState, action: Tensor, next_state: StockState, params: Tensors, shared: Tensors

@@ -20,7 +20,8 @@ STEPS = 6
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
 PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "PPO stock_trading": (SHORT, {}),
+    "PPO stock_trading": (SHORT, {"by_reference": False}),
+    "PPO by reference": (SHORT, {"by_reference": True}),
     "PPO target_kl": (SHORT, {"target_kl": 0.02, "epochs": 2}),
     "PPO tier": ({"task": "single_stock_costs", "days": 5}, {}),
     "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),

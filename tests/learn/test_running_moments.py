@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vecenv.learn import running_moments
-from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.running_moments import RunningMoments, batch_moments, table_moments
 
 
 def moments_of(*batches: torch.Tensor) -> RunningMoments:
@@ -26,6 +26,19 @@ def test_batches_that_lie_apart_are_one_sample(monkeypatch, chunk):
     assert int(moments.count) == 66
     torch.testing.assert_close(moments.mean, together.mean(0), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(moments.deviation(), together.std(0, correction=0), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("chunk", [4, 8192])
+def test_rows_of_a_table_count_as_often_as_they_occur(monkeypatch, chunk):
+    monkeypatch.setattr(running_moments, "CHUNK", chunk)
+    generator = torch.Generator().manual_seed(3)
+    table = torch.randn(11, 4, generator=generator) * 3.0 + 100.0
+    table[:, 2] = 1e6
+    rows = torch.randint(2, 9, (200,), generator=generator)
+    for one, other in zip(table_moments(table, rows), batch_moments(table[rows]), strict=True):
+        assert one.dtype == torch.float64
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert float(table_moments(table, rows)[1][2]) == 0.0
 
 
 def test_what_does_not_vary_is_left_as_it_is():

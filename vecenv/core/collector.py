@@ -10,13 +10,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.core.collector_inputs import CollectorInputs, Policy, checked_acted
+from vecenv.core.collector_inputs import CollectorInputs, Policy, ReferencingPolicy, checked_acted
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
+from vecenv.core.references import References
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import ActionCheck
 
@@ -43,12 +44,15 @@ class FusedCollector:
     The compiled steps are bound to the tensors that environment and policy have at construction: update them, such as
     a policy's parameters, in place.
 
+    With a `ReferencingPolicy`, observations are kept by reference: the buffers hold a row's own blocks and the number
+    of the row of shared tensors that the others come from.
+
     Args:
         env: the environment; rollouts continue from its current rows.
         policy: None draws random actions, ``"given"`` takes them from `actions`.
         num_steps: steps per rollout and sub-environment, T.
         total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
-        store_observations: keep the (N, T, D) observations; without them a policy cannot be given.
+        store_observations: keep the observations; without them a policy cannot be given.
         mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``, one graph of T steps; by default as ``env``, where
             compiled means ``"cuda_graph"`` on a CUDA device.
 
@@ -82,6 +86,8 @@ class FusedCollector:
         device = env.seed_tensor.device
         self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
         self._inputs = CollectorInputs(env, policy)
+        self.references = References(env.scenario, env.block_widths) if isinstance(policy, ReferencingPolicy) else None
+        self._make_table = self._first_call_compiled(self._table)
         self._allocate(store_observations)
         if isinstance(policy, Policy):
             self._try(policy)
@@ -90,7 +96,8 @@ class FusedCollector:
         """Allocate the time-major buffers and list the arguments of every step."""
         env, steps = self.env, self.num_steps
         num_envs, device = env.num_envs, env.device
-        seen = num_envs * sum(env.block_widths) * 4 if store_observations else 0
+        widths = env.block_widths if self.references is None else self.references.own_widths
+        seen = num_envs * sum(widths) * 4 if store_observations else 0
         needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + seen)
         check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
 
@@ -103,15 +110,17 @@ class FusedCollector:
         self.extras = {}
         if isinstance(self.policy, Policy):
             self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
-        self.observation: Tensor | None = None
+        self.seen: list[Tensor] = []
         blocks: list[Tensor] = []
         if store_observations:
-            widths = env.block_widths
             lead = -sum(widths[:-1]) % ALIGNMENT
             padded = -(-(lead + sum(widths)) // ALIGNMENT) * ALIGNMENT
             storage = buffer(padded)
-            self.observation = storage[..., lead : lead + sum(widths)]
-            blocks = list(self.observation.split(widths, dim=-1))
+            self.seen = [storage[..., lead : lead + sum(widths)]]
+            blocks = list(self.seen[0].split(widths, dim=-1))
+            if self.references is not None:
+                self.seen.append(buffer(dtype=torch.int64))
+                blocks.append(self.seen[1])
 
         shared, parameters = self._inputs.shared, self._inputs.parameters
         own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
@@ -133,7 +142,6 @@ class FusedCollector:
         else:
             # Two calls, so that the policy's matrix product reads the observation buffer: one graph would write the
             # observations twice.
-            assert self.observation is not None
             acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
             self._phases += [
                 _Phase(
@@ -143,7 +151,10 @@ class FusedCollector:
                 ),
                 _Phase(
                     self._first_call_compiled(self._act_and_step),
-                    [[*shared, *own_rows[step], *parameters, self.observation[step]] for step in range(steps)],
+                    [
+                        [*shared, *own_rows[step], *parameters, *(part[step] for part in self.seen)]
+                        for step in range(steps)
+                    ],
                     [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
                 ),
             ]
@@ -180,7 +191,7 @@ class FusedCollector:
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
         """Observe, and step with the given or with random actions."""
         bound, rows, key_of, remaining = self._unpacked(tensors)
-        blocks = bound.observe(rows) if self.observation is not None else ()
+        blocks = bound.observe(rows) if self.seen else ()
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
@@ -190,14 +201,28 @@ class FusedCollector:
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
         """Compute the observations for a policy."""
         bound, rows, _, _ = self._unpacked(tensors)
-        return list(bound.observe(rows))
+        return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
+
+    def _table(self, *tensors: Tensor) -> list[Tensor]:
+        """Compute the policy's table of what observations refer to."""
+        assert isinstance(self.policy, ReferencingPolicy) and self.references is not None
+        count = len(self.env.engine.inputs)
+        bound = self.env.engine.bind(list(tensors[:count]))
+        return [self.policy.table_of(list(tensors[count:]), self.references.table(bound))]
+
+    def _acted(self, remaining: list[Tensor], key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
+        """Return what the policy returns, given its parameters and what was seen."""
+        if isinstance(self.policy, ReferencingPolicy):
+            *parameters, own, reference = remaining
+            return self.policy.act_by_reference(parameters, own, reference, key, elapsed)
+        assert isinstance(self.policy, Policy)
+        *parameters, observation = remaining
+        return self.policy.act(parameters, observation, key, elapsed)
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
         """Act on the observation in the buffer, and step."""
-        assert isinstance(self.policy, Policy)
         bound, rows, key_of, remaining = self._unpacked(tensors)
-        *parameters, observation = remaining
-        acted = self.policy.act(parameters, observation, key_of(rows.episode), rows.elapsed)
+        acted = self._acted(remaining, key_of(rows.episode), rows.elapsed)
         action, *extras = self._checked_acted(acted)
         outcome = bound.step(rows, action)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
@@ -211,8 +236,8 @@ class FusedCollector:
     @torch.no_grad()
     def _try(self, policy: Policy) -> None:
         """Act once and discard the result, to reject an unfit policy before compilation."""
-        assert self.observation is not None
-        acted = policy.act(policy.parameters, self.observation[0], self.env.episode_keys, self.env.rows.elapsed)
+        seen = [*policy.parameters, *(part[0] for part in self.seen)]
+        acted = self._acted(seen, self.env.episode_keys, self.env.rows.elapsed)
         self._checked_acted(acted)
 
     def _capture(self) -> None:
@@ -239,6 +264,10 @@ class FusedCollector:
         self._inputs.check(addresses=self._graph is not None)
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
+        if isinstance(self.policy, ReferencingPolicy):
+            # Weights and market may have changed.
+            *parameters, table = self.policy.parameters
+            self._make_table([*self.env.engine.inputs, *parameters], [table])
         if self.mode == "cuda_graph" and self._graph is None:
             self._capture()
         if self._graph is not None:
@@ -250,10 +279,10 @@ class FusedCollector:
         return self.batch()
 
     def batch(self) -> TensorDict:
-        """Return the buffers as a tensordict of views. Batch size: [N, T]."""
+        """Return the buffers as a tensordict of views, without observations by reference. Batch size: [N, T]."""
         entries = {"action": self.actions, **self.extras}
-        if self.observation is not None:
-            entries["observation"] = self.observation
+        if self.references is None and self.seen:
+            entries["observation"] = self.seen[0]
         after = self.rows()
         following = {
             "reward": self.reward,
@@ -280,8 +309,21 @@ class FusedCollector:
 
     def buffers(self) -> list[Tensor]:
         """Return all time-major buffers except the actions. Shape of each: (T or T + 1, N, ...)."""
-        kept = [*self.row_buffers, self.reward, *self.extras.values()]
-        return kept if self.observation is None else [*kept, self.observation]
+        return [*self.row_buffers, self.reward, *self.extras.values(), *self.seen]
+
+    @property
+    def observation(self) -> Tensor | None:
+        """Observations of the rollout; those by reference are put together anew. Shape: (T, N, D)."""
+        if self.references is None:
+            return self.seen[0] if self.seen else None
+        own, reference = (part.flatten(0, 1) for part in self.seen)
+        return self.whole(own, reference).unflatten(0, (self.num_steps, -1))
+
+    def whole(self, *seen: Tensor) -> Tensor:
+        """Return observations from the same part of each of `seen`. Shapes: (M, ...) -> (M, D)."""
+        if self.references is None:
+            return seen[0]
+        return self.references.whole(self.env.engine.bound(), *seen)
 
     def rows(self, after: bool = True) -> Rows:
         """Return the rows after (or before) every step, before auto-reset. Batch: (T, N)."""

@@ -33,6 +33,32 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class ReferencingPolicy(Policy, Protocol):
+    """Policy that reads observations by reference: a table is made of what they refer to before every rollout.
+
+    Attributes:
+        table: the last one of the parameters. Shape: (R, any).
+    """
+
+    table: Tensor
+
+    def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
+        """Return the table of all rows of shared tensors. Shapes: (R, columns by reference) -> (R, any).
+
+        Args:
+            parameters: without the table.
+            referenced: the observations' columns by reference.
+        """
+        ...
+
+    def act_by_reference(
+        self, parameters: list[Tensor], own: Tensor, reference: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return what `act` returns. Shapes: (N, own columns), (N,)."""
+        ...
+
+
 class CollectorInputs:
     """Input tensors of a collector's steps other than its buffers, as recorded at construction.
 

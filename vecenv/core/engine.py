@@ -97,6 +97,14 @@ class BoundEngine:
         """Return the observation's blocks. Shape of each: (N, size of block)."""
         return self._vmap(self.scenario.observation, rows.state)
 
+    def reference(self, rows: Rows) -> Tensor:
+        """Return the rows of shared tensors that the observations refer to. Shape: (N,), int64."""
+        return torch.vmap(self.scenario.reference)(rows.state)
+
+    def referenced(self, reference: Tensor) -> tuple[Tensor, ...]:
+        """Return the observation's blocks by reference. Shapes: (M,) -> (M, size of block) each."""
+        return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
+
     def step(self, rows: Rows, action: Tensor) -> Outcome:
         """Advance every row by one step, without auto-reset."""
 

@@ -87,6 +87,8 @@ class Scenario(ABC, Generic[State]):
         item_features: names of the features that `items` returns for each item.
         smooth: whether rewards are differentiable functions of continuous actions, without rounding.
         target_weights: whether an action is a weight of each item in [0, 1], of which a sum up to 1 can be had in full.
+        referenced_blocks: places of the blocks of `observation` that depend on nothing but `reference`.
+        num_references: number of values of `reference`, R.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
@@ -103,6 +105,8 @@ class Scenario(ABC, Generic[State]):
     item_features: Sequence[str] = ()
     smooth: bool = False
     target_weights: bool = False
+    referenced_blocks: Sequence[int] = ()
+    num_references: int = 0
     task: Any = None
     text: Any = None
     outcomes: Mapping[str, str] = MappingProxyType({})
@@ -148,6 +152,17 @@ class Scenario(ABC, Generic[State]):
         self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
     ) -> tuple[Tensor, ...]:
         """Return the blocks of the observation, which are concatenated. Shape of each: (size of block,), float32."""
+
+    def reference(self, state: State) -> Tensor:
+        """Return the row of shared tensors, such as a day of a market, that `referenced_blocks` show. Shape: (), int64.
+
+        It is below `num_references`.
+        """
+        raise NotImplementedError(f"{self.name} has no observations by reference")
+
+    def referenced(self, reference: Tensor, shared: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Return the `referenced_blocks` of a row of shared tensors, in order. Shape of each: (size of block,)."""
+        raise NotImplementedError(f"{self.name} has no observations by reference")
 
     @abstractmethod
     def reward(

@@ -20,6 +20,7 @@ from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.episode_metrics import episode_metrics
 from vecenv.learn.learner_config import LearnerConfig
 from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.running_moments import batch_moments, table_moments
 from vecenv.learn.runs import Metrics, checked_losses, update_seed
 
 Config = TypeVar("Config", bound=LearnerConfig)
@@ -50,9 +51,13 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         self.schedule = env.scenario.schedule(env.num_envs)
         if self.schedule is not None:
             env.follow(self.schedule)
-        self.collector = FusedCollector(env, ActorPolicy(self.network, self.moments, self.actor), num_steps)
+        self.collector = FusedCollector(env, self.collecting_policy(), num_steps)
         self.generator = torch.Generator(env.device)
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
+
+    def collecting_policy(self) -> ActorPolicy:
+        """Return the policy that collects, bound to the parameters."""
+        return ActorPolicy(self.network, self.moments, self.actor)
 
     @abstractmethod
     def collect(self) -> None:
@@ -71,7 +76,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         """Return the loss to minimise and `loss_metrics` for a minibatch.
 
         Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the action mask,
-        None to allow all; and the minibatch of the tensors that follow the observations in the batch of `minimise`.
+        None to allow all; and the minibatch of the tensors that follow what was seen in the batch of `minimise`.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,21 +111,28 @@ class Learner(NetworkLearner[Config], Generic[Config]):
 
     def update_moments(self) -> None:
         """Add the rollout's observations to the running moments that scale the next rollout."""
-        assert self.collector.observation is not None
-        self.add_observations(self.collector.observation.flatten(0, 1))
+        seen, references = [part.flatten(0, 1) for part in self.collector.seen], self.collector.references
+        if references is None:
+            self.add_observations(seen[0])
+        elif self.config.normalise_observations:
+            own, rows = seen
+            table = references.table(self.env.engine.bound())
+            parts = zip(batch_moments(own), table_moments(table, rows), strict=True)
+            self.observation_moments.merge(len(rows), *(references.joined(*pair) for pair in parts))
+            self.take_moments()
 
     def minimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Metrics:
         """Make the optimiser steps of one update and return the means of the loss metrics.
 
         Args:
-            batch: of the update: raw observations, then the further tensors of `objective`.
+            batch: of the update: what was seen, as in the collector's `seen`, then the further tensors of `objective`.
             largest_kl: early stopping: no further epochs once the mean ``approx_kl`` of an epoch exceeds this.
 
         Raises:
             FloatingPointError: a loss is not finite.
         """
         config = self.config
-        shared = [*self.parameters, *self.moments, *batch]
+        shared = [*self.parameters, *self.moments, *self._market(), *batch]
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
         self.generator.manual_seed(update_seed(config, self.update_number))
@@ -135,13 +147,27 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         means = checked_losses(self, steps[: epoch + 1].mean((0, 1)).tolist())
         return dict(zip(self.loss_metrics, means, strict=True))
 
+    def _market(self) -> list[Tensor]:
+        """Return the tensors that observations by reference are put together from, none without such."""
+        return [] if self.collector.references is None else self.env.engine.inputs
+
     def _minibatch_gradients(self, *tensors: Tensor) -> list[Tensor]:
         """Return clipped gradients and metrics of a minibatch; the last tensor is the index of its units."""
-        count = len(self.parameters)
-        parameters = list(tensors[:count])
-        mean, deviation, *batch, index = tensors[count:]
-        observation, *others = (self.pick(tensor, index) for tensor in batch)
-        observation = observation.flatten(0, -2)
+        remaining = list(tensors)
+
+        def take(count: int) -> list[Tensor]:
+            taken = remaining[:count]
+            del remaining[:count]
+            return taken
+
+        parameters, (mean, deviation), market = take(len(self.parameters)), take(2), take(len(self._market()))
+        *batch, index = remaining
+        picked = [self.pick(tensor, index) for tensor in batch]
+        seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
+        if self.collector.references is None:
+            observation = seen[0].flatten(0, -2)
+        else:
+            observation = self.collector.references.whole(self.env.engine.bind(market), *seen)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
             parameters, self.network.normalised(observation, mean, deviation), allowed, *others

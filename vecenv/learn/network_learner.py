@@ -130,8 +130,12 @@ class NetworkLearner(ABC, Generic[Config]):
         """Add observations to the running moments that scale the inputs of the next update. Shape: (B, D)."""
         if self.config.normalise_observations:
             self.observation_moments.update(self.network.samples(observation))
-            self.moments[0].copy_(self.observation_moments.mean)
-            self.moments[1].copy_(self.observation_moments.deviation())
+            self.take_moments()
+
+    def take_moments(self) -> None:
+        """Scale the inputs of the next update by the running moments."""
+        self.moments[0].copy_(self.observation_moments.mean)
+        self.moments[1].copy_(self.observation_moments.deviation())
 
 
 AnyLearner = TypeVar("AnyLearner", bound=NetworkLearner[Any])

@@ -89,8 +89,12 @@ class Network(ABC):
 
     def hidden_layer(self, values: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return tanh of a linear layer, in float32."""
+        return tanh(self.products(values, weight, bias))
+
+    def products(self, values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return a linear layer of the hidden ones, in float32."""
         kind = torch.bfloat16 if self.bf16 else torch.float32
-        return tanh(linear(values.to(kind), weight.to(kind), bias.to(kind)).float())
+        return linear(values.to(kind), weight.to(kind), None if bias is None else bias.to(kind)).float()
 
 
 class _Tanh(torch.autograd.Function):
@@ -175,11 +179,15 @@ class FlatNetwork(Network):
             parameters += orthogonal_layer(inputs, width, gain, generator, device)
         return parameters
 
-    def _network(self, parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        values = inputs
-        for layer in range(self.layers - 1):
+    def _network(self, parameters: Sequence[Tensor], values: Tensor, first: int = 0) -> Tensor:
+        """Return the outputs from the inputs of a layer, the first by default."""
+        for layer in range(first, self.layers - 1):
             values = self.hidden_layer(values, *parameters[2 * layer : 2 * layer + 2])
         return linear(values, *parameters[2 * self.layers - 2 : 2 * self.layers])
+
+    def outputs_from_hidden(self, actor: Sequence[Tensor], hidden: Tensor) -> Tensor:
+        """Return the inputs of the head from the first hidden layer. Shapes: (B, H) -> (B, head.size)."""
+        return self._network(actor, hidden, first=1)
 
     def samples(self, observation: Tensor) -> Tensor:
         """Return the observations."""

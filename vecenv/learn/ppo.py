@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.learner import Learner
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
+from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingPolicy, why_not_by_reference
 from vecenv.learn.running_moments import RunningMoments
 from vecenv.learn.runs import CHECKPOINT, Metrics, run
 
@@ -40,8 +42,8 @@ class PPO(Learner[PPOConfig]):
         config: settings.
 
     Raises:
-        ValueError: the batch cannot be split into equal minibatches, or ``benchmark_kl`` is given without a Gaussian
-            head.
+        ValueError: the batch cannot be split into equal minibatches, ``benchmark_kl`` is given without a Gaussian head,
+            or ``by_reference`` with a policy or a task that cannot.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -59,6 +61,18 @@ class PPO(Learner[PPOConfig]):
             raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
         self.return_moments = RunningMoments((), env.device)
         self.discounted_return = torch.zeros(env.num_envs, device=env.device)
+
+    def collecting_policy(self) -> ActorPolicy:
+        """Return the policy that collects, by reference where that is asked for or pays.
+
+        Raises:
+            ValueError: it is asked for, and the policy cannot.
+        """
+        asked, (env, network) = self.config.by_reference, (self.env, self.network)
+        if asked is None:
+            pays = WORTHWHILE * env.scenario.num_references <= self.batch_size
+            asked = pays and why_not_by_reference(env, network) is None
+        return ReferencingPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
     def state_dict(self) -> dict[str, Any]:
         """Extend `Learner.state_dict` by the discounted returns and their moments."""
@@ -79,8 +93,8 @@ class PPO(Learner[PPOConfig]):
         """Estimate advantages and make all optimiser steps of one update."""
         collector = self.collector
         values, advantages, targets = self._advantages()
-        batch = [collector.observation, collector.actions, collector.extras["log_prob"], advantages, targets]
-        flat = [tensor.flatten(0, 1) for tensor in batch if tensor is not None]
+        batch = [*collector.seen, collector.actions, collector.extras["log_prob"], advantages, targets]
+        flat = [tensor.flatten(0, 1) for tensor in batch]
         metrics = self.minimise(flat, self.config.target_kl)
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
         return metrics | {"explained_variance": float(explained)}
@@ -96,27 +110,26 @@ class PPO(Learner[PPOConfig]):
             )
             self.return_moments.update(sums.flatten())
 
-    def _values(self, observation: Tensor) -> Tensor:
-        """Return values. Shapes: (B, D) -> (B,)."""
-        chunk = self.batch_size // self.config.minibatches
-        network = self.network
-        parts = [
-            network.value(self.critic, network.normalised(part, *self.moments)) for part in observation.split(chunk)
-        ]
+    def _values(self, whole: Callable[..., Tensor], *seen: Tensor) -> Tensor:
+        """Return values of observations that a function puts together from parts. Shapes: (B, ...) -> (B,)."""
+        chunk, network = self.batch_size // self.config.minibatches, self.network
+        chunks = zip(*(part.split(chunk) for part in seen), strict=True)
+        parts = [network.value(self.critic, network.normalised(whole(*own), *self.moments)) for own in chunks]
         return torch.cat(parts)
 
     def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
         config, collector = self.config, self.collector
-        assert collector.observation is not None
-        values = self._values(collector.observation.flatten(0, 1)).view(config.num_steps, -1)
+        seen = (part.flatten(0, 1) for part in collector.seen)
+        values = self._values(collector.whole, *seen).view(config.num_steps, -1)
         # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         if config.gamma:
             cut = collector.truncated.clone()
             cut[-1] = True
             step, ids = cut.nonzero(as_tuple=True)
-            next_values[step, ids] = self._values(collector.final_observations(step, ids))
+            final = collector.final_observations(step, ids)
+            next_values[step, ids] = self._values(lambda observation: observation, final)
         reward = collector.reward.float() / self.return_moments.deviation().float()
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda

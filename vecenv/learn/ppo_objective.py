@@ -32,6 +32,9 @@ class PPOConfig(LearnerConfig):
     """Weight of the KL divergence from the policy around the centre of the actions, with tilts the benchmark."""
     target_kl: float | None = None
     """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
+    by_reference: bool | None = None
+    """Keep of an observation what is a row's own and the day of the market, whose part of the first layer is computed
+    once per update; flat policies only. By default where a batch has twice as many steps as the market has days."""
     normalise_rewards: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
     normalise_advantages: bool = True

@@ -14,6 +14,38 @@ CHUNK = 8192
 """Samples per partial sum: few enough for the CPU cache, many enough for a GPU."""
 
 
+def batch_moments(samples: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and sum of squared distances from the mean of a batch, float64. Shapes: (B, ...) -> (...) each."""
+    # Sums relative to the first sample: exactly 0 for a constant, no loss of precision for a large mean.
+    origin = samples[0]
+    total, squares = (torch.zeros_like(origin, dtype=torch.float64) for _ in range(2))
+    for part in samples.split(CHUNK):
+        shifted = part - origin
+        total += shifted.sum(0)
+        squares += shifted.square_().sum(0)
+    squares -= total.square() / len(samples)
+    return origin + total / len(samples), squares
+
+
+def table_moments(table: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `batch_moments` of rows of a table, each perhaps many times, without copying them.
+
+    Args:
+        table: Shape: (R, M).
+        rows: Shape: (B,), int64.
+    """
+    # Exact in any order, and unlike bincount without a meeting of host and device.
+    times = table.new_zeros(len(table), dtype=torch.float64).index_add_(0, rows, torch.ones_like(rows).double())
+    origin = table[rows[:1]].squeeze(0)
+    total, squares = (torch.zeros_like(origin, dtype=torch.float64) for _ in range(2))
+    for part, often in zip(table.split(CHUNK), times.split(CHUNK), strict=True):
+        shifted = (part - origin).double()
+        total += often @ shifted
+        squares += often @ shifted.square_()
+    squares -= total.square() / len(rows)
+    return origin + total / len(rows), squares
+
+
 class RunningMoments:
     """Merges the moments of batches: Chan, Golub and LeVeque, "Updating formulae ... for sample variances", 1979.
 
@@ -29,18 +61,19 @@ class RunningMoments:
 
     def update(self, samples: Tensor) -> None:
         """Add a batch. Shape: (B, *shape)."""
-        # Sums relative to the first sample: exactly 0 for a constant, no loss of precision for a large mean.
-        origin = samples[0]
-        total, squares = torch.zeros_like(self.mean), torch.zeros_like(self.mean)
-        for part in samples.split(CHUNK):
-            shifted = part - origin
-            total += shifted.sum(0)
-            squares += shifted.square_().sum(0)
-        squares -= total.square() / len(samples)
-        count = self.count + len(samples)
-        difference = origin + total / len(samples) - self.mean
-        self.squares += squares.clamp(min=0.0) + difference.square() * (self.count * len(samples) / count)
-        self.mean += difference * (len(samples) / count)
+        self.merge(len(samples), *batch_moments(samples))
+
+    def merge(self, number: int, mean: Tensor, squares: Tensor) -> None:
+        """Add a batch given by its moments.
+
+        Args:
+            number: of its samples.
+            mean: of them. Shape: ``shape``, float64.
+            squares: sum of the squared distances from the mean, likewise.
+        """
+        count, difference = self.count + number, mean - self.mean
+        self.squares += squares.clamp(min=0.0) + difference.square() * (self.count * number / count)
+        self.mean += difference * (number / count)
         self.count.copy_(count)
 
     def deviation(self) -> Tensor:

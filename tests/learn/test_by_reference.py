@@ -1,0 +1,172 @@
+"""PPO on observations by reference: the same policy and gradients up to rounding, and the same account exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vecenv
+from tests.small_env import assert_same_bits, collected, make_env, small_tape
+from vecenv.core.collector import FusedCollector
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.referencing_policy import ReferencingPolicy
+
+CONFIG = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8), by_reference=True)
+
+
+def learner(by_reference: bool = True, compiled: bool = False, **settings: Any) -> PPO:
+    config = replace(CONFIG, by_reference=by_reference, **settings)
+    return PPO(make_env(16, compiled), config)
+
+
+def trained(updates: int = 3, **settings: Any) -> PPO:
+    """A learner whose weights and moments are no longer those of the start."""
+    made = learner(**settings)
+    for _ in range(updates):
+        made.update()
+    return made
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_it_acts_as_the_policy_on_the_whole_observation(bf16):
+    made = trained(bf16=bf16, normalise_observations=True)
+    made.collect()
+    collector = made.collector
+    assert isinstance(collector.policy, ReferencingPolicy)
+    assert collector.observation is not None and len(collector.seen) == 2
+    policy = ActorPolicy(made.network, made.moments, made.actor)
+    for step in range(8):
+        keys = _keys(made, step)
+        action, log_prob = policy.act(policy.parameters, collector.observation[step], *keys)
+        tolerance = 2e-2 if bf16 else 2e-5
+        torch.testing.assert_close(collector.actions[step], action, rtol=0, atol=tolerance)
+        torch.testing.assert_close(collector.extras["log_prob"][step], log_prob, rtol=0, atol=20 * tolerance)
+
+
+def _keys(made: PPO, step: int) -> tuple[Any, Tensor]:
+    """The keys and elapsed steps that the policy had before a step of the last rollout."""
+    env, rows = made.env, made.collector.rows(after=False)[step]
+    started = env.engine.bound().restart_done(rows, env.seed_tensor, env.start_ids)
+    return vecenv.core.random.episode_key(env.seed_tensor, env.env_ids, started.episode), started.elapsed
+
+
+def test_the_account_is_that_of_the_same_actions():
+    """Bit for bit, observations included."""
+    made = trained()
+    given = FusedCollector(make_env(16), "given", num_steps=8)
+    given.env.load_state_dict(made.env.state_dict())
+    made.collect()
+    given.actions.copy_(made.collector.actions)
+    given.rollout()
+    for one, other in zip(given.row_buffers, made.collector.row_buffers, strict=True):
+        assert_same_bits([one], [other], "rows")
+    assert_same_bits([given.reward], [made.collector.reward], "rewards")
+    assert given.observation is not None and made.collector.observation is not None
+    assert_same_bits([given.observation], [made.collector.observation], "observations")
+    assert "observation" not in made.collector.batch()
+
+
+def test_updates_are_those_of_whole_observations_up_to_rounding():
+    whole, parts = learner(by_reference=False), learner()
+    assert whole.collector.references is None and parts.collector.references is not None
+    for _ in range(2):
+        told = [one.update() for one in (whole, parts)]
+        for name in ("policy_loss", "value_loss", "entropy", "reward", "explained_variance"):
+            assert told[1][name] == pytest.approx(told[0][name], rel=1e-3, abs=1e-4), name
+    for one, other in zip(whole.parameters, parts.parameters, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-3)
+    for one, other in zip(whole.moments, parts.moments, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_first_ratios_are_one():
+    made = learner(epochs=1, minibatches=1)
+    for _ in range(3):
+        metrics = made.update()
+        assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
+
+
+@pytest.mark.slow
+def test_compiled_rollouts_keep_the_same_account():
+    """The policy's sums may round otherwise when compiled, so the compiled actions are replayed."""
+    made = learner(compiled=True)
+    made.prepare()
+    made.collect()
+    given = FusedCollector(make_env(16), "given", num_steps=8)
+    # Before the second rollout.
+    given.env.take_leaves([buffer[0].clone() for buffer in made.collector.row_buffers])
+    given.actions.copy_(made.collector.actions)
+    given.rollout()
+    assert_same_bits(collected(given)[:2], collected(made.collector)[:2], "rows")
+    eager = learner()
+    eager.prepare()
+    eager.collect()
+    torch.testing.assert_close(eager.collector.actions[0], made.collector.actions[0], rtol=0, atol=1e-4)
+
+
+def test_the_table_follows_weights_moments_and_market():
+    made = trained()
+    made.collect()
+    policy, bound = made.collector.policy, made.env.engine.bound()
+    assert isinstance(policy, ReferencingPolicy) and made.collector.references is not None
+
+    def expected() -> Tensor:
+        return policy.table_of(policy.parameters[:-1], made.collector.references.table(bound))
+
+    assert torch.equal(policy.table, expected())
+    before = policy.table.clone()
+    other = make_env(16, tape=small_tape(seed=5)).scenario.shared
+    made.env.write_shared(other)
+    made.collect()
+    assert torch.equal(policy.table, expected()) and not torch.equal(policy.table, before)
+    before = policy.table.clone()
+    made.update()
+    made.collect()
+    assert torch.equal(policy.table, expected()) and not torch.equal(policy.table, before)
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path):
+    whole = train(make_env(16), CONFIG, tmp_path / "whole").learner
+
+    def interrupt(metrics: dict[str, float]) -> None:
+        if metrics["update"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_env(16), CONFIG, tmp_path / "parts", on_update=interrupt)
+    resumed = train(make_env(16, seed=9), CONFIG, tmp_path / "parts", resume=True).learner
+    for one, other in zip(whole.parameters, resumed.parameters, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_it_is_chosen_where_a_batch_has_twice_as_many_steps_as_the_market_has_days():
+    def by_default(num_envs: int, **settings: Any) -> bool:
+        made = PPO(make_env(num_envs), replace(CONFIG, by_reference=None, **settings))
+        return made.collector.references is not None
+
+    # 40 days, rollouts of 8 steps.
+    assert by_default(10) and not by_default(9)
+    assert not by_default(10, policy="symbol") and not by_default(10, hidden=())
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "told"),
+    [
+        ("stock_trading", {"policy": "symbol"}, "the policy is not a flat one with a hidden layer"),
+        ("stock_trading", {"hidden": ()}, "the policy is not a flat one with a hidden layer"),
+        ("single_stock", {}, "single_stock has no observations by reference"),
+    ],
+)
+def test_what_has_no_references_is_refused(task, settings, told):
+    rules = {"action": "tilt"} if task == "stock_trading" else {}
+    env = vecenv.make(task, 16, market="synthetic", compile=False, **rules)
+    with pytest.raises(ValueError, match=f"no observations by reference: {told}"):
+        PPO(env, replace(CONFIG, **settings))
+    made = PPO(env, replace(CONFIG, by_reference=None, **settings))
+    assert made.collector.references is None

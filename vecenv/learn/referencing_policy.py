@@ -1,0 +1,78 @@
+"""The flat actor on observations by reference: what the market alone determines enters the first layer as a table.
+
+The first layer is a sum over the columns of the observation. Its part by reference is computed once for each row of the
+shared tensors, such as a day of a market, instead of once for every sub-environment that is there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey
+from vecenv.core.references import References
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.networks import FlatNetwork, Network, scaled, tanh
+
+WORTHWHILE = 2
+"""Least number of steps in a batch per row of the table: making a row costs about as much as acting once."""
+
+
+def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
+    """Return why a network cannot read observations by reference, or None if it can."""
+    if not isinstance(network, FlatNetwork) or not network.hidden:
+        return "the policy is not a flat one with a hidden layer"
+    if not env.scenario.referenced_blocks:
+        return f"{env.scenario.name} has no observations by reference"
+    if network.mask(torch.zeros(1, sum(env.block_widths), device=env.device)) is not None:
+        return f"actions of {env.scenario.name} are masked by the whole observation"
+    return None
+
+
+class ReferencingPolicy(ActorPolicy):
+    """Actor that reads observations by reference; see `vecenv.core.collector_inputs.ReferencingPolicy`.
+
+    Equal to `ActorPolicy` on the whole observations, up to the rounding of the first layer's sums.
+
+    Args:
+        env: its observations are split.
+        network: architecture.
+        moments: mean and standard deviation of the inputs. Shape of each: (D,).
+        actor: parameters of the actor.
+
+    Attributes:
+        table: of the first layer without what is a row's own. Shape: (R, width of the first hidden layer).
+
+    Raises:
+        ValueError: the network cannot read observations by reference.
+    """
+
+    def __init__(self, env: VecEnv, network: Network, moments: list[Tensor], actor: list[Tensor]) -> None:
+        super().__init__(network, moments, actor)
+        if (reason := why_not_by_reference(env, network)) is not None:
+            raise ValueError(f"no observations by reference: {reason}")
+        assert isinstance(network, FlatNetwork)
+        self._flat = network
+        self._references = References(env.scenario, env.block_widths)
+        self.table = torch.zeros(self._references.count, network.hidden[0], device=env.device)
+        self.parameters = [*self.parameters, self.table]
+
+    def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
+        """Return the first layer's sums over the columns by reference, with its bias. Shapes: (R, ...) -> (R, H)."""
+        columns = self._references.referenced_columns
+        mean, deviation, weight, bias, *_ = parameters
+        inputs = scaled(referenced, columns(mean), columns(deviation))
+        return self._flat.products(inputs, columns(weight), bias)
+
+    def act_by_reference(
+        self, parameters: list[Tensor], own: Tensor, reference: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return actions and log-probabilities. Shapes: (N, *spec.shape), (N,)."""
+        mean, deviation, *actor, table = parameters
+        columns, head = self._references.own_columns, self._flat.head
+        inputs = scaled(own, columns(mean), columns(deviation))
+        hidden = tanh(self._flat.products(inputs, columns(actor[0])) + table[reference])
+        outputs, of_head = self._flat.outputs_from_hidden(actor, hidden), self._flat.head_parameters(actor)
+        action = head.sample(outputs, of_head, key, elapsed)
+        return action, head.evaluate(outputs, of_head, action)[0]
