@@ -114,7 +114,25 @@ class Brittle(WalkText):
         return numbers, torch.ones(len(texts), dtype=torch.bool)
 
 
+def by_day(**methods: object) -> vecenv.Task:
+    """Return the task with its position as what the day alone determines, which it does not."""
+
+    def referenced(self, reference, shared):
+        return (reference.float().unsqueeze(-1),)
+
+    known = {"referenced_blocks": (0,), "num_references": 21, "reference": lambda self, state: state.day}
+    return broken(**(known | {"referenced": referenced} | methods))
+
+
 BROKEN = {
+    "an observation that is more than its reference": (
+        by_day(),
+        "references: step 0: block 0 depends on more than its reference",
+    ),
+    "a reference beyond the table": (
+        by_day(reference=lambda self, state: state.day + 21),
+        r"references: step 0: references must be int64 in \[0, 21\), got \[21, 21",
+    ),
     "a grade above one": (
         broken(grade=lambda self, state, params, shared: state.position.abs() + 1),
         r"specs: grade 'grade' must be in \[0, 1\]",

@@ -76,6 +76,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         ("partial resets", lambda: _check_partial_resets(make(), steps)),
         ("states", lambda: _check_round_trip(make, steps)),
         ("ends of episodes", lambda: _check_ends(make())),
+        ("references", lambda: _check_references(make(), steps)),
         ("masks", lambda: _check_masks(make(), steps)),
     ]
     if record.text is not None:
@@ -195,6 +196,22 @@ def _check_ends(env: VecEnv) -> None:
     kept = [leaf.clone() for leaf in leaves(env.rows)]
     reward = env.advance(_actions(env))
     _require(_same(kept, leaves(env.rows)) and not bool(reward.any()), "a row that is done moves on")
+
+
+def _check_references(env: VecEnv, steps: int) -> None:
+    """Check that what is kept by reference is what is observed, in every state."""
+    if not env.scenario.referenced_blocks:
+        return
+    bound, count = env.engine.bound(), env.scenario.num_references
+    for step in range(steps):
+        reference, blocks = bound.reference(env.rows), bound.observe(env.rows)
+        inside = reference.dtype == torch.int64 and bool(((reference >= 0) & (reference < count)).all())
+        _require(inside, f"step {step}: references must be int64 in [0, {count}), got {reference.tolist()}")
+        shown = bound.referenced(reference)
+        for place, block in zip(env.scenario.referenced_blocks, shown, strict=True):
+            _require(_same([blocks[place]], [block]), f"step {step}: block {place} depends on more than its reference")
+        env.restart(env.rows.done)
+        env.advance(_actions(env))
 
 
 def _check_masks(env: VecEnv, steps: int) -> None:
