@@ -247,18 +247,21 @@ def _run_folder(settings: TrainSettings) -> Path:
     return settings.folder or Path("runs") / f"{settings.task}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def warn_of_lockstep(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:
-    """Print a warning if the rows of a batch show far fewer days of the market than independent rows would."""
+def tell_batch(console: Console, learner: Runnable, metrics: dict[str, float]) -> None:
+    """Print how many days of the market a batch shows, and a warning if independent rows would show far more."""
     if "market_rows" not in metrics:
         return
     tape = task_named(learner.env.scenario.name).account.tape(learner.env)  # type: ignore[union-attr]
     steps, days = metrics["frames"], tape.num_paths * (tape.num_days - tape.first_day - 1)
     expected = days * (1 - math.exp(-steps / days))
+    console.print(
+        f"Batch     {steps:,.0f} steps on {metrics['market_rows']:,.0f} different days of the market, of {days:,}",
+        soft_wrap=True,
+    )
     if metrics["market_rows"] < LOCKSTEP * expected:
         console.print(
-            f"The rows march in step: {metrics['market_rows']:,.0f} different days of the market in a batch of "
-            f"{steps:,.0f} steps, independent rows would show {expected:,.0f}; "
-            f"start them apart with --env.min-episode-length 10",
+            f"The rows march in step: independent ones would show {expected:,.0f} days; start them apart with "
+            f"--env.min-episode-length 10",
             soft_wrap=True,
         )
 
@@ -275,7 +278,7 @@ def _train(shared: _Shared, run: SeedRun, learner: Runnable, fresh: FreshPaths |
             write_seed_settings(run, shared.settings, shared.folder)
         bar.show(metrics)
         if metrics["update"] == 1:
-            warn_of_lockstep(console, learner, metrics)
+            tell_batch(console, learner, metrics)
 
     def before_update(update: int) -> None:
         if fresh is not None and fresh.due(update):

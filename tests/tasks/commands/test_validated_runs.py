@@ -14,7 +14,7 @@ from tests.tasks.commands.small_runs import train_args
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.run_folder import read_checkpoint
-from vecenv.tasks.commands.train import warn_of_lockstep
+from vecenv.tasks.commands.train import tell_batch
 
 TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--episodes", "6")
 VALIDATED = ("--validation-fraction", "0.3", "--validation-episodes", "5", "--embargo", "2")
@@ -86,5 +86,8 @@ def test_rows_that_march_in_step_are_warned_of(shortest, warned):
     learner, out = PPO(env, PPOConfig(num_steps=8, minibatches=1, epochs=1, total_frames=512)), StringIO()
     for _ in range(3):
         learner.collect()
-    warn_of_lockstep(Console(file=out, width=400), learner, learner.update())
+    metrics = learner.update()
+    tell_batch(Console(file=out, width=400), learner, metrics)
+    days = f"Batch     512 steps on {metrics['market_rows']:,.0f} different days of the market, of 464\n"
+    assert out.getvalue().startswith(days)
     assert ("The rows march in step" in out.getvalue()) == warned
