@@ -1,0 +1,1 @@
+"""Limit order book with price-time priority, in whole ticks and shares."""

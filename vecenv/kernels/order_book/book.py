@@ -1,0 +1,121 @@
+"""The book as sorted arrays, and what is seen of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.order_book.messages import BUY
+
+EMPTY = 2**31 - 1
+"""Key of a place that has never held an order."""
+
+
+class Book(NamedTuple):
+    """Orders of both sides, K places each, sorted by price and then by arrival.
+
+    A place whose quantity is 0 is a hole. It keeps its key, so that the keys stay sorted: nothing moves when an order
+    leaves.
+
+    Attributes:
+        key: of asks the price, of bids minus the price: lower is better. Shape: (2, K), int32.
+        quantity: in shares. Shape: (2, K), int32.
+        owner: Shape: (2, K), int32.
+        id: Shape: (2, K), int32.
+        next_id: of the next order that comes in; none is given twice. Shape: (), int32.
+    """
+
+    key: Tensor
+    quantity: Tensor
+    owner: Tensor
+    id: Tensor
+    next_id: Tensor
+
+
+class Levels(NamedTuple):
+    """Best prices of one side and what is offered at each.
+
+    Attributes:
+        price: in ticks, 0 where there is no further level. Shape: (L,), int32.
+        quantity: in shares. Shape: (L,), int32.
+        orders: number of orders. Shape: (L,), int32.
+    """
+
+    price: Tensor
+    quantity: Tensor
+    orders: Tensor
+
+
+def empty_book(room: int, device: torch.device | str = "cpu") -> Book:
+    """Return a book without orders.
+
+    Args:
+        room: orders of each side, K.
+        device: of its tensors.
+
+    Raises:
+        ValueError: there is no room.
+    """
+    if room < 1:
+        raise ValueError(f"a book needs room for at least 1 order a side, got {room}")
+    places = torch.zeros(2, room, dtype=torch.int32, device=device)
+    return Book(places + EMPTY, places, places - 1, places - 1, places.new_zeros(()))
+
+
+def most_shares(room: int) -> int:
+    """Return the largest quantity of an order, so that all orders of a side and one more add up in int32."""
+    return (2**31 - 1) // (room + 1)
+
+
+def best_prices(book: Book) -> Tensor:
+    """Return the best bid and the best ask, 0 where there is none. Shape: (2,), int32."""
+    best = torch.where(book.quantity > 0, book.key, EMPTY).amin(-1)
+    signs = torch.stack([-torch.ones_like(best[0]), torch.ones_like(best[1])])
+    return torch.where(best == EMPTY, 0, best * signs)
+
+
+def levels(book: Book, side: int, count: int) -> Levels:
+    """Return the best prices of a side with what is offered there.
+
+    Args:
+        book: of one sub-environment.
+        side: `BUY` or `SELL`.
+        count: number of levels, L.
+    """
+    key, live = book.key[side], book.quantity[side] > 0
+    # Holes lie between the orders of a level: an order opens a level if no order before it has its key.
+    known = torch.where(live, key, -EMPTY).cummax(0).values
+    before = torch.cat([torch.full_like(known[:1], -EMPTY), known[:-1]])
+    rank = (live & (key > before)).to(torch.int32).cumsum(0, dtype=torch.int32) - 1
+    within = live & (rank == torch.arange(count, device=key.device)[:, None])
+    price = torch.where(within, key.abs(), 0).amax(-1)
+    return Levels(
+        price,
+        torch.where(within, book.quantity[side], 0).sum(-1, dtype=torch.int32),
+        within.sum(-1, dtype=torch.int32),
+    )
+
+
+def queue_ahead(book: Book, order: Tensor) -> Tensor:
+    """Return the quantity before an order at its price, 0 if it is not in the book. Shapes: () -> (), int32."""
+    mine = (book.id == order) & (book.quantity > 0)
+    place = torch.arange(book.key.shape[-1], device=book.key.device)
+    own = torch.where(mine, place, -1).amax()
+    side = mine.any(-1, keepdim=True)
+    key = torch.where(mine, book.key, -EMPTY).amax()
+    ahead = side & (book.key == key) & (place < own)
+    return torch.where(ahead, book.quantity, 0).sum(dtype=torch.int32)
+
+
+def mid_price(book: Book) -> Tensor:
+    """Return twice the middle of best bid and ask in ticks, of one side alone twice its best, of none 0. Shape: ()."""
+    bid, ask = best_prices(book)
+    both = bid + ask
+    return torch.where((bid > 0) & (ask > 0), both, 2 * both)
+
+
+def signed_key(price: Tensor, side: Tensor) -> Tensor:
+    """Return the key of a price on a side. Shapes: any."""
+    return torch.where(side == BUY, -price, price)

@@ -1,0 +1,193 @@
+"""Matching: one message to one book, exact in int32, without a sort, a loop, a gather or a branch on data.
+
+Rules. The better price is served first, and of equal prices the earlier arrival. A trade is at the price of the order
+that was there. An order never meets one of the same owner: where it would, that order is taken out and the incoming one
+goes on (self-trade prevention, "cancel resting"). A side with K orders is full: an incoming order that is better than
+the worst one takes its place (`evict`), or else its rest is dropped and its status says so.
+
+The work is O(K): trades are a cumulative sum over the other side, and an order comes in by counting the keys that are
+as good, finding the first hole, and shifting what lies between by one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.order_book.book import EMPTY, Book, most_shares, signed_key
+from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status
+
+
+class _Incoming(NamedTuple):
+    """An order that comes in. Shape of each: ().
+
+    Attributes:
+        active: whether there is one.
+        side: of it.
+        limit: largest key of the other side that it trades with.
+        quantity: in shares.
+        owner: of it.
+        id: of it.
+        stays: whether what it does not trade stays in the book.
+    """
+
+    active: Tensor
+    side: Tensor
+    limit: Tensor
+    quantity: Tensor
+    owner: Tensor
+    id: Tensor
+    stays: Tensor
+
+
+class _Insertion(NamedTuple):
+    """A side after an order has come in.
+
+    Attributes:
+        columns: key, quantity, owner and id. Shape of each: (K,).
+        fits: whether it found a place. Shape: ().
+        evicted: whether another one made room. Shape: ().
+    """
+
+    columns: list[Tensor]
+    fits: Tensor
+    evicted: Tensor
+
+
+def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Report]:
+    """Carry out one message.
+
+    Args:
+        book: of one sub-environment.
+        message: to it.
+        evict: on a full side an order that is better than the worst takes its place; else it is rejected.
+
+    Returns:
+        The book after it, and what it did.
+    """
+    kind, room = message.kind, book.key.shape[-1]
+    valid = _valid(message, most_shares(room))
+
+    targeted = (kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
+    live = book.quantity > 0
+    found = live & (book.id == message.target) & (book.owner == message.owner) & targeted & valid
+    missing = targeted & valid & ~found.any()
+    own_side = torch.where(found[SELL].any(), SELL, BUY).to(torch.int32)
+    shown = torch.where(found, book.quantity, 0).sum(dtype=torch.int32)
+    shown_key = torch.where(found, book.key, -EMPTY).amax()
+
+    # A modification that asks for no more at the same price stays where it is.
+    kept = (kind == Kind.MODIFY) & (signed_key(message.price, own_side) == shown_key) & (message.quantity <= shown)
+    every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
+    removed = (found & ~kept) | every
+    cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
+    cancelled = cancelled + torch.where(kept & found.any(), shown - message.quantity, 0)
+    quantity = torch.where(removed, 0, book.quantity)
+    quantity = torch.where(found & kept, message.quantity, quantity)
+    book = book._replace(quantity=quantity)
+
+    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & found.any() & ~kept
+    ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY) & valid
+    side = torch.where(again, own_side, message.side)
+    numbered = ordered | (again & (kind == Kind.REPLACE))
+    limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -signed_key(message.price, side))
+    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | again
+    order_id = torch.where(numbered, book.next_id, message.target)
+    order = _Incoming(ordered | again, side, limit, message.quantity, message.owner, order_id, stays)
+
+    columns = (book.key, book.quantity, book.owner, book.id)
+    buys = order.side == BUY
+    own = [torch.where(buys, column[BUY], column[SELL]) for column in columns]
+    other = [torch.where(buys, column[SELL], column[BUY]) for column in columns]
+
+    key, there, makers, ids = other
+    met = (there > 0) & (key <= order.limit) & order.active
+    refused = (kind == Kind.POST_ONLY) & met.any()
+    active = order.active & ~refused
+    available = torch.where(met & active & (makers != order.owner), there, 0)
+    before = available.cumsum(0, dtype=torch.int32) - available
+    size = torch.minimum((order.quantity - before).clamp(min=0), available)
+    prevented = met & active & (makers == order.owner) & (before < order.quantity)
+    other[1] = torch.where(prevented, 0, there - size)
+    filled = size.sum(dtype=torch.int32)
+
+    rest = torch.where(active & order.stays, order.quantity - filled, 0)
+    insertion = _inserted(own, order, rest, evict)
+    dropped = (rest > 0) & ~insertion.fits
+    rested = torch.where(insertion.fits, rest, 0)
+    rows = [
+        torch.stack([torch.where(buys, mine, theirs), torch.where(buys, theirs, mine)])
+        for mine, theirs in zip(insertion.columns, other, strict=True)
+    ]
+    new = Book(rows[0], rows[1], rows[2], rows[3], book.next_id + numbered.to(torch.int32))
+
+    price = key.abs()
+    traded = size > 0
+    status = torch.where(kind == Kind.NOTHING, Status.NOTHING, Status.DONE)
+    for code, holds in (
+        (Status.NO_ROOM, dropped),
+        (Status.WOULD_TRADE, refused),
+        (Status.NOT_FOUND, missing),
+        (Status.INVALID, ~valid),
+    ):
+        status = torch.where(holds, code, status)
+    report = Report(
+        status=status.to(torch.int32),
+        id=torch.where(order.active, order_id, -1),
+        filled=filled,
+        rested=rested,
+        notional=(size.to(torch.int64) * price.to(torch.int64)).sum(),
+        size=size,
+        price=torch.where(traded, price, 0),
+        maker=torch.where(traded, makers, -1),
+        maker_id=torch.where(traded, ids, -1),
+        cancelled=cancelled,
+        prevented=torch.where(prevented, there, 0).sum(dtype=torch.int32),
+        evicted_id=torch.where(insertion.evicted, own[3][-1], -1),
+        evicted_owner=torch.where(insertion.evicted, own[2][-1], -1),
+        evicted=torch.where(insertion.evicted, own[1][-1], 0),
+    )
+    return new, report
+
+
+def _valid(message: Message, most: int) -> Tensor:
+    """Whether a message can be carried out as far as it goes itself. Shape: ()."""
+    kind = message.kind
+    priced = (message.price >= 1) & (message.price <= MAX_PRICE)
+    sized = (message.quantity >= 1) & (message.quantity <= most)
+    sided = (message.side == BUY) | (message.side == SELL)
+    known = (kind >= Kind.NOTHING) & (kind <= Kind.REPLACE)
+    ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY)
+    again = (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
+    right = known & (message.owner >= 0)
+    right = right & (~(ordered | again) | (sized & (priced | (kind == Kind.MARKET))))
+    return (right & (~ordered | sided)) | (kind == Kind.NOTHING)
+
+
+def _inserted(side: list[Tensor], order: _Incoming, quantity: Tensor, evict: bool) -> _Insertion:
+    """Return a side with an order of a quantity in its place; of quantity 0 as it was."""
+    key, there = side[0], side[1]
+    room = len(key)
+    place = torch.arange(room, dtype=torch.int32, device=key.device)
+    own_key = -order.limit
+    # After all orders of the same price or a better one.
+    rank = (key <= own_key).sum(dtype=torch.int32)
+    hole = torch.where(there == 0, place, room).amin()
+    full, wanted = hole == room, quantity > 0
+    evicted = full & wanted & (rank < room) if evict else torch.zeros_like(full)
+    fits = wanted & (~full | evicted)
+    hole = torch.where(evicted, room - 1, hole)
+    rightwards = hole >= rank
+    at = torch.where(rightwards, rank, rank - 1)
+    from_left = rightwards & (place > rank) & (place <= hole)
+    from_right = ~rightwards & (place >= hole) & (place < at)
+    columns = []
+    for column, value in zip(side, (own_key, quantity, order.owner, order.id), strict=True):
+        right = torch.cat([column[:1], column[:-1]])
+        left = torch.cat([column[1:], column[-1:]])
+        moved = torch.where(from_left, right, torch.where(from_right, left, column))
+        moved = torch.where(place == at, value, moved)
+        columns.append(torch.where(fits, moved, column))
+    return _Insertion(columns, fits, evicted)
