@@ -111,7 +111,7 @@ def test_random_messages_do_what_the_lists_do(room, evict):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("room", "count", "steps"), [(8, 256, 1500), (32, 256, 1000), (128, 256, 1000)])
+@pytest.mark.parametrize(("room", "count", "steps"), [(8, 256, 2000), (32, 256, 1500), (128, 256, 1500)])
 def test_a_million_random_messages_do_what_the_lists_do(room, count, steps):
     for evict in (True, False):
         play(room, count, steps // 2, evict, seed=100 + room, every=50)
