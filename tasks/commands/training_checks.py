@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
+from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.train_settings import TrainSettings
@@ -30,6 +31,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
         # The highest seed, which may be out of range.
         replace(settings, seed=settings.seed + settings.seeds - 1).learner_config()
     check_subsets(settings)
+    _check_references(settings)
     check_initial(settings)
     check_beside(settings)
 
@@ -45,6 +47,17 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
+
+
+def _check_references(settings: TrainSettings) -> None:
+    """Reject observations by reference for other policies than flat ones; the task's are checked with its environment.
+
+    Raises:
+        ValueError: the policy has none.
+    """
+    asked = settings.algorithm == "ppo" and settings.ppo.by_reference
+    if asked and (settings.ppo.policy != "flat" or not settings.ppo.hidden):
+        raise ValueError(f"no observations by reference: {NOT_FLAT}, set --ppo.policy flat")
 
 
 def check_subsets(settings: TrainSettings) -> None:

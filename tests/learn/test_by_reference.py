@@ -158,9 +158,9 @@ def test_it_is_chosen_where_a_batch_has_twice_as_many_steps_as_the_market_has_da
 @pytest.mark.parametrize(
     ("task", "settings", "told"),
     [
-        ("stock_trading", {"policy": "symbol"}, "the policy is not a flat one with a hidden layer"),
-        ("stock_trading", {"hidden": ()}, "the policy is not a flat one with a hidden layer"),
-        ("single_stock", {}, "single_stock has no observations by reference"),
+        ("stock_trading", {"policy": "symbol"}, "they need a flat policy with a hidden layer"),
+        ("stock_trading", {"hidden": ()}, "they need a flat policy with a hidden layer"),
+        ("single_stock", {}, "those of single_stock are not made of shared tensors"),
     ],
 )
 def test_what_has_no_references_is_refused(task, settings, told):

@@ -15,6 +15,9 @@ from vecenv.core.references import References
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.networks import FlatNetwork, Network, scaled, tanh
 
+NOT_FLAT = "they need a flat policy with a hidden layer"
+"""Why other policies have none."""
+
 WORTHWHILE = 2
 """Least number of steps in a batch per row of the table: making a row costs about as much as acting once."""
 
@@ -22,9 +25,9 @@ WORTHWHILE = 2
 def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
     """Return why a network cannot read observations by reference, or None if it can."""
     if not isinstance(network, FlatNetwork) or not network.hidden:
-        return "the policy is not a flat one with a hidden layer"
+        return NOT_FLAT
     if not env.scenario.referenced_blocks:
-        return f"{env.scenario.name} has no observations by reference"
+        return f"those of {env.scenario.name} are not made of shared tensors"
     if network.mask(torch.zeros(1, sum(env.block_widths), device=env.device)) is not None:
         return f"actions of {env.scenario.name} are masked by the whole observation"
     return None

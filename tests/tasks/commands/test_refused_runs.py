@@ -137,6 +137,7 @@ def test_a_full_disk_ends_the_command_in_a_sentence(place, tmp_path, monkeypatch
         (["train", "--market", "market.parquet", "--env.features", "nothing"], ["unknown features", "nothing"]),
         (["train", "--market", "market.parquet", "--end", "2010-01-01"], ["2010-01-01", "2020-01-01"]),
         (["train", "--preset", "nothing"], ["'nothing'", "quick"]),
+        (["train", "--market", "nofile.csv", "--ppo.by-reference", "--ppo.policy", "symbol"], ["--ppo.policy flat"]),
         (["train", "--preset", "unknown.yaml"], ["unknown.yaml", "env: unknown settings comission", "commission"]),
         (["train", "--preset", "wrong.yaml"], ["wrong.yaml", "num_envs", "'many'", "int"]),
         (["train", "--preset", "resuming.yaml"], ["resuming.yaml", "unknown settings resume"]),
