@@ -73,9 +73,12 @@ def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Rep
     targeted = (kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
     live = book.quantity > 0
     found = live & (book.id == message.target) & (book.owner == message.owner) & targeted & valid
-    missing = targeted & valid & ~found.any()
-    own_side = torch.where(found[SELL].any(), SELL, BUY).to(torch.int32)
-    shown = torch.where(found, book.quantity, 0).sum(dtype=torch.int32)
+    # Sums of int32 instead of any() of bool, which compilers widen to int64.
+    by_side = torch.where(found, book.quantity, 0).sum(-1, dtype=torch.int32)
+    shown = by_side[BUY] + by_side[SELL]
+    known = shown > 0
+    missing = targeted & valid & ~known
+    own_side = torch.where(by_side[SELL] > 0, SELL, BUY).to(torch.int32)
     shown_key = torch.where(found, book.key, -EMPTY).amax()
 
     # A modification that asks for no more at the same price stays where it is.
@@ -83,12 +86,12 @@ def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Rep
     every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
     removed = (found & ~kept) | every
     cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
-    cancelled = cancelled + torch.where(kept & found.any(), shown - message.quantity, 0)
+    cancelled = cancelled + torch.where(kept & known, shown - message.quantity, 0)
     quantity = torch.where(removed, 0, book.quantity)
     quantity = torch.where(found & kept, message.quantity, quantity)
     book = book._replace(quantity=quantity)
 
-    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & found.any() & ~kept
+    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & known & ~kept
     ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY) & valid
     side = torch.where(again, own_side, message.side)
     numbered = ordered | (again & (kind == Kind.REPLACE))
@@ -104,7 +107,7 @@ def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Rep
 
     key, there, makers, ids = other
     met = (there > 0) & (key <= order.limit) & order.active
-    refused = (kind == Kind.POST_ONLY) & met.any()
+    refused = (kind == Kind.POST_ONLY) & (torch.where(met, there, 0).amax() > 0)
     active = order.active & ~refused
     available = torch.where(met & active & (makers != order.owner), there, 0)
     before = available.cumsum(0, dtype=torch.int32) - available
