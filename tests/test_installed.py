@@ -32,6 +32,10 @@ COMMANDS = (
 )
 
 
+SEPARATE = {"verifiers"}
+"""Folders with a project of their own."""
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
     """Return a folder into which a wheel of the package was installed."""
@@ -47,6 +51,17 @@ def test_one_name_is_installed(installed):
     assert (installed / "vecenv" / "py.typed").is_file()
     assert (installed / "vecenv" / "presets" / "train" / "quick.yaml").is_file()
     assert (installed / "vecenv" / "worldmodel" / "weights" / "neural_market.safetensors").is_file()
+    assert (installed / "vecenv" / "kernels" / "order_book" / "native.cpp").is_file()
+
+
+def test_every_package_is_installed(installed):
+    """Packages are listed one by one in pyproject.toml, where one is easily forgotten."""
+    apart = {"vecenv": "", "tasks": "tasks", "worldmodel": "worldmodel", "benchmarks": "benchmarks"}
+    for room, name in apart.items():
+        for file in (ROOT / room).rglob("*.py"):
+            place = file.relative_to(ROOT / room)
+            if not SEPARATE & set(place.parts):
+                assert (installed / "vecenv" / name / place).is_file(), file
 
 
 def test_every_command_runs_beside_files_of_the_same_names(installed, tmp_path):

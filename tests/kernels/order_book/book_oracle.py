@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from vecenv.kernels.order_book.book import most_shares
-from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Status
+from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Status
 
 
 @dataclass
@@ -27,6 +27,7 @@ class Told:
 
     status: Status
     id: int = -1
+    side: int = -1
     rested: int = 0
     trades: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Of each trade price, quantity, maker and the maker's order."""
@@ -39,8 +40,8 @@ class Told:
 class Oracle:
     """One book."""
 
-    def __init__(self, room: int, evict: bool) -> None:
-        self.room, self.evict, self.next_id = room, evict, 0
+    def __init__(self, room: int, evict: bool, owners: int = MAX_OWNERS) -> None:
+        self.room, self.evict, self.owners, self.next_id = room, evict, owners, 0
         self.sides: list[list[Order]] = [[], []]
 
     def process(self, kind: int, side: int, price: int, quantity: int, owner: int, target: int) -> Told:
@@ -55,12 +56,12 @@ class Oracle:
         if kind in (Kind.CANCEL, Kind.MODIFY, Kind.REPLACE):
             return self._change(kind, price, quantity, owner, target)
         if kind == Kind.POST_ONLY and any(self._meets(side, price, order) for order in self.sides[1 - side]):
-            return Told(Status.WOULD_TRADE, id=self._new_id())
+            return Told(Status.WOULD_TRADE, self._new_id(), side)
         limit = None if kind == Kind.MARKET else price
         return self._come_in(side, limit, quantity, owner, self._new_id(), kind in (Kind.LIMIT, Kind.POST_ONLY))
 
     def _valid(self, kind: int, side: int, price: int, quantity: int, owner: int) -> bool:
-        if kind not in list(Kind) or owner < 0:
+        if kind not in list(Kind) or not 0 <= owner < self.owners:
             return False
         if kind in (Kind.CANCEL, Kind.CANCEL_ALL):
             return True
@@ -97,7 +98,7 @@ class Oracle:
         return order.price <= limit if side == BUY else order.price >= limit
 
     def _come_in(self, side: int, limit: int | None, quantity: int, owner: int, number: int, stays: bool) -> Told:
-        told, queue = Told(Status.DONE, number), self.sides[1 - side]
+        told, queue = Told(Status.DONE, number, side), self.sides[1 - side]
         while quantity and queue and self._meets(side, limit, queue[0]):
             first = queue[0]
             if first.owner == owner:

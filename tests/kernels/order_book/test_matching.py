@@ -10,52 +10,28 @@ import torch
 from torch import Tensor
 
 from tests.kernels.order_book.book_oracle import Oracle, Told
+from tests.kernels.order_book.random_messages import books, drawn
 from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.order_book.book import Book, best_prices, empty_book, levels, most_shares, queue_ahead
 from vecenv.kernels.order_book.matching import process
-from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status
+from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 
 
-def books(count: int, room: int) -> Book:
-    return Book(*(leaf.expand(count, *leaf.shape).clone() for leaf in empty_book(room)))
-
-
-def batched(book: Book, message: Message, evict: bool) -> tuple[Book, Report]:
+def batched(book: Book, message: Message, evict: bool) -> tuple[Book, Report, Trades]:
     return torch.vmap(lambda one, sent: process(one, sent, evict))(book, message)
 
 
-def drawn(random: np.random.Generator, count: int, next_id: np.ndarray, room: int) -> np.ndarray:
-    """Messages near one price, of few owners, some of them wrong. Shape: (6, count), int32."""
-    kinds = [Kind.LIMIT, Kind.MARKET, Kind.IMMEDIATE, Kind.POST_ONLY, Kind.CANCEL, Kind.CANCEL_ALL, Kind.MODIFY]
-    odds = np.array([0.42, 0.06, 0.06, 0.08, 0.12, 0.01, 0.13, 0.09, 0.02, 0.01])
-    kind = random.choice([*kinds, Kind.REPLACE, Kind.NOTHING, 99], count, p=odds)
-    side = random.integers(0, 2, count)
-    # Buyers below and sellers above the middle, with an overlap.
-    price = 100 + np.where(side == BUY, -1, 1) * random.integers(-3, 9, count)
-    quantity = random.integers(1, 12, count)
-    owner = random.integers(0, 4, count)
-    target = next_id - 1 - random.integers(0, 3 * room, count)
-    wrong = random.random(count) < 0.03
-    column = random.integers(0, 4, count)
-    values = np.array([2, 0, -1, -5, MAX_PRICE + 1, most_shares(room) + 1, 2**31 - 1, -(2**31)])
-    bad = values[random.integers(0, len(values), count)]
-    side = np.where(wrong & (column == 0), bad, side)
-    price = np.where(wrong & (column == 1), bad, price)
-    quantity = np.where(wrong & (column == 2), bad, quantity)
-    owner = np.where(wrong & (column == 3), bad, owner)
-    return np.stack([kind, side, price, quantity, owner, target]).astype(np.int32)
-
-
-def told_by(report: Report, one: int) -> Told:
+def told_by(report: Report, trades: Trades, one: int) -> Told:
     """What a report says of one book, in the words of the oracle."""
-    places = np.flatnonzero(report.size[one].numpy())
-    columns = (report.price, report.size, report.maker, report.maker_id)
-    trades = zip(*(column[one].numpy()[places].tolist() for column in columns), strict=True)
+    places = np.flatnonzero(trades.size[one].numpy())
+    columns = (trades.price, trades.size, trades.maker, trades.maker_id)
+    listed = zip(*(column[one].numpy()[places].tolist() for column in columns), strict=True)
     return Told(
         Status(int(report.status[one])),
         int(report.id[one]),
+        int(report.side[one]),
         int(report.rested[one]),
-        list(trades),
+        list(listed),
         int(report.cancelled[one]),
         int(report.prevented[one]),
         (int(report.evicted_id[one]), int(report.evicted_owner[one]), int(report.evicted[one])),
@@ -76,10 +52,10 @@ def play(room: int, count: int, steps: int, evict: bool, seed: int, every: int =
     for step in range(steps):
         next_id = np.array([oracle.next_id for oracle in oracles])
         sent = drawn(random, count, next_id, room)
-        book, report = batched(book, Message(*torch.from_numpy(sent)), evict)
+        book, report, trades = batched(book, Message(*torch.from_numpy(sent)), evict)
         for one, (oracle, words) in enumerate(zip(oracles, sent.T.tolist(), strict=True)):
             expected = oracle.process(*words)
-            assert told_by(report, one) == expected, (step, one, words)
+            assert told_by(report, trades, one) == expected, (step, one, words)
             assert int(report.filled[one]) == sum(size for _, size, _, _ in expected.trades)
             assert int(report.notional[one]) == sum(price * size for price, size, _, _ in expected.trades)
             seen[expected.status] += 1
@@ -123,8 +99,8 @@ def test_compiled_and_eager_books_are_equal_bit_for_bit():
     sent = Message(*torch.from_numpy(drawn(random, count, np.zeros(count, dtype=np.int64), room)))
 
     def one_step(*tensors: Tensor) -> list[Tensor]:
-        after, report = batched(Book(*tensors[:5]), Message(*tensors[5:]), True)
-        return [*after, *report]
+        after, report, trades = batched(Book(*tensors[:5]), Message(*tensors[5:]), True)
+        return [*after, *report, *trades]
 
     outputs = [torch.zeros_like(tensor) for tensor in one_step(*book, *sent)]
     call = compile_in_place(one_step, [*book, *sent], outputs)
@@ -140,13 +116,13 @@ class Talk:
     """One book spoken to in words, each order known by its id."""
 
     def __init__(self, room: int = 4, evict: bool = True) -> None:
-        self.book, self.evict = empty_book(room), evict
+        self.book, self.evict, self.trades = empty_book(room), evict, None
 
     def say(
         self, kind: Kind, side: int = BUY, price: int = 0, quantity: int = 0, owner: int = 0, target: int = -1
     ) -> Report:
         words = (torch.tensor(word, dtype=torch.int32) for word in (kind, side, price, quantity, owner, target))
-        self.book, report = process(self.book, Message(*words), self.evict)
+        self.book, report, self.trades = process(self.book, Message(*words), self.evict)
         return report
 
     def orders(self, side: int) -> list[tuple[int, int, int, int]]:
@@ -159,8 +135,8 @@ def test_the_better_price_and_then_the_earlier_order_is_served_first():
     talk.say(Kind.LIMIT, SELL, 101, 5, owner=2)
     talk.say(Kind.LIMIT, SELL, 101, 5, owner=3)
     report = talk.say(Kind.LIMIT, BUY, 102, 12, owner=4)
-    assert report.size.tolist()[:3] == [5, 5, 2] and report.price.tolist()[:3] == [101, 101, 102]
-    assert report.maker.tolist()[:3] == [2, 3, 1] and report.maker_id.tolist()[:3] == [1, 2, 0]
+    assert talk.trades.size.tolist()[:3] == [5, 5, 2] and talk.trades.price.tolist()[:3] == [101, 101, 102]
+    assert talk.trades.maker.tolist()[:3] == [2, 3, 1] and talk.trades.maker_id.tolist()[:3] == [1, 2, 0]
     assert (int(report.filled), int(report.rested), int(report.notional)) == (12, 0, 5 * 101 + 5 * 101 + 2 * 102)
     assert talk.orders(SELL) == [(102, 3, 1, 0)] and talk.orders(BUY) == []
 

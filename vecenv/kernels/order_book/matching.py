@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.book import EMPTY, Book, most_shares, signed_key
-from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status
+from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 
 
 class _Incoming(NamedTuple):
@@ -56,19 +56,20 @@ class _Insertion(NamedTuple):
     evicted: Tensor
 
 
-def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Report]:
+def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_OWNERS) -> tuple[Book, Report, Trades]:
     """Carry out one message.
 
     Args:
         book: of one sub-environment.
         message: to it.
         evict: on a full side an order that is better than the worst takes its place; else it is rejected.
+        owners: number of owners; others than 0 … owners - 1 are invalid.
 
     Returns:
-        The book after it, and what it did.
+        The book after it, what it did, and its trades.
     """
     kind, room = message.kind, book.key.shape[-1]
-    valid = _valid(message, most_shares(room))
+    valid = _valid(message, most_shares(room), owners)
 
     targeted = (kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
     live = book.quantity > 0
@@ -138,24 +139,22 @@ def process(book: Book, message: Message, evict: bool = True) -> tuple[Book, Rep
         status = torch.where(holds, code, status)
     report = Report(
         status=status.to(torch.int32),
+        side=torch.where(order.active, side, -1),
         id=torch.where(order.active, order_id, -1),
         filled=filled,
         rested=rested,
         notional=(size.to(torch.int64) * price.to(torch.int64)).sum(),
-        size=size,
-        price=torch.where(traded, price, 0),
-        maker=torch.where(traded, makers, -1),
-        maker_id=torch.where(traded, ids, -1),
         cancelled=cancelled,
         prevented=torch.where(prevented, there, 0).sum(dtype=torch.int32),
         evicted_id=torch.where(insertion.evicted, own[3][-1], -1),
         evicted_owner=torch.where(insertion.evicted, own[2][-1], -1),
         evicted=torch.where(insertion.evicted, own[1][-1], 0),
     )
-    return new, report
+    trades = Trades(size, torch.where(traded, price, 0), torch.where(traded, makers, -1), torch.where(traded, ids, -1))
+    return new, report, trades
 
 
-def _valid(message: Message, most: int) -> Tensor:
+def _valid(message: Message, most: int, owners: int) -> Tensor:
     """Whether a message can be carried out as far as it goes itself. Shape: ()."""
     kind = message.kind
     priced = (message.price >= 1) & (message.price <= MAX_PRICE)
@@ -164,7 +163,7 @@ def _valid(message: Message, most: int) -> Tensor:
     known = (kind >= Kind.NOTHING) & (kind <= Kind.REPLACE)
     ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY)
     again = (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
-    right = known & (message.owner >= 0)
+    right = known & (message.owner >= 0) & (message.owner < owners)
     right = right & (~(ordered | again) | (sized & (priced | (kind == Kind.MARKET))))
     return (right & (~ordered | sided)) | (kind == Kind.NOTHING)
 

@@ -14,6 +14,10 @@ MAX_PRICE = 2**30
 """Largest price in ticks; the smallest is 1."""
 
 
+MAX_OWNERS = 2**31 - 1
+"""Largest number of owners."""
+
+
 class Kind(IntEnum):
     """What a message asks for.
 
@@ -47,7 +51,7 @@ class Status(IntEnum):
     Attributes:
         NOTHING: there was none.
         DONE: it was carried out.
-        INVALID: unknown kind or side, or a price, quantity or owner out of range; nothing happened.
+        INVALID: unknown kind, side or owner, or a price or quantity out of range; nothing happened.
         NOT_FOUND: the owner has no such order in the book; nothing happened.
         WOULD_TRADE: a post-only order met an order on the other side; nothing happened.
         NO_ROOM: its side is full; what it had traded stays, the rest was dropped.
@@ -82,36 +86,46 @@ class Message(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a message did; K is the room of a side, and its trades are with the other side's orders, best first.
+    """What a message did. Shape of each: (), int32 but for ``notional``.
 
     Attributes:
-        status: of `Status`. Shape: (), int32.
-        id: of the order that came in, or -1. Shape: (), int32.
-        filled: quantity it traded. Shape: (), int32.
-        rested: quantity that stayed in the book. Shape: (), int32.
-        notional: sum of price times quantity of its trades. Shape: (), int64.
-        size: quantity of the trade with each order of the other side, 0 for none. Shape: (K,), int32.
-        price: of each trade, that of the order in the book. Shape: (K,), int32.
-        maker: owner of each of those orders. Shape: (K,), int32.
-        maker_id: id of each of those orders. Shape: (K,), int32.
-        cancelled: quantity of orders that this message took out or made smaller. Shape: (), int32.
-        prevented: quantity of the owner's orders on the other side, which it would have met. Shape: (), int32.
-        evicted_id: id of the order that made room for this one, or -1. Shape: (), int32.
-        evicted_owner: its owner, or -1. Shape: (), int32.
-        evicted: its quantity. Shape: (), int32.
+        status: of `Status`.
+        side: of the order that came in, or -1.
+        id: of the order that came in, or -1.
+        filled: quantity it traded.
+        rested: quantity that stayed in the book.
+        notional: sum of price times quantity of its trades, int64.
+        cancelled: quantity of orders that this message took out or made smaller.
+        prevented: quantity of the owner's orders on the other side, which it would have met.
+        evicted_id: id of the order that made room for this one, or -1.
+        evicted_owner: its owner, or -1.
+        evicted: its quantity.
     """
 
     status: Tensor
+    side: Tensor
     id: Tensor
     filled: Tensor
     rested: Tensor
     notional: Tensor
-    size: Tensor
-    price: Tensor
-    maker: Tensor
-    maker_id: Tensor
     cancelled: Tensor
     prevented: Tensor
     evicted_id: Tensor
     evicted_owner: Tensor
     evicted: Tensor
+
+
+class Trades(NamedTuple):
+    """Trades of one message with the K places of the other side, best first. Shape of each: (K,), int32.
+
+    Attributes:
+        size: quantity, 0 for no trade.
+        price: that of the order in the book; 0 for no trade.
+        maker: owner of that order, or -1.
+        maker_id: its id, or -1.
+    """
+
+    size: Tensor
+    price: Tensor
+    maker: Tensor
+    maker_id: Tensor

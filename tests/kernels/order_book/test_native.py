@@ -1,0 +1,108 @@
+"""The book in C++ is the reference bit for bit, alone, batched and in compiled steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.kernels.order_book.random_messages import books, drawn
+from vecenv.core.compiling import compile_in_place
+from vecenv.kernels.order_book import native
+from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
+from vecenv.kernels.order_book.book import Book
+from vecenv.kernels.order_book.messages import Message
+from vecenv.kernels.order_book.native import process_all_native
+
+pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+
+OWNERS = 3
+
+
+def accounts_of(count: int) -> Accounts:
+    return Accounts(*(leaf.expand(count, -1).clone() for leaf in empty_accounts(OWNERS)))
+
+
+def sent_to(random: np.random.Generator, book: Book, slots: int) -> Message:
+    """Messages of which some are for orders that the ones before bring in."""
+    next_id, room = book.next_id.numpy(), book.key.shape[-1]
+    return Message(
+        *torch.from_numpy(np.stack([drawn(random, len(next_id), next_id + slots // 2, room) for _ in range(slots)], -1))
+    )
+
+
+def tensors_of(result: tuple[Book, Accounts, object]) -> list[Tensor]:
+    return [tensor for part in result for tensor in part]  # type: ignore[attr-defined]
+
+
+def same(one: tuple[Book, Accounts, object], other: tuple[Book, Accounts, object]) -> bool:
+    return all(
+        a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(tensors_of(one), tensors_of(other), strict=True)
+    )
+
+
+@pytest.mark.parametrize("evict", [True, False])
+@pytest.mark.parametrize(
+    ("room", "steps"), [(1, 40), (2, 40), (8, 60), (pytest.param(64, 150, marks=pytest.mark.slow))]
+)
+def test_it_is_the_reference_bit_for_bit(room, steps, evict):
+    random, count, slots = np.random.default_rng(room), 32, 6
+    book, accounts = books(count, room), accounts_of(count)
+    for step in range(steps):
+        messages = sent_to(random, book, slots)
+        expected = torch.vmap(lambda *parts: process_all(*parts, evict))(book, accounts, messages)
+        found = torch.vmap(lambda *parts: process_all_native(*parts, evict))(book, accounts, messages)
+        assert same(expected, found), step
+        book, accounts, _ = expected
+
+
+def test_one_book_is_the_same_alone_and_nothing_given_is_written():
+    random = np.random.default_rng(2)
+    book, accounts = books(4, 8), accounts_of(4)
+    for _ in range(30):
+        messages = sent_to(random, book, 5)
+        before = [tensor.clone() for tensor in (*book, *accounts, *messages)]
+        batched = torch.vmap(process_all_native)(book, accounts, messages)
+        for one in range(4):
+            parts = (type(part)(*(tensor[one] for tensor in part)) for part in (book, accounts, messages))
+            alone = process_all_native(*parts)
+            chosen = tuple(type(part)(*(tensor[one] for tensor in part)) for part in batched)
+            assert same(alone, chosen)
+        assert all(torch.equal(a, b) for a, b in zip(before, (*book, *accounts, *messages), strict=True))
+        book, accounts, _ = batched
+
+
+def test_compiled_steps_call_it():
+    random = np.random.default_rng(3)
+    book, accounts = books(8, 8), accounts_of(8)
+    sizes = (len(book), len(book) + len(accounts))
+
+    def step(*tensors: Tensor) -> list[Tensor]:
+        parts = Book(*tensors[: sizes[0]]), Accounts(*tensors[sizes[0] : sizes[1]]), Message(*tensors[sizes[1] :])
+        return tensors_of(torch.vmap(process_all_native)(*parts))
+
+    messages = sent_to(random, book, 4)
+    outputs = [torch.zeros_like(tensor) for tensor in step(*book, *accounts, *messages)]
+    call = compile_in_place(step, [*book, *accounts, *messages], outputs)
+    for _ in range(20):
+        messages = sent_to(random, book, 4)
+        call([*book, *accounts, *messages], outputs)
+        expected = torch.vmap(process_all)(book, accounts, messages)
+        assert all(torch.equal(a, b) for a, b in zip(outputs, tensors_of(expected), strict=True))
+        book, accounts, _ = expected
+
+
+def test_without_a_compiler_there_is_none(monkeypatch):
+    native.library.cache_clear()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    try:
+        assert native.compiler() is None and native.library() is None
+        with pytest.raises(RuntimeError, match="no working C\\+\\+ compiler was found"):
+            process_all_native(*(type(p)(*(t[0] for t in p)) for p in (books(1, 2), accounts_of(1), nothing())))
+    finally:
+        native.library.cache_clear()
+
+
+def nothing() -> Message:
+    return Message(*(torch.zeros(1, 1, dtype=torch.int32) for _ in Message._fields))

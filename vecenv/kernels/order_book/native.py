@@ -1,0 +1,129 @@
+"""`accounts.process_all` in C++, for CPUs: built by the machine's compiler when it is first asked for.
+
+An operator of `torch.library`, so that `torch.vmap` batches it and compiled steps call it. Its numbers are those of the
+reference bit for bit, holes included (a test).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.order_book.accounts import Accounts
+from vecenv.kernels.order_book.book import Book
+from vecenv.kernels.order_book.messages import Message, Report
+
+SOURCE = Path(__file__).with_name("native.cpp")
+
+_FLAGS = {"AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"), "AVX2": ("-mavx2",)}
+"""Compiler flags by what PyTorch says of the processor: a library in a shared folder runs on all of its kind."""
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler of this machine, the one that CXX names if any; None without one."""
+    return shutil.which(os.environ["CXX"]) if "CXX" in os.environ else shutil.which("g++") or shutil.which("clang++")
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Build the library, if it has not been built before, and load it; None without a working compiler."""
+    found = compiler()
+    if found is None:
+        return None
+    flags = ("-O3", "-std=c++17", "-shared", "-fPIC", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
+    name = hashlib.sha256(SOURCE.read_bytes() + " ".join((found, *flags)).encode()).hexdigest()[:16]
+    built = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / f"order_book_{name}.so"
+    try:
+        if not built.exists():
+            built.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+                made = Path(folder) / built.name
+                command = [found, *flags, str(SOURCE), "-o", str(made)]
+                subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+                # In one stroke: another process may be building it too.
+                os.replace(made, built)
+        return ctypes.CDLL(str(built))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def process_all_native(
+    book: Book, accounts: Accounts, messages: Message, evict: bool = True
+) -> tuple[Book, Accounts, Report]:
+    """Do what `accounts.process_all` does; on a CPU, and where `library` is not None.
+
+    Raises:
+        RuntimeError: there is no library.
+    """
+    tensors = torch.ops.vecenv.process_all(list(book), list(accounts), list(messages), evict)
+    own, held = len(book), len(book) + len(accounts)
+    return Book(*tensors[:own]), Accounts(*tensors[own:held]), Report(*tensors[held:])
+
+
+@torch.library.custom_op("vecenv::process_all", mutates_args=(), device_types="cpu")
+def _process_all(
+    book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor], evict: bool
+) -> list[Tensor]:
+    """Carry out messages to one book, or to a batch of books along the first dimension of all tensors."""
+    loaded = library()
+    if loaded is None:
+        raise RuntimeError("there is no native order book: no working C++ compiler was found")
+    made = [tensor.contiguous().clone() for tensor in (*book, *accounts)]
+    sent = [words.contiguous() for words in messages]
+    reports = [torch.empty_like(sent[0], dtype=kind) for kind in _report_types()]
+    place = Report._fields.index("notional")
+    told = [column.data_ptr() for column in (*reports[:place], *reports[place + 1 :])]
+    slots, room, owners = sent[0].shape[-1], made[0].shape[-1], made[-1].shape[-1]
+    count = made[-1].numel() // owners
+    loaded.vecenv_process_all(
+        *map(ctypes.c_int64, (count, room, slots, owners)),
+        ctypes.c_int32(evict),
+        *(ctypes.c_void_p(tensor.data_ptr()) for tensor in made),
+        (ctypes.c_void_p * len(sent))(*(words.data_ptr() for words in sent)),
+        (ctypes.c_void_p * len(told))(*told),
+        ctypes.c_void_p(reports[place].data_ptr()),
+    )
+    return [*made, *reports]
+
+
+def _report_types() -> list[torch.dtype]:
+    return [torch.int64 if name == "notional" else torch.int32 for name in Report._fields]
+
+
+@_process_all.register_fake
+def _(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor], evict: bool) -> list[Tensor]:
+    made = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (*book, *accounts)]
+    return [*made, *(torch.empty_like(messages[0], dtype=kind) for kind in _report_types())]
+
+
+@_process_all.register_vmap
+def _(
+    info: Any,  # noqa: ANN401
+    in_dims: tuple[Any, ...],
+    book: Sequence[Tensor],
+    accounts: Sequence[Tensor],
+    messages: Sequence[Tensor],
+    evict: bool,
+) -> tuple[list[Tensor], list[int]]:
+    groups = []
+    for tensors, dims in zip((book, accounts, messages), in_dims, strict=False):
+        each = dims if isinstance(dims, list | tuple) else [dims] * len(tensors)
+        groups.append([_leading(tensor, dim, info.batch_size) for tensor, dim in zip(tensors, each, strict=True)])
+    result = torch.ops.vecenv.process_all(*groups, evict)
+    return result, [0] * len(result)
+
+
+def _leading(tensor: Tensor, dim: int | None, count: int) -> Tensor:
+    """Return a tensor with the mapped dimension first, repeated if there is none."""
+    return tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
