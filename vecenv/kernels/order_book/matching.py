@@ -20,6 +20,24 @@ from vecenv.kernels.order_book.book import EMPTY, Book, most_shares, signed_key
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 
 
+class _Change(NamedTuple):
+    """What a message does to orders in the book, before one comes in.
+
+    Attributes:
+        quantity: of all orders after it. Shape: (2, K).
+        cancelled: quantity taken out. Shape: ().
+        again: whether the order that was taken out comes in anew. Shape: ().
+        side: of that order. Shape: ().
+        missing: whether the order is not there. Shape: ().
+    """
+
+    quantity: Tensor
+    cancelled: Tensor
+    again: Tensor
+    side: Tensor
+    missing: Tensor
+
+
 class _Incoming(NamedTuple):
     """An order that comes in. Shape of each: ().
 
@@ -40,6 +58,20 @@ class _Incoming(NamedTuple):
     owner: Tensor
     id: Tensor
     stays: Tensor
+
+
+class _Match(NamedTuple):
+    """What an order meets on the other side.
+
+    Attributes:
+        size: of its trades. Shape: (K,).
+        prevented: quantities of its owner, taken out. Shape: (K,).
+        refused: whether it may not trade, and would. Shape: ().
+    """
+
+    size: Tensor
+    prevented: Tensor
+    refused: Tensor
 
 
 class _Insertion(NamedTuple):
@@ -70,88 +102,96 @@ def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_
     """
     kind, room = message.kind, book.key.shape[-1]
     valid = _valid(message, most_shares(room), owners)
+    change = _changed(book, message, valid)
+    book = book._replace(quantity=change.quantity)
 
-    targeted = (kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
-    live = book.quantity > 0
-    found = live & (book.id == message.target) & (book.owner == message.owner) & targeted & valid
-    # Sums of int32 instead of any() of bool, which compilers widen to int64.
-    by_side = torch.where(found, book.quantity, 0).sum(-1, dtype=torch.int32)
-    shown = by_side[BUY] + by_side[SELL]
-    known = shown > 0
-    missing = targeted & valid & ~known
-    own_side = torch.where(by_side[SELL] > 0, SELL, BUY).to(torch.int32)
-    shown_key = torch.where(found, book.key, -EMPTY).amax()
-
-    # A modification that asks for no more at the same price stays where it is.
-    kept = (kind == Kind.MODIFY) & (signed_key(message.price, own_side) == shown_key) & (message.quantity <= shown)
-    every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
-    removed = (found & ~kept) | every
-    cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
-    cancelled = cancelled + torch.where(kept & known, shown - message.quantity, 0)
-    quantity = torch.where(removed, 0, book.quantity)
-    quantity = torch.where(found & kept, message.quantity, quantity)
-    book = book._replace(quantity=quantity)
-
-    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & known & ~kept
     ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY) & valid
-    side = torch.where(again, own_side, message.side)
-    numbered = ordered | (again & (kind == Kind.REPLACE))
+    side = torch.where(change.again, change.side, message.side)
+    numbered = ordered | (change.again & (kind == Kind.REPLACE))
     limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -signed_key(message.price, side))
-    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | again
+    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | change.again
     order_id = torch.where(numbered, book.next_id, message.target)
-    order = _Incoming(ordered | again, side, limit, message.quantity, message.owner, order_id, stays)
+    order = _Incoming(ordered | change.again, side, limit, message.quantity, message.owner, order_id, stays)
 
     columns = (book.key, book.quantity, book.owner, book.id)
     buys = order.side == BUY
     own = [torch.where(buys, column[BUY], column[SELL]) for column in columns]
     other = [torch.where(buys, column[SELL], column[BUY]) for column in columns]
-
     key, there, makers, ids = other
-    met = (there > 0) & (key <= order.limit) & order.active
-    refused = (kind == Kind.POST_ONLY) & (torch.where(met, there, 0).amax() > 0)
-    active = order.active & ~refused
-    available = torch.where(met & active & (makers != order.owner), there, 0)
-    before = available.cumsum(0, dtype=torch.int32) - available
-    size = torch.minimum((order.quantity - before).clamp(min=0), available)
-    prevented = met & active & (makers == order.owner) & (before < order.quantity)
-    other[1] = torch.where(prevented, 0, there - size)
-    filled = size.sum(dtype=torch.int32)
+    match = _matched(key, there, makers, order, kind == Kind.POST_ONLY)
+    other[1] = there - match.size - match.prevented
+    filled = match.size.sum(dtype=torch.int32)
 
-    rest = torch.where(active & order.stays, order.quantity - filled, 0)
+    rest = torch.where(order.active & ~match.refused & order.stays, order.quantity - filled, 0)
     insertion = _inserted(own, order, rest, evict)
-    dropped = (rest > 0) & ~insertion.fits
-    rested = torch.where(insertion.fits, rest, 0)
     rows = [
         torch.stack([torch.where(buys, mine, theirs), torch.where(buys, theirs, mine)])
         for mine, theirs in zip(insertion.columns, other, strict=True)
     ]
     new = Book(rows[0], rows[1], rows[2], rows[3], book.next_id + numbered.to(torch.int32))
 
-    price = key.abs()
-    traded = size > 0
     status = torch.where(kind == Kind.NOTHING, Status.NOTHING, Status.DONE)
     for code, holds in (
-        (Status.NO_ROOM, dropped),
-        (Status.WOULD_TRADE, refused),
-        (Status.NOT_FOUND, missing),
+        (Status.NO_ROOM, (rest > 0) & ~insertion.fits),
+        (Status.WOULD_TRADE, match.refused),
+        (Status.NOT_FOUND, change.missing),
         (Status.INVALID, ~valid),
     ):
         status = torch.where(holds, code, status)
+    price, traded = key.abs(), match.size > 0
     report = Report(
         status=status.to(torch.int32),
         side=torch.where(order.active, side, -1),
         id=torch.where(order.active, order_id, -1),
         filled=filled,
-        rested=rested,
-        notional=(size.to(torch.int64) * price.to(torch.int64)).sum(),
-        cancelled=cancelled,
-        prevented=torch.where(prevented, there, 0).sum(dtype=torch.int32),
+        rested=torch.where(insertion.fits, rest, 0),
+        notional=(match.size.to(torch.int64) * price.to(torch.int64)).sum(),
+        cancelled=change.cancelled,
+        prevented=match.prevented.sum(dtype=torch.int32),
         evicted_id=torch.where(insertion.evicted, own[3][-1], -1),
         evicted_owner=torch.where(insertion.evicted, own[2][-1], -1),
         evicted=torch.where(insertion.evicted, own[1][-1], 0),
     )
-    trades = Trades(size, torch.where(traded, price, 0), torch.where(traded, makers, -1), torch.where(traded, ids, -1))
+    trades = Trades(
+        match.size, torch.where(traded, price, 0), torch.where(traded, makers, -1), torch.where(traded, ids, -1)
+    )
     return new, report, trades
+
+
+def _changed(book: Book, message: Message, valid: Tensor) -> _Change:
+    """Return what a message cancels, modifies or takes out to replace."""
+    kind, live = message.kind, book.quantity > 0
+    targeted = ((kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & valid
+    found = live & (book.id == message.target) & (book.owner == message.owner) & targeted
+    # Sums of int32 instead of any() of bool, which compilers widen to int64.
+    by_side = torch.where(found, book.quantity, 0).sum(-1, dtype=torch.int32)
+    shown = by_side[BUY] + by_side[SELL]
+    known = shown > 0
+    side = torch.where(by_side[SELL] > 0, SELL, BUY).to(torch.int32)
+
+    # A modification that asks for no more at the same price stays where it is.
+    key = torch.where(found, book.key, -EMPTY).amax()
+    kept = (kind == Kind.MODIFY) & (signed_key(message.price, side) == key) & (message.quantity <= shown)
+    every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
+    removed = (found & ~kept) | every
+    cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
+    cancelled = cancelled + torch.where(kept & known, shown - message.quantity, 0)
+    quantity = torch.where(removed, 0, book.quantity)
+    quantity = torch.where(found & kept, message.quantity, quantity)
+    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & known & ~kept
+    return _Change(quantity, cancelled, again, side, targeted & ~known)
+
+
+def _matched(key: Tensor, there: Tensor, makers: Tensor, order: _Incoming, post_only: Tensor) -> _Match:
+    """Return what an order meets among the keys, quantities and owners of the other side."""
+    met = (there > 0) & (key <= order.limit) & order.active
+    refused = post_only & (torch.where(met, there, 0).amax() > 0)
+    met = met & ~refused
+    available = torch.where(met & (makers != order.owner), there, 0)
+    before = available.cumsum(0, dtype=torch.int32) - available
+    size = torch.minimum((order.quantity - before).clamp(min=0), available)
+    reached = met & (makers == order.owner) & (before < order.quantity)
+    return _Match(size, torch.where(reached, there, 0), refused)
 
 
 def _valid(message: Message, most: int, owners: int) -> Tensor:
