@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vecenv.core.collector import FusedCollector
+from vecenv.core.collector_inputs import ReferencingPolicy
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
 from vecenv.core.scenario import Scenario
@@ -87,12 +88,16 @@ def necessary_bytes(collector: FusedCollector) -> int:
     """Minimum memory traffic per step with these buffers, in bytes.
 
     Written: observation, state, reward and flags. Read: the previous state, the action, and `market_numbers`. A sampled
-    action is written instead of read, with the same number of bytes.
+    action is written instead of read, with the same number of bytes. Of observations by reference the own part is
+    written, and a row of the policy's table is read.
     """
     written = [*collector.buffers(), collector.actions]
     per_row = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in written)
     state = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in collector.row_buffers)
-    market = market_numbers(collector.env.scenario, collector.observation is not None)
+    if isinstance(collector.policy, ReferencingPolicy):
+        market = market_numbers(collector.env.scenario, observed=False) + collector.policy.table.shape[-1]
+    else:
+        market = market_numbers(collector.env.scenario, observed=bool(collector.seen))
     return per_row + state + NUMBER_BYTES * market
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, nece
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaves
-from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.registry import make
 from vecenv.tasks.tiers.reward_components import COMPONENTS
 from vecenv.text.door import TextDoor
@@ -71,6 +72,17 @@ def test_necessary_bytes_of_a_tier():
     state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
     assert unseen == 2 * state + 4 * 8 * 3 + 4 + 4 * (3 * 4 + 3)
     assert seen - unseen == 4 * (16 + 17 * 3) + 4 * 3 * (12 + 1 - 2)
+
+
+def test_necessary_bytes_of_observations_by_reference():
+    """The own part and the day instead of the whole, and a row of the table instead of the features."""
+    env = make("stock_trading", 2, market_options=MARKET, compile=False)
+    config = PPOConfig(num_steps=2, minibatches=1, hidden=(8,))
+    whole, parts = (PPO(env, replace(config, by_reference=by)).collector for by in (False, True))
+    symbols, features = env.scenario.tape.num_symbols, len(env.scenario.tape.feature_names)
+    fewer_written = 4 * symbols * (1 + features) - 8
+    fewer_read = 4 * (symbols * features - 8)
+    assert necessary_bytes(whole) - necessary_bytes(parts) == fewer_written + fewer_read
 
 
 def test_market_numbers_of_stock_trading():
