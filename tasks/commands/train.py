@@ -288,4 +288,7 @@ def _train(shared: _Shared, run: SeedRun, learner: Runnable, fresh: FreshPaths |
     started = time.perf_counter()
     with bar:
         run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
+    if isinstance(learner, ValidatedLearner):
+        kept, last = learner.best["update"], learner.update_number
+        console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
     return time.perf_counter() - started

@@ -21,7 +21,7 @@ VALIDATED = ("--validation-fraction", "0.3", "--validation-episodes", "5", "--em
 
 
 @pytest.mark.slow
-def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path):
+def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path, capsys):
     folder = tmp_path / "run"
     words = (*TILTS, *VALIDATED, "--evaluations", "2", "--folder", str(folder), "--json", str(tmp_path / "run.json"))
     assert cli.main(train_args(place, *words)) == 0
@@ -30,6 +30,8 @@ def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path):
     best = read_checkpoint(folder)["best"]
     assert best["score"] == log["validation_reward"].max()
     assert best["update"] == log["update"][log["validation_reward"].idxmax()]
+    told = f"Kept      the policy of update {best['update']} of 2, the best on the validation episodes\n"
+    assert told in capsys.readouterr().out
     agents = json.loads((tmp_path / "run.json").read_text())["evaluation"]["agents"]
     assert list(agents)[:2] == ["trained", "untrained"]
     assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "1536", "--episodes", "3"]) == 0
