@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.kernels.order_book.book_oracle import Oracle, Told
 from tests.kernels.order_book.random_messages import books, drawn
+from tests.kernels.order_book.talk import Talk, orders_in
 from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.order_book.book import Book, best_prices, empty_book, levels, most_shares, queue_ahead
 from vecenv.kernels.order_book.matching import process
@@ -36,13 +37,6 @@ def told_by(report: Report, trades: Trades, one: int) -> Told:
         int(report.prevented[one]),
         (int(report.evicted_id[one]), int(report.evicted_owner[one]), int(report.evicted[one])),
     )
-
-
-def orders_in(book: Book, one: int, side: int) -> list[tuple[int, int, int, int]]:
-    """Price, quantity, owner and id of the orders of a side, best first."""
-    live = book.quantity[one, side] > 0
-    columns = (book.key[one, side].abs(), book.quantity[one, side], book.owner[one, side], book.id[one, side])
-    return list(zip(*(column[live].tolist() for column in columns), strict=True))
 
 
 def play(room: int, count: int, steps: int, evict: bool, seed: int, every: int = 5) -> Counter[Status]:
@@ -110,23 +104,6 @@ def test_compiled_and_eager_books_are_equal_bit_for_bit():
         eager = one_step(*book, *sent)
         assert all(torch.equal(one, other) for one, other in zip(outputs, eager, strict=True))
         book = Book(*eager[:5])
-
-
-class Talk:
-    """One book spoken to in words, each order known by its id."""
-
-    def __init__(self, room: int = 4, evict: bool = True) -> None:
-        self.book, self.evict, self.trades = empty_book(room), evict, None
-
-    def say(
-        self, kind: Kind, side: int = BUY, price: int = 0, quantity: int = 0, owner: int = 0, target: int = -1
-    ) -> Report:
-        words = (torch.tensor(word, dtype=torch.int32) for word in (kind, side, price, quantity, owner, target))
-        self.book, report, self.trades = process(self.book, Message(*words), self.evict)
-        return report
-
-    def orders(self, side: int) -> list[tuple[int, int, int, int]]:
-        return orders_in(Book(*(leaf.unsqueeze(0) for leaf in self.book)), 0, side)
 
 
 def test_the_better_price_and_then_the_earlier_order_is_served_first():
