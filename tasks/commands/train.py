@@ -28,6 +28,7 @@ from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.validation import ValidatedLearner, Validation
+from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
@@ -112,9 +113,10 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     config = settings.with_symbols(settings.env)
     # A language model acts by order lists.
     config = config if settings.model is None else compared_config(settings.task, config)
-    on_cpu = device_named(settings.device).type == "cpu"
+    # Reading bars from a file is over before the thread would be of use.
+    drawn = generator_of(settings.market) is not None
     with (
-        toolchain_prepared(settings.compile and on_cpu),
+        toolchain_prepared(settings.compile and drawn and device_named(settings.device).type == "cpu"),
         working(console, f"Making the market {settings.market} …"),
     ):
         if settings.refresh_every is None:

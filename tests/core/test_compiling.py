@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -180,5 +181,18 @@ def test_what_keeps_the_toolchain_from_being_prepared_is_left_to_the_first_compi
         patched.setattr(compiling, "compile_in_place", broken)
         with toolchain_prepared():
             pass
+
+
+def test_an_error_does_not_wait_for_the_toolchain(monkeypatch):
+    going, ended = Event(), Event()
+
+    def endless(*_):
+        going.wait(60)
+        ended.set()
+
+    monkeypatch.setattr(compiling, "compile_in_place", endless)
     with pytest.raises(ZeroDivisionError), toolchain_prepared():
         raise ZeroDivisionError
+    assert not ended.is_set()
+    going.set()
+    assert ended.wait(60)

@@ -111,11 +111,10 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
     thread = Thread(target=compile_a_trifle, name="toolchain", daemon=True)
     if enabled:
         thread.start()
-    try:
-        yield
-    finally:
-        if enabled:
-            thread.join()
+    # After an error nothing is compiled, and nobody waits for the thread.
+    yield
+    if enabled:
+        thread.join()
 
 
 def check_no_compiler(error: Exception) -> None:
