@@ -15,7 +15,7 @@ from tests.small_env import assert_same_bits, collected, make_env, small_tape
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig, train
-from vecenv.learn.referencing_policy import ReferencingPolicy
+from vecenv.learn.referencing_policy import ReferencingActorPolicy
 
 CONFIG = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8), by_reference=True)
 
@@ -38,7 +38,7 @@ def test_it_acts_as_the_policy_on_the_whole_observation(bf16):
     made = trained(bf16=bf16, normalise_observations=True)
     made.collect()
     collector = made.collector
-    assert isinstance(collector.policy, ReferencingPolicy)
+    assert isinstance(collector.policy, ReferencingActorPolicy)
     assert collector.observation is not None and len(collector.seen) == 2
     policy = ActorPolicy(made.network, made.moments, made.actor)
     for step in range(8):
@@ -114,7 +114,7 @@ def test_the_table_follows_weights_moments_and_market():
     made = trained()
     made.collect()
     policy, bound = made.collector.policy, made.env.engine.bound()
-    assert isinstance(policy, ReferencingPolicy) and made.collector.references is not None
+    assert isinstance(policy, ReferencingActorPolicy) and made.collector.references is not None
 
     def expected() -> Tensor:
         return policy.table_of(policy.parameters[:-1], made.collector.references.table(bound))

@@ -255,7 +255,7 @@ def test_next_values_see_the_observation_before_the_reset() -> None:
     rows = collector.rows()
     for step in range(8):
         after = learner.env.observe_rows(rows[step], torch.arange(4))
-        expected = collector.reward[step] + learner.config.gamma * learner._values(torch.clone, after)
+        expected = collector.reward[step] + learner.config.gamma * learner._values(after)
         torch.testing.assert_close(targets[step], expected, rtol=0, atol=1e-5)
     # With the values of the next episodes' first observations they would not.
     cut = collector.truncated[:-1]

@@ -17,7 +17,6 @@ from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
-from vecenv.core.references import References
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.core.tensor_checks import ActionCheck
 
@@ -86,7 +85,9 @@ class FusedCollector:
         device = env.seed_tensor.device
         self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
         self._inputs = CollectorInputs(env, policy)
-        self.references = References(env.scenario, env.block_widths) if isinstance(policy, ReferencingPolicy) else None
+        # Once: the protocol check costs as much as all checks of a rollout.
+        self._referencing = policy if isinstance(policy, ReferencingPolicy) else None
+        self.references = None if self._referencing is None else self._referencing.references
         self._make_table = self._first_call_compiled(self._table)
         self._allocate(store_observations)
         if isinstance(policy, Policy):
@@ -205,16 +206,16 @@ class FusedCollector:
 
     def _table(self, *tensors: Tensor) -> list[Tensor]:
         """Compute the policy's table of what observations refer to."""
-        assert isinstance(self.policy, ReferencingPolicy) and self.references is not None
+        assert self._referencing is not None and self.references is not None
         count = len(self.env.engine.inputs)
         bound = self.env.engine.bind(list(tensors[:count]))
-        return [self.policy.table_of(list(tensors[count:]), self.references.table(bound))]
+        return [self._referencing.table_of(list(tensors[count:]), self.references.table(bound))]
 
     def _acted(self, remaining: list[Tensor], key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
         """Return what the policy returns, given its parameters and what was seen."""
-        if isinstance(self.policy, ReferencingPolicy):
+        if self._referencing is not None:
             *parameters, own, reference = remaining
-            return self.policy.act_by_reference(parameters, own, reference, key, elapsed)
+            return self._referencing.act_by_reference(parameters, own, reference, key, elapsed)
         assert isinstance(self.policy, Policy)
         *parameters, observation = remaining
         return self.policy.act(parameters, observation, key, elapsed)
@@ -264,9 +265,9 @@ class FusedCollector:
         self._inputs.check(addresses=self._graph is not None)
         for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
             buffer[0].copy_(leaf)
-        if isinstance(self.policy, ReferencingPolicy):
+        if self._referencing is not None:
             # Weights and market may have changed.
-            *parameters, table = self.policy.parameters
+            *parameters, table = self._referencing.parameters
             self._make_table([*self.env.engine.inputs, *parameters], [table])
         if self.mode == "cuda_graph" and self._graph is None:
             self._capture()
@@ -314,16 +315,27 @@ class FusedCollector:
     @property
     def observation(self) -> Tensor | None:
         """Observations of the rollout; those by reference are put together anew. Shape: (T, N, D)."""
+        if not self.seen:
+            return None
         if self.references is None:
-            return self.seen[0] if self.seen else None
-        own, reference = (part.flatten(0, 1) for part in self.seen)
-        return self.whole(own, reference).unflatten(0, (self.num_steps, -1))
+            return self.seen[0]
+        return self.whole([part.flatten(0, 1) for part in self.seen]).unflatten(0, (self.num_steps, -1))
 
-    def whole(self, *seen: Tensor) -> Tensor:
-        """Return observations from the same part of each of `seen`. Shapes: (M, ...) -> (M, D)."""
+    def whole(self, seen: Sequence[Tensor], inputs: list[Tensor] | None = None) -> Tensor:
+        """Return observations from a part of what was seen.
+
+        Args:
+            seen: the same steps of each tensor of `seen`. Shape of each: (M, ...).
+            inputs: of the engine, as arguments of a compiled function; by default its own.
+
+        Returns:
+            Shape: (M, D).
+        """
         if self.references is None:
             return seen[0]
-        return self.references.whole(self.env.engine.bound(), *seen)
+        own, reference = seen
+        bound = self.env.engine.bound() if inputs is None else self.env.engine.bind(inputs)
+        return self.references.whole(bound, own, reference)
 
     def rows(self, after: bool = True) -> Rows:
         """Return the rows after (or before) every step, before auto-reset. Batch: (T, N)."""

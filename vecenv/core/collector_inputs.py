@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
+from vecenv.core.references import References
 from vecenv.core.tensor_checks import ActionCheck, form, layout
 
 
@@ -38,9 +39,11 @@ class ReferencingPolicy(Policy, Protocol):
     """Policy that reads observations by reference: a table is made of what they refer to before every rollout.
 
     Attributes:
+        references: how the environment's observations are split.
         table: the last one of the parameters. Shape: (R, any).
     """
 
+    references: References
     table: Tensor
 
     def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:

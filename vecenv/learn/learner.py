@@ -164,10 +164,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
         seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
-        if self.collector.references is None:
-            observation = seen[0].flatten(0, -2)
-        else:
-            observation = self.collector.references.whole(self.env.engine.bind(market), *seen)
+        observation = self.collector.whole(seen, market).flatten(0, -2)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
             parameters, self.network.normalised(observation, mean, deviation), allowed, *others

@@ -27,7 +27,7 @@ from vecenv.learn.learner import Learner
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
-from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingPolicy, why_not_by_reference
+from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
 from vecenv.learn.running_moments import RunningMoments
 from vecenv.learn.runs import CHECKPOINT, Metrics, run
 
@@ -72,7 +72,7 @@ class PPO(Learner[PPOConfig]):
         if asked is None:
             pays = WORTHWHILE * env.scenario.num_references <= self.batch_size
             asked = pays and why_not_by_reference(env, network) is None
-        return ReferencingPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
+        return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
     def state_dict(self) -> dict[str, Any]:
         """Extend `Learner.state_dict` by the discounted returns and their moments."""
@@ -110,26 +110,29 @@ class PPO(Learner[PPOConfig]):
             )
             self.return_moments.update(sums.flatten())
 
-    def _values(self, whole: Callable[..., Tensor], *seen: Tensor) -> Tensor:
-        """Return values of observations that a function puts together from parts. Shapes: (B, ...) -> (B,)."""
+    def _values(self, observation: Tensor) -> Tensor:
+        """Return values. Shapes: (B, D) -> (B,)."""
         chunk, network = self.batch_size // self.config.minibatches, self.network
-        chunks = zip(*(part.split(chunk) for part in seen), strict=True)
-        parts = [network.value(self.critic, network.normalised(whole(*own), *self.moments)) for own in chunks]
-        return torch.cat(parts)
+        parts = observation.split(chunk)
+        return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
+
+    def _values_of_rollout(self) -> Tensor:
+        """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
+        chunk = self.batch_size // self.config.minibatches
+        parts = zip(*(part.flatten(0, 1).split(chunk) for part in self.collector.seen), strict=True)
+        return torch.cat([self._values(self.collector.whole(seen)) for seen in parts]).view(self.config.num_steps, -1)
 
     def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
         config, collector = self.config, self.collector
-        seen = (part.flatten(0, 1) for part in collector.seen)
-        values = self._values(collector.whole, *seen).view(config.num_steps, -1)
+        values = self._values_of_rollout()
         # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         if config.gamma:
             cut = collector.truncated.clone()
             cut[-1] = True
             step, ids = cut.nonzero(as_tuple=True)
-            final = collector.final_observations(step, ids)
-            next_values[step, ids] = self._values(lambda observation: observation, final)
+            next_values[step, ids] = self._values(collector.final_observations(step, ids))
         reward = collector.reward.float() / self.return_moments.deviation().float()
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda

@@ -33,7 +33,7 @@ def why_not_by_reference(env: VecEnv, network: Network) -> str | None:
     return None
 
 
-class ReferencingPolicy(ActorPolicy):
+class ReferencingActorPolicy(ActorPolicy):
     """Actor that reads observations by reference; see `vecenv.core.collector_inputs.ReferencingPolicy`.
 
     Equal to `ActorPolicy` on the whole observations, up to the rounding of the first layer's sums.
@@ -45,6 +45,7 @@ class ReferencingPolicy(ActorPolicy):
         actor: parameters of the actor.
 
     Attributes:
+        references: the split of the observations.
         table: of the first layer without what is a row's own. Shape: (R, width of the first hidden layer).
 
     Raises:
@@ -57,13 +58,13 @@ class ReferencingPolicy(ActorPolicy):
             raise ValueError(f"no observations by reference: {reason}")
         assert isinstance(network, FlatNetwork)
         self._flat = network
-        self._references = References(env.scenario, env.block_widths)
-        self.table = torch.zeros(self._references.count, network.hidden[0], device=env.device)
+        self.references = References(env.scenario, env.block_widths)
+        self.table = torch.zeros(self.references.count, network.hidden[0], device=env.device)
         self.parameters = [*self.parameters, self.table]
 
     def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
         """Return the first layer's sums over the columns by reference, with its bias. Shapes: (R, ...) -> (R, H)."""
-        columns = self._references.referenced_columns
+        columns = self.references.referenced_columns
         mean, deviation, weight, bias, *_ = parameters
         inputs = scaled(referenced, columns(mean), columns(deviation))
         return self._flat.products(inputs, columns(weight), bias)
@@ -73,7 +74,7 @@ class ReferencingPolicy(ActorPolicy):
     ) -> tuple[Tensor, ...]:
         """Return actions and log-probabilities. Shapes: (N, *spec.shape), (N,)."""
         mean, deviation, *actor, table = parameters
-        columns, head = self._references.own_columns, self._flat.head
+        columns, head = self.references.own_columns, self._flat.head
         inputs = scaled(own, columns(mean), columns(deviation))
         hidden = tanh(self._flat.products(inputs, columns(actor[0])) + table[reference])
         outputs, of_head = self._flat.outputs_from_hidden(actor, hidden), self._flat.head_parameters(actor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vecenv.kernels.order_book.book import most_shares
+from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Status
 
 
@@ -65,7 +65,7 @@ class Oracle:
             return False
         if kind in (Kind.CANCEL, Kind.CANCEL_ALL):
             return True
-        if not 1 <= quantity <= most_shares(self.room):
+        if not 1 <= quantity <= max_quantity(self.room):
             return False
         if kind != Kind.MARKET and not 1 <= price <= MAX_PRICE:
             return False

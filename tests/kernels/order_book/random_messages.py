@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from vecenv.kernels.order_book.book import Book, empty_book, most_shares
+from vecenv.kernels.order_book.accounts import Accounts, empty_accounts
+from vecenv.kernels.order_book.book import Book, empty_book, max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, Kind
+
+OWNERS = 3
+"""Owners that have an account, one fewer than send messages."""
+
+
+def accounts_of(count: int) -> Accounts:
+    return Accounts(*(leaf.expand(count, -1).clone() for leaf in empty_accounts(OWNERS)))
 
 
 def books(count: int, room: int) -> Book:
@@ -25,7 +33,7 @@ def drawn(random: np.random.Generator, count: int, next_id: np.ndarray, room: in
     target = next_id - 1 - random.integers(0, 3 * room, count)
     wrong = random.random(count) < 0.03
     column = random.integers(0, 4, count)
-    values = np.array([2, 0, -1, -5, MAX_PRICE + 1, most_shares(room) + 1, 2**31 - 1, -(2**31)])
+    values = np.array([2, 0, -1, -5, MAX_PRICE + 1, max_quantity(room) + 1, 2**31 - 1, -(2**31)])
     bad = values[random.integers(0, len(values), count)]
     side = np.where(wrong & (column == 0), bad, side)
     price = np.where(wrong & (column == 1), bad, price)

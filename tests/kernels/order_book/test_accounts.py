@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from tests.kernels.order_book.book_oracle import Oracle
-from tests.kernels.order_book.random_messages import books, drawn
-from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
+from tests.kernels.order_book.random_messages import OWNERS, accounts_of, books, drawn
+from vecenv.kernels.order_book.accounts import empty_accounts, process_all
 from vecenv.kernels.order_book.messages import BUY, Message, Status
-
-OWNERS = 3
-"""One fewer than send messages."""
-
-
-def accounts_of(count: int, owners: int = OWNERS) -> Accounts:
-    return Accounts(*(leaf.expand(count, -1).clone() for leaf in empty_accounts(owners)))
 
 
 @pytest.mark.parametrize(("room", "evict"), [(4, True), (16, False)])

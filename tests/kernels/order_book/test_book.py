@@ -10,7 +10,7 @@ import torch
 
 from tests.kernels.order_book.book_oracle import Oracle, Order
 from tests.kernels.order_book.random_messages import books, drawn
-from vecenv.kernels.order_book.book import best_prices, levels, mid_price, queue_ahead
+from vecenv.kernels.order_book.book import best_prices, doubled_mid, levels, queue_ahead
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Message
 
@@ -38,7 +38,7 @@ def test_levels_best_prices_and_queues_of_random_books(room):
         book, _, _ = torch.vmap(process)(book, Message(*torch.from_numpy(sent)))
         for oracle, words in zip(oracles, sent.T.tolist(), strict=True):
             oracle.process(*words)
-        best, middle = torch.vmap(best_prices)(book), torch.vmap(mid_price)(book)
+        best, middle = torch.vmap(best_prices)(book), torch.vmap(doubled_mid)(book)
         found = [torch.vmap(lambda one, side=side: levels(one, side, depth))(book) for side in (BUY, SELL)]
         ids = torch.from_numpy(random.integers(0, 40, count))
         ahead = torch.vmap(queue_ahead)(book, ids)

@@ -13,7 +13,7 @@ from tests.kernels.order_book.book_oracle import Oracle, Told
 from tests.kernels.order_book.random_messages import books, drawn
 from tests.kernels.order_book.talk import Talk, orders_in
 from vecenv.core.compiling import compile_in_place
-from vecenv.kernels.order_book.book import Book, best_prices, empty_book, levels, most_shares, queue_ahead
+from vecenv.kernels.order_book.book import Book, best_prices, empty_book, levels, max_quantity, queue_ahead
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 
@@ -186,7 +186,7 @@ def test_levels_sum_the_orders_of_a_price_around_holes():
 
 def test_quantities_add_up_at_their_largest():
     room = 3
-    talk, most = Talk(room), most_shares(room)
+    talk, most = Talk(room), max_quantity(room)
     for _ in range(room):
         talk.say(Kind.LIMIT, SELL, MAX_PRICE, most, owner=1)
     report = talk.say(Kind.LIMIT, BUY, MAX_PRICE, most, owner=2)

@@ -7,21 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.kernels.order_book.random_messages import books, drawn
+from tests.kernels.order_book.random_messages import accounts_of, books, drawn
 from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.order_book import native
-from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
+from vecenv.kernels.order_book.accounts import Accounts, process_all
 from vecenv.kernels.order_book.book import Book
 from vecenv.kernels.order_book.messages import Message
 from vecenv.kernels.order_book.native import process_all_native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
-
-OWNERS = 3
-
-
-def accounts_of(count: int) -> Accounts:
-    return Accounts(*(leaf.expand(count, -1).clone() for leaf in empty_accounts(OWNERS)))
 
 
 def sent_to(random: np.random.Generator, book: Book, slots: int) -> Message:

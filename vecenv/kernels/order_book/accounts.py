@@ -51,15 +51,15 @@ def settled(accounts: Accounts, owner: Tensor, report: Report, trades: Trades) -
         report: of the message.
         trades: of the message.
     """
-    bought = torch.where(report.side == BUY, 1, torch.where(report.side == SELL, -1, 0)).to(torch.int64)
+    sign = torch.where(report.side == BUY, 1, torch.where(report.side == SELL, -1, 0)).to(torch.int64)
     size = trades.size.to(torch.int64)
     paid = size * trades.price.to(torch.int64)
     # Without a trade nothing is added, to whomever.
     makers, taker = trades.maker.clamp(min=0), owner.clamp(0, len(accounts.cash) - 1).reshape(1)
-    cash = accounts.cash.index_add(0, makers, bought * paid)
-    shares = accounts.shares.index_add(0, makers, -bought * size)
-    cash = cash.index_add(0, taker, (-bought * report.notional).reshape(1))
-    return Accounts(cash, shares.index_add(0, taker, (bought * size.sum()).reshape(1)))
+    cash = accounts.cash.index_add(0, makers, sign * paid)
+    shares = accounts.shares.index_add(0, makers, -sign * size)
+    cash = cash.index_add(0, taker, (-sign * report.notional).reshape(1))
+    return Accounts(cash, shares.index_add(0, taker, (sign * size.sum()).reshape(1)))
 
 
 def process_all(book: Book, accounts: Accounts, messages: Message, evict: bool = True) -> tuple[Book, Accounts, Report]:

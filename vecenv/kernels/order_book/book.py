@@ -64,7 +64,7 @@ def empty_book(room: int, device: torch.device | str = "cpu") -> Book:
     return Book(places + EMPTY, places, places - 1, places - 1, places.new_zeros(()))
 
 
-def most_shares(room: int) -> int:
+def max_quantity(room: int) -> int:
     """Return the largest quantity of an order, so that all orders of a side and one more add up in int32."""
     return (2**31 - 1) // (room + 1)
 
@@ -109,13 +109,13 @@ def queue_ahead(book: Book, order: Tensor) -> Tensor:
     return torch.where(ahead, book.quantity, 0).sum(dtype=torch.int32)
 
 
-def mid_price(book: Book) -> Tensor:
+def doubled_mid(book: Book) -> Tensor:
     """Return twice the middle of best bid and ask in ticks, of one side alone twice its best, of none 0. Shape: ()."""
     bid, ask = best_prices(book)
     both = bid + ask
     return torch.where((bid > 0) & (ask > 0), both, 2 * both)
 
 
-def signed_key(price: Tensor, side: Tensor) -> Tensor:
+def key_of(price: Tensor, side: Tensor) -> Tensor:
     """Return the key of a price on a side. Shapes: any."""
     return torch.where(side == BUY, -price, price)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.order_book.book import EMPTY, Book, most_shares, signed_key
+from vecenv.kernels.order_book.book import EMPTY, Book, key_of, max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
 
 
@@ -101,14 +101,14 @@ def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_
         The book after it, what it did, and its trades.
     """
     kind, room = message.kind, book.key.shape[-1]
-    valid = _valid(message, most_shares(room), owners)
+    valid = _valid(message, max_quantity(room), owners)
     change = _changed(book, message, valid)
     book = book._replace(quantity=change.quantity)
 
     ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY) & valid
     side = torch.where(change.again, change.side, message.side)
     numbered = ordered | (change.again & (kind == Kind.REPLACE))
-    limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -signed_key(message.price, side))
+    limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -key_of(message.price, side))
     stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | change.again
     order_id = torch.where(numbered, book.next_id, message.target)
     order = _Incoming(ordered | change.again, side, limit, message.quantity, message.owner, order_id, stays)
@@ -171,7 +171,7 @@ def _changed(book: Book, message: Message, valid: Tensor) -> _Change:
 
     # A modification that asks for no more at the same price stays where it is.
     key = torch.where(found, book.key, -EMPTY).amax()
-    kept = (kind == Kind.MODIFY) & (signed_key(message.price, side) == key) & (message.quantity <= shown)
+    kept = (kind == Kind.MODIFY) & (key_of(message.price, side) == key) & (message.quantity <= shown)
     every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
     removed = (found & ~kept) | every
     cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
