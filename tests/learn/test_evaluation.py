@@ -158,6 +158,8 @@ def test_table_has_a_row_per_agent_and_the_grade_first(evaluation):
         assert cells[:4] == [f"{interval.mean:.3f}", f"{interval.low:.2f}", "…", f"{interval.high:.2f}"]
     # After the grade comes the return.
     assert shown["hold"][4:8] == ["0.00", "0.0", "…", "0.0"]
+    # Before the two columns of risk, the share of cash.
+    assert shown["hold"][-3] == "100.00"
 
 
 def test_without_buy_and_hold_or_a_bound_nothing_is_said_of_them():

@@ -10,7 +10,7 @@ import pytest
 import vecenv
 from tests.learn.test_learning_curve import HISTORY
 from vecenv.learn.evaluation import evaluate
-from vecenv.learn.report import equity_figure, holdings_figure, write_run_folder
+from vecenv.learn.report import equity_figure, exposure_figure, holdings_figure, write_run_folder
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES
@@ -67,6 +67,15 @@ def test_equity_picture_shows_the_medians(evaluation):
         str(evaluation.market.dates[40])[:2],
     ):
         assert word in title
+
+
+def test_exposure_picture_shows_the_invested_share(evaluation):
+    figure = exposure_figure(evaluation)
+    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
+    assert set(lines["hold"]) == {0.0} and "oracle" not in lines
+    record = evaluation.records["buy_and_hold"]
+    shares = 100 * (1 - record.curves.cash / record.curves.equity)
+    assert lines["buy_and_hold"].tolist() == pytest.approx(shares.quantile(0.5, dim=1).tolist())
 
 
 def test_holdings_stack_up_to_the_account(evaluation):

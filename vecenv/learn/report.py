@@ -142,8 +142,12 @@ def drawdown_figure(evaluation: Evaluation) -> Figure:
 
 
 def exposure_figure(evaluation: Evaluation) -> Figure:
-    """Plot the invested share of every agent's equity: median and 5-95% of the episodes."""
-    curves = {name: 100.0 * record.curves.exposure for name, record in evaluation.records.items()}
+    """Plot the invested share of every agent's equity: median and 5-95% of the episodes.
+
+    Without the agent that knows the future, which is all in or all out from day to day and would hide the others.
+    """
+    shown = {name: record for name, record in evaluation.records.items() if name != evaluation.hindsight}
+    curves = {name: 100.0 * record.curves.exposure for name, record in shown.items()}
     figure, _ = _bands(evaluation, curves, "Invested, % of the portfolio value")
     figure.suptitle(_title(evaluation, "Exposure: median and 5-95% of the episodes"))
     return figure

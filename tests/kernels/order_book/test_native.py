@@ -67,6 +67,15 @@ def test_one_book_is_the_same_alone_and_nothing_given_is_written():
         book, accounts, _ = batched
 
 
+def test_one_book_meets_many_messages():
+    """What is not mapped is repeated, wherever the mapped dimension lies."""
+    random, one = np.random.default_rng(4), tuple(type(p)(*(t[0] for t in p)) for p in (books(1, 8), accounts_of(1)))
+    messages = sent_to(random, books(6, 8), 5)
+    last = Message(*(words.T.contiguous() for words in messages))
+    expected = torch.vmap(process_all, in_dims=(None, None, -1))(*one, last)
+    assert same(expected, torch.vmap(process_all_native, in_dims=(None, None, -1))(*one, last))
+
+
 def test_compiled_steps_call_it():
     random = np.random.default_rng(3)
     book, accounts = books(8, 8), accounts_of(8)
