@@ -131,6 +131,18 @@ def test_the_table_follows_weights_moments_and_market():
     assert torch.equal(policy.table, expected()) and not torch.equal(policy.table, before)
 
 
+def test_observations_are_put_together_from_given_tensors():
+    made, other = trained(), make_env(16, tape=small_tape(seed=5))
+    made.collect()
+    collector = made.collector
+    own, reference = (part[0] for part in collector.seen)
+    assert collector.references is not None and collector.observation is not None
+    here, there = collector.whole([own, reference]), collector.whole([own, reference], other.engine.inputs)
+    assert torch.equal(here, collector.observation[0]) and not torch.equal(here, there)
+    table = collector.references.table(other.engine.bound())
+    assert torch.equal(collector.references.referenced_columns(there), table[reference])
+
+
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path):
     whole = train(make_env(16), CONFIG, tmp_path / "whole").learner
 

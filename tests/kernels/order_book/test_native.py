@@ -12,7 +12,7 @@ from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.order_book import native
 from vecenv.kernels.order_book.accounts import Accounts, process_all
 from vecenv.kernels.order_book.book import Book
-from vecenv.kernels.order_book.messages import Message
+from vecenv.kernels.order_book.messages import BUY, Kind, Message
 from vecenv.kernels.order_book.native import process_all_native
 
 pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
@@ -94,6 +94,32 @@ def test_compiled_steps_call_it():
         expected = torch.vmap(process_all)(book, accounts, messages)
         assert all(torch.equal(a, b) for a, b in zip(outputs, tensors_of(expected), strict=True))
         book, accounts, _ = expected
+
+
+WRONG = {
+    "fewer books": lambda book, accounts, sent: (Book(*(part[:2] for part in book)), accounts, sent),
+    "fewer accounts": lambda book, accounts, sent: (book, Accounts(*(part[:2] for part in accounts)), sent),
+    "fewer messages": lambda book, accounts, sent: (book, accounts, Message(*(part[:2] for part in sent))),
+    "a longer message": lambda book, accounts, sent: (book, accounts, sent._replace(side=sent.side.repeat(1, 2))),
+    "one side": lambda book, accounts, sent: (book._replace(key=book.key[:, :1]), accounts, sent),
+    "other numbers": lambda book, accounts, sent: (book, accounts._replace(cash=accounts.cash.int()), sent),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_no_foreign_memory_is_read(name):
+    book, accounts = books(4, 8), accounts_of(4)
+    parts = WRONG[name](book, accounts, sent_to(np.random.default_rng(6), book, 3))
+    with pytest.raises(ValueError, match="must have shape"):
+        torch.ops.vecenv.process_all(*(list(part) for part in parts), True)
+
+
+def test_an_owner_without_an_account_is_told():
+    book = books(1, 4)
+    book.key[0, 1, 0], book.quantity[0, 1, 0], book.owner[0, 1, 0] = 100, 5, 1_000_000
+    buy = [torch.tensor([[word]], dtype=torch.int32) for word in (Kind.MARKET, BUY, 0, 3, 0, -1)]
+    with pytest.raises(ValueError, match="an owner beyond the 3 accounts"):
+        torch.vmap(process_all_native)(book, accounts_of(1), Message(*buy))
 
 
 def test_without_a_compiler_there_is_none(monkeypatch):

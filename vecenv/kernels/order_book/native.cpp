@@ -31,6 +31,7 @@ struct Book {
   Side sides[2];
   int32_t *next_id;
   int64_t *cash, *shares;
+  bool without_account = false;
 
   bool valid(const Message &m) const {
     const bool ordered = m.kind >= LIMIT && m.kind <= POST_ONLY, again = m.kind == MODIFY || m.kind == REPLACE;
@@ -119,6 +120,10 @@ struct Book {
         other.quantity[i] = 0;
         continue;
       }
+      if (other.owner[i] < 0 || other.owner[i] >= owners) {
+        without_account = true;
+        return;
+      }
       const int32_t size = std::min(left, there);
       const int64_t price = m.side == BUY ? other.key[i] : -other.key[i], paid = price * size;
       other.quantity[i] = there - size;
@@ -166,7 +171,8 @@ struct Book {
 }  // namespace
 
 // Every array is contiguous: those of the book (N, 2, K), of the accounts (N, A), of messages and reports (N, M).
-extern "C" void vecenv_process_all(
+// Returns whether every owner of an order that was met has an account.
+extern "C" int32_t vecenv_process_all(
     int64_t books, int64_t room, int64_t slots, int64_t owners, int32_t evict, int32_t *key, int32_t *quantity,
     int32_t *owner, int32_t *id, int32_t *next_id, int64_t *cash, int64_t *shares, const int32_t *const *messages,
     int32_t *const *reports, int64_t *notional) {
@@ -184,6 +190,8 @@ extern "C" void vecenv_process_all(
                                    told.cancelled, told.prevented, told.evicted_id, told.evicted_owner, told.evicted};
       for (int column = 0; column < 10; ++column) reports[column][slot] = numbers[column];
       notional[slot] = told.notional;
+      if (book.without_account) return 0;
     }
   }
+  return 1;
 }

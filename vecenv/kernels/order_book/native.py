@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.tensor_checks import form
 from vecenv.kernels.order_book.accounts import Accounts
 from vecenv.kernels.order_book.book import Book
 from vecenv.kernels.order_book.messages import Message, Report
@@ -65,6 +66,7 @@ def process_all_native(
 
     Raises:
         RuntimeError: there is no library.
+        ValueError: a tensor has another shape or type than the reference takes, or an owner of an order has no account.
     """
     tensors = torch.ops.vecenv.process_all(list(book), list(accounts), list(messages), evict)
     own, held = len(book), len(book) + len(accounts)
@@ -79,6 +81,7 @@ def _process_all(
     loaded = library()
     if loaded is None:
         raise RuntimeError("there is no native order book: no working C++ compiler was found")
+    _check(book, accounts, messages)
     made = [tensor.contiguous().clone() for tensor in (*book, *accounts)]
     sent = [words.contiguous() for words in messages]
     reports = [torch.empty_like(sent[0], dtype=kind) for kind in _report_types()]
@@ -86,7 +89,7 @@ def _process_all(
     told = [column.data_ptr() for column in (*reports[:place], *reports[place + 1 :])]
     slots, room, owners = sent[0].shape[-1], made[0].shape[-1], made[-1].shape[-1]
     count = made[-1].numel() // owners
-    loaded.vecenv_process_all(
+    complete = loaded.vecenv_process_all(
         *map(ctypes.c_int64, (count, room, slots, owners)),
         ctypes.c_int32(evict),
         *(ctypes.c_void_p(tensor.data_ptr()) for tensor in made),
@@ -94,7 +97,27 @@ def _process_all(
         (ctypes.c_void_p * len(told))(*told),
         ctypes.c_void_p(reports[place].data_ptr()),
     )
+    if not complete:
+        raise ValueError(f"an order in the book is of an owner beyond the {owners} accounts")
     return [*made, *reports]
+
+
+def _check(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor]) -> None:
+    """Reject tensors that the library would read or write beyond their memory.
+
+    Raises:
+        ValueError: naming the first of another shape or type.
+    """
+    *batch, _, room = book[0].shape
+    owners, slots = accounts[0].shape[-1:], messages[0].shape[-1:]
+    wanted: list[tuple[str, Tensor, Sequence[int], torch.dtype]] = []
+    for name, tensor in zip(Book._fields, book, strict=True):
+        wanted.append((name, tensor, [] if name == "next_id" else [2, room], torch.int32))
+    wanted += [(name, tensor, owners, torch.int64) for name, tensor in zip(Accounts._fields, accounts, strict=True)]
+    wanted += [(name, tensor, slots, torch.int32) for name, tensor in zip(Message._fields, messages, strict=True)]
+    for name, tensor, shape, kind in wanted:
+        if tensor.shape != (*batch, *shape) or tensor.dtype != kind:
+            raise ValueError(f"{name} must have shape {(*batch, *shape)} and type {kind}, got {form(tensor)}")
 
 
 def _report_types() -> list[torch.dtype]:
