@@ -50,15 +50,22 @@ class Oracle:
         if not self._valid(kind, side, price, quantity, owner):
             return Told(Status.INVALID)
         if kind == Kind.CANCEL_ALL:
-            gone = [order for queue in self.sides for order in queue if order.owner == owner]
-            self.sides = [[order for order in queue if order.owner != owner] for queue in self.sides]
-            return Told(Status.DONE, cancelled=sum(order.quantity for order in gone))
+            return Told(Status.DONE, cancelled=self._cancel_all(owner))
         if kind in (Kind.CANCEL, Kind.MODIFY, Kind.REPLACE):
             return self._change(kind, price, quantity, owner, target)
         if kind == Kind.POST_ONLY and any(self._meets(side, price, order) for order in self.sides[1 - side]):
             return Told(Status.WOULD_TRADE, self._new_id(), side)
         limit = None if kind == Kind.MARKET else price
-        return self._come_in(side, limit, quantity, owner, self._new_id(), kind in (Kind.LIMIT, Kind.POST_ONLY))
+        cancelled = self._cancel_all(owner) if kind == Kind.REPLACE_ALL else 0
+        stays = kind in (Kind.LIMIT, Kind.POST_ONLY, Kind.REPLACE_ALL)
+        told = self._come_in(side, limit, quantity, owner, self._new_id(), stays)
+        told.cancelled = cancelled
+        return told
+
+    def _cancel_all(self, owner: int) -> int:
+        gone = [order for queue in self.sides for order in queue if order.owner == owner]
+        self.sides = [[order for order in queue if order.owner != owner] for queue in self.sides]
+        return sum(order.quantity for order in gone)
 
     def _valid(self, kind: int, side: int, price: int, quantity: int, owner: int) -> bool:
         if kind not in list(Kind) or not 0 <= owner < self.owners:

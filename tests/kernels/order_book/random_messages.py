@@ -23,8 +23,8 @@ def books(count: int, room: int) -> Book:
 def drawn(random: np.random.Generator, count: int, next_id: np.ndarray, room: int) -> np.ndarray:
     """Messages near one price, of few owners, some of them wrong. Shape: (6, count), int32."""
     kinds = [Kind.LIMIT, Kind.MARKET, Kind.IMMEDIATE, Kind.POST_ONLY, Kind.CANCEL, Kind.CANCEL_ALL, Kind.MODIFY]
-    odds = np.array([0.42, 0.06, 0.06, 0.08, 0.12, 0.01, 0.13, 0.09, 0.02, 0.01])
-    kind = random.choice([*kinds, Kind.REPLACE, Kind.NOTHING, 99], count, p=odds)
+    odds = np.array([0.419, 0.06, 0.06, 0.08, 0.12, 0.006, 0.13, 0.09, 0.005, 0.02, 0.01])
+    kind = random.choice([*kinds, Kind.REPLACE, Kind.REPLACE_ALL, Kind.NOTHING, 99], count, p=odds)
     side = random.integers(0, 2, count)
     # Buyers below and sellers above the middle, with an overlap.
     price = 100 + np.where(side == BUY, -1, 1) * random.integers(-3, 9, count)

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from tests.kernels.order_book.random_messages import accounts_of, books, drawn
 from vecenv.core.compiling import compile_in_place
+from vecenv.kernels import native_library
 from vecenv.kernels.order_book import native
 from vecenv.kernels.order_book.accounts import Accounts, process_all
 from vecenv.kernels.order_book.book import Book
 from vecenv.kernels.order_book.messages import BUY, Kind, Message
 from vecenv.kernels.order_book.native import process_all_native
 
-pytestmark = pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+pytestmark = pytest.mark.skipif(native_library.compiler() is None, reason="no C++ compiler")
 
 
 def sent_to(random: np.random.Generator, book: Book, slots: int) -> Message:
@@ -123,14 +124,15 @@ def test_an_owner_without_an_account_is_told():
 
 
 def test_without_a_compiler_there_is_none(monkeypatch):
-    native.library.cache_clear()
+    native_library.built_library.cache_clear()
     monkeypatch.setenv("CXX", "no-such-compiler")
     try:
-        assert native.compiler() is None and native.library() is None
+        with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler was found"):
+            assert native_library.compiler() is None and native.library() is None
         with pytest.raises(RuntimeError, match="no working C\\+\\+ compiler was found"):
             process_all_native(*(type(p)(*(t[0] for t in p)) for p in (books(1, 2), accounts_of(1), nothing())))
     finally:
-        native.library.cache_clear()
+        native_library.built_library.cache_clear()
 
 
 def nothing() -> Message:

@@ -105,11 +105,11 @@ def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_
     change = _changed(book, message, valid)
     book = book._replace(quantity=change.quantity)
 
-    ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY) & valid
+    ordered = _ordered(kind) & valid
     side = torch.where(change.again, change.side, message.side)
     numbered = ordered | (change.again & (kind == Kind.REPLACE))
     limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -key_of(message.price, side))
-    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | change.again
+    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | (kind == Kind.REPLACE_ALL) | change.again
     order_id = torch.where(numbered, book.next_id, message.target)
     order = _Incoming(ordered | change.again, side, limit, message.quantity, message.owner, order_id, stays)
 
@@ -172,7 +172,7 @@ def _changed(book: Book, message: Message, valid: Tensor) -> _Change:
     # A modification that asks for no more at the same price stays where it is.
     key = torch.where(found, book.key, -EMPTY).amax()
     kept = (kind == Kind.MODIFY) & (key_of(message.price, side) == key) & (message.quantity <= shown)
-    every = live & (book.owner == message.owner) & (kind == Kind.CANCEL_ALL) & valid
+    every = live & (book.owner == message.owner) & ((kind == Kind.CANCEL_ALL) | (kind == Kind.REPLACE_ALL)) & valid
     removed = (found & ~kept) | every
     cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
     cancelled = cancelled + torch.where(kept & known, shown - message.quantity, 0)
@@ -194,14 +194,19 @@ def _matched(key: Tensor, there: Tensor, makers: Tensor, order: _Incoming, post_
     return _Match(size, torch.where(reached, there, 0), refused)
 
 
+def _ordered(kind: Tensor) -> Tensor:
+    """Whether a kind of message brings in an order on the side that it names. Shape: ()."""
+    return ((kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY)) | (kind == Kind.REPLACE_ALL)
+
+
 def _valid(message: Message, most: int, owners: int) -> Tensor:
     """Whether a message can be carried out as far as it goes itself. Shape: ()."""
     kind = message.kind
     priced = (message.price >= 1) & (message.price <= MAX_PRICE)
     sized = (message.quantity >= 1) & (message.quantity <= most)
     sided = (message.side == BUY) | (message.side == SELL)
-    known = (kind >= Kind.NOTHING) & (kind <= Kind.REPLACE)
-    ordered = (kind >= Kind.LIMIT) & (kind <= Kind.POST_ONLY)
+    known = (kind >= Kind.NOTHING) & (kind <= Kind.REPLACE_ALL)
+    ordered = _ordered(kind)
     again = (kind == Kind.MODIFY) | (kind == Kind.REPLACE)
     right = known & (message.owner >= 0) & (message.owner < owners)
     right = right & (~(ordered | again) | (sized & (priced | (kind == Kind.MARKET))))

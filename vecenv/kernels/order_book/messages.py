@@ -32,6 +32,7 @@ class Kind(IntEnum):
         MODIFY: another price or quantity of an order, which keeps its id. At the same price and at most the same
             quantity it keeps its place, else it comes in anew as a limit order.
         REPLACE: take an order out, and bring in a limit order on its side under a new id.
+        REPLACE_ALL: take all orders of the owner out, and bring in a limit order.
     """
 
     NOTHING = 0
@@ -43,6 +44,7 @@ class Kind(IntEnum):
     CANCEL_ALL = 6
     MODIFY = 7
     REPLACE = 8
+    REPLACE_ALL = 9
 
 
 class Status(IntEnum):

@@ -7,13 +7,7 @@ reference bit for bit, holes included (a test).
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +15,17 @@ import torch
 from torch import Tensor
 
 from vecenv.core.tensor_checks import form
+from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.accounts import Accounts
 from vecenv.kernels.order_book.book import Book
 from vecenv.kernels.order_book.messages import Message, Report
 
-SOURCE = Path(__file__).with_name("native.cpp")
-
-_FLAGS = {"AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"), "AVX2": ("-mavx2",)}
-"""Compiler flags by what PyTorch says of the processor: a library in a shared folder runs on all of its kind."""
+SOURCE = Path(__file__).with_name("process_all.cpp")
 
 
-def compiler() -> str | None:
-    """Return the C++ compiler of this machine, the one that CXX names if any; None without one."""
-    return shutil.which(os.environ["CXX"]) if "CXX" in os.environ else shutil.which("g++") or shutil.which("clang++")
-
-
-@cache
 def library() -> ctypes.CDLL | None:
-    """Build the library, if it has not been built before, and load it; None without a working compiler."""
-    found = compiler()
-    if found is None:
-        return None
-    flags = ("-O3", "-std=c++17", "-shared", "-fPIC", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
-    name = hashlib.sha256(SOURCE.read_bytes() + " ".join((found, *flags)).encode()).hexdigest()[:16]
-    built = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / f"order_book_{name}.so"
-    try:
-        if not built.exists():
-            built.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=built.parent) as folder:
-                made = Path(folder) / built.name
-                command = [found, *flags, str(SOURCE), "-o", str(made)]
-                subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-                # In one stroke: another process may be building it too.
-                os.replace(made, built)
-        return ctypes.CDLL(str(built))
-    except (OSError, subprocess.SubprocessError):
-        return None
+    """Return the library of the operator; None without a working compiler."""
+    return built_library(SOURCE)
 
 
 def process_all_native(

@@ -1,12 +1,15 @@
-// Messages to many books, one after the other, as `accounts.process_all` does them: the same numbers, holes included.
+// One book, as `matching.process` and `accounts.settled` do it: the same numbers, holes included.
+
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
-namespace {
+namespace order_book {
 
-enum Kind { NOTHING, LIMIT, MARKET, IMMEDIATE, POST_ONLY, CANCEL, CANCEL_ALL, MODIFY, REPLACE };
+enum Kind { NOTHING, LIMIT, MARKET, IMMEDIATE, POST_ONLY, CANCEL, CANCEL_ALL, MODIFY, REPLACE, REPLACE_ALL };
 enum Status { NO_MESSAGE, DONE, INVALID, NOT_FOUND, WOULD_TRADE, NO_ROOM };
 constexpr int32_t BUY = 0, SELL = 1, MAX_PRICE = 1 << 30, EMPTY = INT32_MAX;
 
@@ -34,8 +37,9 @@ struct Book {
   bool without_account = false;
 
   bool valid(const Message &m) const {
-    const bool ordered = m.kind >= LIMIT && m.kind <= POST_ONLY, again = m.kind == MODIFY || m.kind == REPLACE;
-    if (m.kind < NOTHING || m.kind > REPLACE || m.owner < 0 || m.owner >= owners) return false;
+    const bool ordered = (m.kind >= LIMIT && m.kind <= POST_ONLY) || m.kind == REPLACE_ALL;
+    const bool again = m.kind == MODIFY || m.kind == REPLACE;
+    if (m.kind < NOTHING || m.kind > REPLACE_ALL || m.owner < 0 || m.owner >= owners) return false;
     if (!ordered && !again) return true;
     if (m.quantity < 1 || m.quantity > most) return false;
     if (m.kind != MARKET && (m.price < 1 || m.price > MAX_PRICE)) return false;
@@ -49,24 +53,39 @@ struct Book {
     } else if (!valid(m)) {
       report.status = INVALID;
     } else if (m.kind == CANCEL_ALL) {
-      for (Side &side : sides)
-        for (int64_t i = 0; i < room; ++i)
-          if (side.owner[i] == m.owner) {
-            report.cancelled += side.quantity[i];
-            side.quantity[i] = 0;
-          }
-    } else if (m.kind >= CANCEL) {
+      report.cancelled = cancel_all(m.owner);
+    } else if (m.kind >= CANCEL && m.kind <= REPLACE) {
       change(m, report);
     } else {
+      if (m.kind == REPLACE_ALL) report.cancelled = cancel_all(m.owner);
       report.side = m.side;
       report.id = (*next_id)++;
       if (m.kind == POST_ONLY && meets(m)) {
         report.status = WOULD_TRADE;
       } else {
-        come_in(m, report, m.kind == LIMIT || m.kind == POST_ONLY);
+        come_in(m, report, m.kind != MARKET && m.kind != IMMEDIATE);
       }
     }
     return report;
+  }
+
+  int32_t cancel_all(int32_t whose) {
+    int32_t cancelled = 0;
+    for (Side &side : sides)
+      for (int64_t i = 0; i < room; ++i)
+        if (side.owner[i] == whose) {
+          cancelled += side.quantity[i];
+          side.quantity[i] = 0;
+        }
+    return cancelled;
+  }
+
+  // The best price of a side, 0 if it is empty.
+  int32_t best(int32_t number) const {
+    const Side &side = sides[number];
+    for (int64_t i = 0; i < room && side.key[i] != EMPTY; ++i)
+      if (side.quantity[i] > 0) return std::abs(side.key[i]);
+    return 0;
   }
 
   void change(const Message &m, Report &report) {
@@ -168,30 +187,4 @@ struct Book {
   }
 };
 
-}  // namespace
-
-// Every array is contiguous: those of the book (N, 2, K), of the accounts (N, A), of messages and reports (N, M).
-// Returns whether every owner of an order that was met has an account.
-extern "C" int32_t vecenv_process_all(
-    int64_t books, int64_t room, int64_t slots, int64_t owners, int32_t evict, int32_t *key, int32_t *quantity,
-    int32_t *owner, int32_t *id, int32_t *next_id, int64_t *cash, int64_t *shares, const int32_t *const *messages,
-    int32_t *const *reports, int64_t *notional) {
-  for (int64_t n = 0; n < books; ++n) {
-    Book book{room, owners, evict != 0, int32_t(INT32_MAX / (room + 1)), {}, next_id + n, cash + n * owners,
-              shares + n * owners};
-    for (int64_t side = 0; side < 2; ++side) {
-      const int64_t first = (2 * n + side) * room;
-      book.sides[side] = {key + first, quantity + first, owner + first, id + first};
-    }
-    for (int64_t slot = n * slots; slot < (n + 1) * slots; ++slot) {
-      const Report told = book.process({messages[0][slot], messages[1][slot], messages[2][slot], messages[3][slot],
-                                        messages[4][slot], messages[5][slot]});
-      const int32_t numbers[10] = {told.status,    told.side,      told.id,         told.filled,        told.rested,
-                                   told.cancelled, told.prevented, told.evicted_id, told.evicted_owner, told.evicted};
-      for (int column = 0; column < 10; ++column) reports[column][slot] = numbers[column];
-      notional[slot] = told.notional;
-      if (book.without_account) return 0;
-    }
-  }
-  return 1;
-}
+}  // namespace order_book

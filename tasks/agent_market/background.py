@@ -1,0 +1,298 @@
+"""Settings of the market's background agents, after the configuration rmsc04 of ABIDES, and their tensors.
+
+ABIDES: Byrd, Hybinette and Balch, "ABIDES: towards high-fidelity multi-agent market simulation", PADS 2020; its
+reference configuration rmsc04 gives the defaults. `rules.md` beside this file is the specification.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.order_book.book import max_quantity
+
+MAX_LATENCY = 8
+"""Largest latency in ticks."""
+
+MAX_FUNDAMENTAL = 2**24
+"""Largest fundamental in price ticks."""
+
+NUM_SAMPLES, SHORT_SAMPLES = 50, 20
+"""Samples of the mid that momentum traders average."""
+
+TABLE_BITS = 12
+"""Random words read tables of 2^12 entries by their highest bits."""
+
+CLASSES = ("maker", "value", "momentum", "noise")
+"""Classes of background agents, in the order of their owners."""
+
+_ONE_SIZE_SHARES = {100: 0.7, 200: 0.06, 300: 0.004, 400: 0.0329, 500: 0.001, 600: 0.0006, 700: 0.0004, 800: 0.0005}
+_ONE_SIZE_SHARES |= {900: 0.0003, 1000: 0.0003}
+_LOG_SIZE = NormalDist(2.9, 1.2)
+"""Order sizes of rmsc04: a lognormal size in 20% of orders, round lots in the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackgroundConfig:
+    """The market and its background agents; see ``tasks/agent_market/rules.md`` for the exact meaning."""
+
+    tick_seconds: float = 1.0
+    """Seconds of a tick of time."""
+    price_tick: float = 0.01
+    """Currency of a price tick."""
+    room: int = 64
+    """Orders that a side of the book has room for."""
+    slots: int = 6
+    """Messages of traders that a tick has room for; more wait."""
+    session_seconds: float = 23_400.0
+    """Session over which the noise traders wake."""
+    mean_price: int = 100_000
+    """Mean of the fundamental, in price ticks."""
+    reversion: float = 1.67e-7
+    """Rate at which the fundamental returns to its mean, per second."""
+    volatility: float = 1.58
+    """Standard deviation of the fundamental, in price ticks per square root of a second."""
+    shock_rate: float = 2.77778e-9
+    """Rate of megashocks of the fundamental, per second."""
+    shock_mean: float = 1_000.0
+    """Mean size of a megashock, in price ticks."""
+    shock_spread: float = 223.6
+    """Standard deviation of its size, in price ticks."""
+    news_rate: float = 1 / 1_800
+    """Rate of news while there are none, per second."""
+    news_magnitude: int = 60
+    """Largest shift of the fundamental by news, in price ticks."""
+    news_seconds: float = 120.0
+    """Longest duration of news."""
+    num_makers: int = 2
+    """Market makers."""
+    maker_seconds: float = 60.0
+    """Mean time between requotes of a maker."""
+    levels: int = 10
+    """Quotes of a maker on each side."""
+    level_spacing: float = 5.0
+    """Step between the levels as a multiple of the maker's spread."""
+    first_spread: int = 50
+    """Spread of a maker at the start, in price ticks."""
+    spread_alpha: float = 0.75
+    """Weight of the newest spread in a maker's average."""
+    share_of_volume: float = 0.025
+    """Quantity of each quote as a share of the volume of the last minute."""
+    min_quote: int = 1
+    """Least quantity of a quote, in shares."""
+    price_skew: int = 4
+    """Shift of a maker's quotes at one-sided volume, in price ticks."""
+    volume_seconds: float = 60.0
+    """Time over which volume is averaged."""
+    num_value: int = 102
+    """Value traders."""
+    value_seconds: float = 175.4
+    """Mean time between wakes of a value trader."""
+    observation_noise: float = 31.62
+    """Standard deviation of what value traders observe of the fundamental, in price ticks."""
+    aggressive_share: float = 0.1
+    """Share of value traders' orders at the touch of the other side."""
+    depth_spread: int = 2
+    """Largest distance of value traders' orders from it, as a multiple of the spread."""
+    num_momentum: int = 12
+    """Momentum traders."""
+    momentum_seconds: float = 37.0
+    """Mean time between wakes of a momentum trader."""
+    momentum_every: int = 1
+    """Ticks between the samples of the mid that momentum traders average."""
+    num_noise: int = 1_000
+    """Noise traders, who wake once."""
+    maker_latency: int = 0
+    """Ticks from what makers see to their messages."""
+    value_latency: int = 0
+    """Ticks from what value traders see to their messages."""
+    momentum_latency: int = 0
+    """Ticks from what momentum traders see to their messages."""
+    noise_latency: int = 0
+    """Ticks from what noise traders see to their messages."""
+    fair_noise: int = 30
+    """Standard deviation of the public estimate of the fundamental, in price ticks."""
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in _NOT_NEGATIVE:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in _SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self, name):,}")
+        for item in fields(BackgroundConfig):
+            if item.type == "int" and not float(getattr(self, item.name)).is_integer():
+                raise ValueError(f"{item.name} must be a whole number, got {getattr(self, item.name)}")
+        if self.num_owners(0) > 2**20:
+            raise ValueError(f"a market has at most {2**20:,} background agents, got {self.num_owners(0):,}")
+        if self.min_quote > max_quantity(self.room):
+            raise ValueError(f"min_quote must be at most {max_quantity(self.room):,}, got {self.min_quote:,}")
+
+    def num_owners(self, seats: int) -> int:
+        """Return the number of owners of orders."""
+        return seats + self.num_makers + self.num_value + self.num_momentum + self.num_noise
+
+    def ticks(self, seconds: float) -> int:
+        """Return a time in ticks, at least one."""
+        return max(1, round(seconds / self.tick_seconds))
+
+
+_POSITIVE = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "news_seconds", "levels")
+_POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
+_POSITIVE += ("first_spread", "news_magnitude")
+_NOT_NEGATIVE = ("reversion", "volatility", "shock_rate", "shock_mean", "shock_spread", "news_rate", "level_spacing")
+_NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
+_NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
+_SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
+_MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "shock_mean": MAX_FUNDAMENTAL}
+_MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
+_MOST |= {"fair_noise": 2**14, "levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20}
+_MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
+
+
+NUMBERS = (
+    "session_ticks",
+    "mean_price",
+    "reversion",
+    "volatility",
+    "shock_chance",
+    "shock_mean",
+    "shock_spread",
+    "news_chance",
+    "news_magnitude",
+    "news_duration",
+    "level_spacing",
+    "first_spread",
+    "spread_alpha",
+    "share_of_volume",
+    "min_quote",
+    "price_skew",
+    "volume_ticks",
+    "observation_noise",
+    "aggressive_chance",
+    "depth_spread",
+    "momentum_every",
+    *(f"{name}_latency" for name in CLASSES),
+    "fair_noise",
+)
+"""Parameters of one number, in the units of the rules."""
+
+ARRIVALS = ("maker_arrivals", "value_arrivals", "momentum_arrivals")
+"""Parameters that are tables of thresholds, by class."""
+
+
+def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
+    """Return the parameters of the rules as tensors by name: `NUMBERS` of shape () and `ARRIVALS` (C,), int64."""
+    tick = config.tick_seconds
+    numbers = {
+        "session_ticks": config.ticks(config.session_seconds),
+        "mean_price": config.mean_price,
+        "reversion": round(-math.expm1(-config.reversion * tick) * 2**28),
+        "volatility": round(config.volatility * math.sqrt(tick) * 2**16),
+        "shock_chance": chance(config.shock_rate * tick),
+        "shock_mean": round(config.shock_mean),
+        "shock_spread": round(config.shock_spread),
+        "news_chance": chance(config.news_rate * tick),
+        "news_magnitude": config.news_magnitude,
+        "news_duration": config.ticks(config.news_seconds),
+        "level_spacing": round(config.level_spacing),
+        "first_spread": config.first_spread,
+        "spread_alpha": round(config.spread_alpha * 2**8),
+        "share_of_volume": round(config.share_of_volume * 2**16),
+        "min_quote": config.min_quote,
+        "price_skew": config.price_skew,
+        "volume_ticks": config.ticks(config.volume_seconds),
+        "observation_noise": round(config.observation_noise * 2**16),
+        "aggressive_chance": round(config.aggressive_share * 2**32),
+        "depth_spread": config.depth_spread,
+        "momentum_every": config.momentum_every,
+        **{f"{name}_latency": getattr(config, f"{name}_latency") for name in CLASSES},
+        "fair_noise": config.fair_noise,
+    }
+    rates = arrival_rates(config)
+    # As many entries as the busiest class needs, so that the tables stack.
+    count = max(_least_entries(rates[name]) for name in CLASSES[:3])
+    tables = {f"{name}_arrivals": arrival_thresholds(rates[name], count) for name in CLASSES[:3]}
+    return {name: torch.tensor(value, dtype=torch.int64) for name, value in numbers.items()} | tables
+
+
+def arrival_rates(config: BackgroundConfig) -> Mapping[str, float]:
+    """Return the mean number of wakes a tick, by class; that of noise traders until the end of the session."""
+    seconds = config.tick_seconds
+    return {
+        "maker": config.num_makers * seconds / config.maker_seconds,
+        "value": config.num_value * seconds / config.value_seconds,
+        "momentum": config.num_momentum * seconds / config.momentum_seconds,
+        "noise": config.num_noise * seconds / config.session_seconds,
+    }
+
+
+def chance(rate: float) -> int:
+    """Return the probability of at least one event of a Poisson number in 2^32."""
+    return round(-math.expm1(-rate) * 2**32)
+
+
+def arrival_thresholds(rate: float, entries: int) -> Tensor:
+    """Return thresholds of random words: as many as a word reaches is a Poisson number of the rate.
+
+    Args:
+        rate: its mean.
+        entries: number of thresholds, C, the largest number.
+
+    Returns:
+        Shape: (C,), int64.
+    """
+    reached, share, thresholds = 0.0, math.exp(-rate), []
+    for number in range(entries):
+        reached += share
+        share *= rate / (number + 1)
+        thresholds.append(min(2**32, round(reached * 2**32)))
+    return torch.tensor(thresholds, dtype=torch.int64)
+
+
+def _least_entries(rate: float) -> int:
+    """Return after how many thresholds a word of 32 bits never goes further."""
+    entries = 4
+    while int(arrival_thresholds(rate, entries)[-1]) < 2**32 - 1 and entries < 4 * rate + 64:
+        entries += 1
+    return entries
+
+
+def normal_table() -> Tensor:
+    """Return quantiles of the standard normal distribution at the middles of 2^12 equal cells, in 2^-16.
+
+    Scaled to a variance of 1. Shape: (4096,), int32.
+    """
+    cells = 1 << TABLE_BITS
+    values = torch.tensor([NormalDist().inv_cdf((cell + 0.5) / cells) for cell in range(cells)], dtype=torch.float64)
+    return (values / values.square().mean().sqrt() * 2**16).round().to(torch.int32)
+
+
+def size_table(room: int) -> Tensor:
+    """Return quantiles of the order sizes of rmsc04, in shares, 1 at least. Shape: (4096,), int32."""
+    cells = 1 << TABLE_BITS
+    lognormal = 1 - sum(_ONE_SIZE_SHARES.values())
+    sizes = []
+    for cell in range(cells):
+        level = (cell + 0.5) / cells
+        if level < lognormal:
+            sizes.append(math.exp(_LOG_SIZE.inv_cdf(level / lognormal)))
+            continue
+        level -= lognormal
+        for size, share in _ONE_SIZE_SHARES.items():
+            level -= share
+            if level < 0:
+                break
+        sizes.append(size)
+    return torch.tensor(sizes).round().clamp(1, max_quantity(room)).to(torch.int32)

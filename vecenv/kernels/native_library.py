@@ -1,0 +1,70 @@
+"""C++ kernels for CPUs, built by the machine's compiler when they are first asked for, without headers of PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import torch
+
+HEADERS = Path(__file__).with_name("order_book")
+"""Folder of the headers that sources include."""
+
+_FLAGS = {"AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"), "AVX2": ("-mavx2",)}
+"""Compiler flags by what PyTorch says of the processor: a library in a shared folder runs on all of its kind."""
+
+
+def compiler() -> str | None:
+    """Return the C++ compiler of this machine, the one that CXX names if any; None without one."""
+    return shutil.which(os.environ["CXX"]) if "CXX" in os.environ else shutil.which("g++") or shutil.which("clang++")
+
+
+@cache
+def built_library(source: Path) -> ctypes.CDLL | None:
+    """Build the library of a source file, if it has not been built before, and load it.
+
+    Returns:
+        The library; None without a working compiler, after one warning.
+    """
+    found = compiler()
+    reason = "no C++ compiler was found"
+    if found is not None:
+        try:
+            return ctypes.CDLL(str(_built(found, source)))
+        except (OSError, subprocess.SubprocessError) as error:
+            lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+            reason = lines[0] if lines else type(error).__name__
+    warnings.warn(
+        f"{source.stem}.cpp is not built, PyTorch does its work (slower): {reason}", RuntimeWarning, stacklevel=2
+    )
+    return None
+
+
+def _built(found: str, source: Path) -> Path:
+    """Return the path of the library, built by a compiler.
+
+    Raises:
+        OSError: the folder cannot be written.
+        subprocess.SubprocessError: the compiler fails.
+    """
+    flags = ("-O3", "-std=c++17", "-shared", "-fPIC", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
+    flags += ("-I", str(HEADERS))
+    texts = [path.read_bytes() for path in (source, *sorted(HEADERS.glob("*.hpp")))]
+    name = hashlib.sha256(b"\0".join(texts) + " ".join((found, *flags)).encode()).hexdigest()[:16]
+    built = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / f"{source.stem}_{name}.so"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+            made = Path(folder) / built.name
+            command = [found, *flags, str(source), "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+            # In one stroke: another process may be building it too.
+            os.replace(made, built)
+    return built
