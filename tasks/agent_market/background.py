@@ -7,8 +7,10 @@ reference configuration rmsc04 gives the defaults. `rules.md` beside this file i
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from statistics import NormalDist
 
 import torch
@@ -282,17 +284,12 @@ def normal_table() -> Tensor:
 def size_table(room: int) -> Tensor:
     """Return quantiles of the order sizes of rmsc04, in shares, 1 at least. Shape: (4096,), int32."""
     cells = 1 << TABLE_BITS
-    lognormal = 1 - sum(_ONE_SIZE_SHARES.values())
+    round_lots = list(accumulate(_ONE_SIZE_SHARES.values(), initial=1 - sum(_ONE_SIZE_SHARES.values())))
     sizes = []
     for cell in range(cells):
         level = (cell + 0.5) / cells
-        if level < lognormal:
-            sizes.append(math.exp(_LOG_SIZE.inv_cdf(level / lognormal)))
-            continue
-        level -= lognormal
-        for size, share in _ONE_SIZE_SHARES.items():
-            level -= share
-            if level < 0:
-                break
-        sizes.append(size)
+        if level < round_lots[0]:
+            sizes.append(math.exp(_LOG_SIZE.inv_cdf(level / round_lots[0])))
+        else:
+            sizes.append(list(_ONE_SIZE_SHARES)[bisect_right(round_lots[:-1], level) - 1])
     return torch.tensor(sizes).round().clamp(1, max_quantity(room)).to(torch.int32)

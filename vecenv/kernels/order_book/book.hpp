@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace order_book {
 
@@ -35,6 +36,7 @@ struct Book {
   int32_t *next_id;
   int64_t *cash, *shares;
   bool without_account = false;
+  std::vector<int32_t> scratch;
 
   bool valid(const Message &m) const {
     const bool ordered = (m.kind >= LIMIT && m.kind <= POST_ONLY) || m.kind == REPLACE_ALL;
@@ -86,6 +88,58 @@ struct Book {
     for (int64_t i = 0; i < room && side.key[i] != EMPTY; ++i)
       if (side.quantity[i] > 0) return std::abs(side.key[i]);
     return 0;
+  }
+
+  struct Requote {
+    int32_t placed = 0, evicted = 0, cancelled = 0;
+  };
+
+  // As `requoting.requoted`, of orders that have left the book already.
+  Requote quote(int32_t owner, const int64_t *bids, const int64_t *asks, int32_t count, int32_t quantity) {
+    Requote told;
+    const int64_t bid = best(BUY), ask = best(SELL), below = ask > 0 ? ask : int64_t(MAX_PRICE) + 1;
+    for (int32_t number = 0; number < 2; ++number) {
+      const int64_t *prices = number == BUY ? bids : asks;
+      Side &side = sides[number];
+      const size_t bytes = sizeof(int32_t) * room;
+      scratch.resize(4 * room);
+      int32_t *columns[4] = {side.key, side.quantity, side.owner, side.id};
+      for (int c = 0; c < 4; ++c) std::memcpy(scratch.data() + c * room, columns[c], bytes);
+      const int32_t *key = scratch.data(), *there = key + room, *owners_of = there + room, *ids = owners_of + room;
+      int64_t place = 0, from = 0;
+      int32_t next = 0;
+      while (true) {
+        while (from < room && there[from] == 0) ++from;
+        while (next < count && !(number == BUY ? prices[next] >= 1 && prices[next] < below
+                                               : prices[next] <= MAX_PRICE && prices[next] > bid))
+          ++next;
+        if (from == room && next == count) break;
+        const int32_t own = next == count ? EMPTY : int32_t(number == BUY ? -prices[next] : prices[next]);
+        const bool order = from < room && (next == count || key[from] <= own);
+        if (place < room) {
+          side.key[place] = order ? key[from] : own;
+          side.quantity[place] = order ? there[from] : quantity;
+          side.owner[place] = order ? owners_of[from] : owner;
+          side.id[place] = order ? ids[from] : *next_id + number * count + next;
+          told.placed += !order;
+        } else {
+          told.evicted += order;
+        }
+        ++place;
+        if (order) {
+          ++from;
+        } else {
+          ++next;
+        }
+      }
+      for (int64_t i = std::min(place, room); i < room; ++i) {
+        side.key[i] = EMPTY;
+        side.quantity[i] = 0;
+        side.owner[i] = side.id[i] = -1;
+      }
+    }
+    *next_id += 2 * count;
+    return told;
   }
 
   void change(const Message &m, Report &report) {

@@ -1,0 +1,1 @@
+"""Agent-based market: a live order book, background agents, and seats for learners."""

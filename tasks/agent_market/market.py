@@ -1,0 +1,238 @@
+"""State of one market, the report of a tick, and the numbers of its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.kernels.order_book.accounts import empty_accounts
+from vecenv.kernels.order_book.book import empty_book
+from vecenv.tasks.agent_market.background import (
+    ARRIVALS,
+    CLASSES,
+    MAX_LATENCY,
+    NUM_SAMPLES,
+    NUMBERS,
+    BackgroundConfig,
+    normal_table,
+    size_table,
+)
+from vecenv.tasks.agent_market.streams import MarketStream
+
+DEPTH = 10
+"""Levels of each side that a report shows."""
+
+
+class Market(TensorClass):
+    """One market; A owners, S seats, K orders a side. Units as in `rules.md`.
+
+    Attributes:
+        words: of the episode's key. Shape: (4,), int64.
+        tick: ticks since the market opened. Shape: (), int64.
+        key: of the book. Shape: (2, K), int32.
+        quantity: of the book. Shape: (2, K), int32.
+        owner: of the book. Shape: (2, K), int32.
+        id: of the book. Shape: (2, K), int32.
+        next_id: of the book. Shape: (), int32.
+        cash: of all owners, in price ticks. Shape: (A,), int64.
+        shares: of all owners. Shape: (A,), int64.
+        fundamental: in 2^-16 price ticks. Shape: (), int64.
+        news: sign, magnitude, remaining ticks and drift a tick of active news, else zeros. Shape: (4,), int64.
+        backlog: wakes that wait, by class. Shape: (4,), int64.
+        noise_wakes: ticks at which noise traders wake, rising. Shape: (noise traders,), int32.
+        noise_served: noise traders that have sent their message. Shape: (), int64.
+        spreads: average spread of each maker, in 2^-8 price ticks. Shape: (makers,), int64.
+        doubled_mid: last sum of best bid and ask. Shape: (), int64.
+        samples: doubled mids that momentum traders average, newest last. Shape: (50,), int64.
+        volumes: bought and sold a tick, averaged, in 2^-16 shares. Shape: (2,), int64.
+        views: best bid, best ask and fundamental after the last ticks, newest first. Shape: (8, 3), int64.
+        counts: `COUNTS`. Shape: (5,), int64.
+    """
+
+    words: Tensor
+    tick: Tensor
+    key: Tensor
+    quantity: Tensor
+    owner: Tensor
+    id: Tensor
+    next_id: Tensor
+    cash: Tensor
+    shares: Tensor
+    fundamental: Tensor
+    news: Tensor
+    backlog: Tensor
+    noise_wakes: Tensor
+    noise_served: Tensor
+    spreads: Tensor
+    doubled_mid: Tensor
+    samples: Tensor
+    volumes: Tensor
+    views: Tensor
+    counts: Tensor
+
+
+COUNTS = ("messages", "rejected", "evicted", "unplaced", "carried")
+"""What a market counts; see the rules."""
+
+
+class Report(NamedTuple):
+    """What is seen of a market after a tick.
+
+    Attributes:
+        bid: best price, 0 if that side is empty. Shape: (), int32.
+        ask: likewise. Shape: (), int32.
+        doubled_mid: last sum of best bid and ask. Shape: (), int32.
+        high: highest of twice the trades' prices and the doubled mid. Shape: (), int32.
+        low: lowest of them. Shape: (), int32.
+        bought: shares bought by incoming orders. Shape: (), int32.
+        sold: shares sold by incoming orders. Shape: (), int32.
+        trades: number of trades. Shape: (), int32.
+        estimate: public estimate of the fundamental, in 2^-16 price ticks. Shape: (), int64.
+        news: as in the market. Shape: (4,), int64.
+        prices: of the best levels, bids first, 0 where there is none. Shape: (2, 10), int32.
+        quantities: at them. Shape: (2, 10), int32.
+        seat_cash: of each seat, in price ticks. Shape: (S,), int64.
+        seat_shares: of each seat. Shape: (S,), int64.
+        seat_traded: shares bought and sold by each seat in the tick. Shape: (S, 2), int32.
+        own_quantity: of each seat's orders in the book, by side. Shape: (S, 2), int32.
+        own_price: of the best of them, 0 without. Shape: (S, 2), int32.
+        own_ahead: quantity before that order at its price. Shape: (S, 2), int32.
+    """
+
+    bid: Tensor
+    ask: Tensor
+    doubled_mid: Tensor
+    high: Tensor
+    low: Tensor
+    bought: Tensor
+    sold: Tensor
+    trades: Tensor
+    estimate: Tensor
+    news: Tensor
+    prices: Tensor
+    quantities: Tensor
+    seat_cash: Tensor
+    seat_shares: Tensor
+    seat_traded: Tensor
+    own_quantity: Tensor
+    own_price: Tensor
+    own_ahead: Tensor
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Numbers of a market that shapes depend on.
+
+    Attributes:
+        seats: of learners.
+        makers: market makers.
+        value: value traders.
+        momentum: momentum traders.
+        noise: noise traders.
+        slots: messages of traders a tick.
+        levels: quotes of a maker a side.
+        room: orders of a side of the book.
+    """
+
+    seats: int
+    makers: int
+    value: int
+    momentum: int
+    noise: int
+    slots: int
+    levels: int
+    room: int
+
+    @property
+    def first(self) -> tuple[int, int, int, int]:
+        """First owner of each class of background agents."""
+        makers = self.seats
+        value = makers + self.makers
+        momentum = value + self.value
+        return makers, value, momentum, momentum + self.momentum
+
+    @property
+    def owners(self) -> int:
+        """Number of all owners."""
+        return self.first[-1] + self.noise
+
+
+def layout_of(config: BackgroundConfig, seats: int) -> Layout:
+    """Return the layout of a market with seats for learners."""
+    agents = (config.num_makers, config.num_value, config.num_momentum, config.num_noise)
+    return Layout(seats, *agents, config.slots, config.levels, config.room)
+
+
+class Rules(NamedTuple):
+    """Numbers and tables of the rules.
+
+    Attributes:
+        numbers: `NUMBERS` in their order. Shape: (P,), int64.
+        arrivals: thresholds of the makers, value and momentum traders. Shape: (3, C), int64.
+        normal: table of normal numbers. Shape: (4096,), int32.
+        sizes: table of order sizes. Shape: (4096,), int32.
+    """
+
+    numbers: Tensor
+    arrivals: Tensor
+    normal: Tensor
+    sizes: Tensor
+
+    def number(self, name: str) -> Tensor:
+        """Return a parameter by name. Shape: ()."""
+        return self.numbers[NUMBERS.index(name)]
+
+
+def tables_of(config: BackgroundConfig) -> dict[str, Tensor]:
+    """Return the tables that all sub-environments share, by name."""
+    return {"normal": normal_table(), "sizes": size_table(config.room)}
+
+
+def rules_of(params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Rules:
+    """Return the rules of one sub-environment from its parameters and the shared tables."""
+    numbers = torch.stack([params[name] for name in NUMBERS])
+    arrivals = torch.stack([params[name] for name in ARRIVALS])
+    return Rules(numbers, arrivals, shared["normal"], shared["sizes"])
+
+
+def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
+    """Return the market of an episode before its first tick."""
+    words = torch.stack([key.seed_low, key.seed_high, key.env_id, key.episode])
+    book, accounts = empty_book(layout.room, words.device), empty_accounts(layout.owners, words.device)
+    zero = words[0] * 0
+    mean = rules.number("mean_price")
+    trader = torch.arange(layout.noise, device=words.device)
+    bits = random_bits(key, MarketStream.NOISE_WAKES, trader)[0]
+    wakes = ((bits * rules.number("session_ticks")) >> 32).to(torch.int32).sort().values
+    samples = (2 * mean + zero).expand(NUM_SAMPLES).clone()
+    view = torch.stack([zero, zero, (mean << 16) + zero])
+    backlog = torch.stack([zero + layout.makers, zero, zero, zero])
+    return Market(
+        words=words,
+        tick=zero,
+        key=book.key + zero.to(torch.int32),
+        quantity=book.quantity + zero.to(torch.int32),
+        owner=book.owner + zero.to(torch.int32),
+        id=book.id + zero.to(torch.int32),
+        next_id=book.next_id + zero.to(torch.int32),
+        cash=accounts.cash + zero,
+        shares=accounts.shares + zero,
+        fundamental=(mean << 16) + zero,
+        news=zero.expand(len(CLASSES)).clone(),
+        backlog=backlog,
+        noise_wakes=wakes,
+        noise_served=zero,
+        spreads=((rules.number("first_spread") << 8) + zero).expand(layout.makers).clone(),
+        doubled_mid=2 * mean + zero,
+        samples=samples,
+        volumes=zero.expand(2).clone(),
+        views=view.expand(MAX_LATENCY, 3).clone(),
+        counts=zero.expand(len(COUNTS)).clone(),
+        batch_size=[],
+    )

@@ -1,0 +1,247 @@
+"""A tick of one market in PyTorch: the reference, which runs everywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.kernels.order_book.accounts import Accounts, settled
+from vecenv.kernels.order_book.book import Book, best_prices, levels, queue_ahead
+from vecenv.kernels.order_book.matching import process
+from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Status, Trades
+from vecenv.kernels.order_book.messages import Report as Told
+from vecenv.kernels.order_book.requoting import requoted, without_owner
+from vecenv.tasks.agent_market.background import MAX_LATENCY
+from vecenv.tasks.agent_market.fundamental import advanced
+from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
+from vecenv.tasks.agent_market.streams import MarketStream
+from vecenv.tasks.agent_market.traders import MAKER, View, maker_quotes, trader_message, view_of
+
+
+class _Flow(NamedTuple):
+    """What has been traded in the tick so far. Shape: (), int32, but for ``seats``.
+
+    Attributes:
+        bought: shares by incoming orders.
+        sold: likewise.
+        trades: number of them.
+        high: highest price of a trade, 0 without one.
+        low: lowest price of a trade, largest int32 without one.
+        seats: shares bought and sold by each seat. Shape: (S, 2).
+        messages: carried out.
+        rejected: not carried out.
+        evicted: orders.
+    """
+
+    bought: Tensor
+    sold: Tensor
+    trades: Tensor
+    high: Tensor
+    low: Tensor
+    seats: Tensor
+    messages: Tensor
+    rejected: Tensor
+    evicted: Tensor
+
+
+class _Trading(NamedTuple):
+    """Book, accounts and flow, which every message changes."""
+
+    book: Book
+    accounts: Accounts
+    flow: _Flow
+
+
+def ticked(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
+    """Return the market after a tick, and what is seen of it.
+
+    Args:
+        market: before it.
+        orders: messages of the seats, in turn. Shape of each: (J,), int32.
+        rules: of the market.
+        layout: of the market.
+    """
+    key, tick = EpisodeKey(*market.words.unbind()), market.tick
+    value, news = advanced(market.fundamental, market.news, key, tick, rules)
+    arrivals = random_bits(key, MarketStream.ARRIVALS, tick)
+    backlog = market.backlog + _wakes(torch.stack(arrivals[:3]), market.noise_wakes, tick, rules)
+
+    book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
+    trading = _Trading(book, Accounts(market.cash, market.shares), _no_flow(tick, layout))
+    for number in range(len(orders.kind)):
+        trading = _carried_out(trading, Message(*(words[number] for words in orders)), layout)
+
+    trading, spreads, requote = _requoted(trading, market, value, backlog, rules, layout)
+    backlog = torch.cat([backlog[:1] - requote.due, backlog[1:]])
+
+    noise_served = market.noise_served
+    for slot in range(layout.slots):
+        now = View(*best_prices(trading.book).to(torch.int64).unbind(), value)
+        wake = trader_message(backlog, noise_served, now, market.views, market.samples, key, tick, slot, rules, layout)
+        trading = _carried_out(trading, wake.message, layout)
+        backlog, noise_served = wake.backlog, wake.noise_served
+
+    book, accounts, flow = trading
+    bid, ask = best_prices(book).to(torch.int64).unbind()
+    doubled_mid = torch.where((bid > 0) & (ask > 0), bid + ask, market.doubled_mid)
+    sampled = (tick + 1) % rules.number("momentum_every") == 0
+    samples = torch.where(sampled, torch.cat([market.samples[1:], doubled_mid.unsqueeze(0)]), market.samples)
+    rate = torch.div(2**16, rules.number("volume_ticks"), rounding_mode="floor")
+    volume = torch.stack([flow.bought, flow.sold]).to(torch.int64)
+    volumes = market.volumes + ((((volume << 16) - market.volumes) * rate) >> 16)
+    counted = (flow.messages + requote.due, flow.rejected, flow.evicted + requote.evicted, requote.unplaced)
+    counts = market.counts + torch.stack([*(count.to(torch.int64) for count in counted), backlog[1:].sum()])
+    after = Market(
+        words=market.words,
+        tick=tick + 1,
+        key=book.key,
+        quantity=book.quantity,
+        owner=book.owner,
+        id=book.id,
+        next_id=book.next_id,
+        cash=accounts.cash,
+        shares=accounts.shares,
+        fundamental=value,
+        news=news,
+        backlog=backlog,
+        noise_wakes=market.noise_wakes,
+        noise_served=noise_served,
+        spreads=spreads,
+        doubled_mid=doubled_mid,
+        samples=samples,
+        volumes=volumes,
+        views=torch.cat([torch.stack([bid, ask, value]).unsqueeze(0), market.views[: MAX_LATENCY - 1]]),
+        counts=counts,
+        batch_size=[],
+    )
+    noise = rules.normal[arrivals[3] >> 20].to(torch.int64) * rules.number("fair_noise")
+    return after, _report(after, flow, value + noise, layout)
+
+
+class _Requoting(NamedTuple):
+    """What a maker did in a tick. Shape of each: ().
+
+    Attributes:
+        due: 1 if one requoted, int64.
+        evicted: orders of others.
+        unplaced: quotes.
+    """
+
+    due: Tensor
+    evicted: Tensor
+    unplaced: Tensor
+
+
+def _wakes(words: Tensor, noise_wakes: Tensor, tick: Tensor, rules: Rules) -> Tensor:
+    """Return how many agents of each class wake in a tick. Shape: (4,), int64."""
+    poisson = (words.unsqueeze(-1) >= rules.arrivals).sum(-1)
+    return torch.cat([poisson, (noise_wakes == tick).sum().unsqueeze(0)])
+
+
+def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
+    none = (tick * 0).to(torch.int32)
+    seats = none.expand(layout.seats, 2)
+    return _Flow(none, none, none, none, none + (2**31 - 1), seats, none, none, none)
+
+
+def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
+    """Return book, accounts and flow after a message."""
+    book, told, trades = process(trading.book, message, True, layout.owners)
+    accounts = settled(trading.accounts, message.owner, told, trades)
+    return _Trading(book, accounts, _flow_after(trading.flow, message, told, trades, layout))
+
+
+def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layout: Layout) -> _Flow:
+    buys, sells = told.side == BUY, told.side == SELL
+    met = trades.size > 0
+    seat = torch.arange(layout.seats, device=met.device)
+    made = torch.where(trades.maker == seat[:, None], trades.size, 0).sum(-1, dtype=torch.int32)
+    taken = torch.where(message.owner == seat, told.filled, 0)
+    bought = torch.where(buys, taken, made)
+    sold = torch.where(buys, made, taken)
+    done = (told.status == Status.DONE) & (message.kind != Kind.NOTHING)
+    wrong = (told.status != Status.DONE) & (told.status != Status.NOTHING)
+    return _Flow(
+        bought=flow.bought + torch.where(buys, told.filled, 0),
+        sold=flow.sold + torch.where(sells, told.filled, 0),
+        trades=flow.trades + met.sum(dtype=torch.int32),
+        high=torch.maximum(flow.high, trades.price.amax()),
+        low=torch.minimum(flow.low, torch.where(met, trades.price, 2**31 - 1).amin()),
+        seats=flow.seats + torch.stack([bought, sold], -1),
+        messages=flow.messages + done.to(torch.int32),
+        rejected=flow.rejected + wrong.to(torch.int32),
+        evicted=flow.evicted + (told.evicted > 0).to(torch.int32),
+    )
+
+
+def _requoted(
+    trading: _Trading, market: Market, value: Tensor, backlog: Tensor, rules: Rules, layout: Layout
+) -> tuple[_Trading, Tensor, _Requoting]:
+    """Return book, accounts and flow after a maker's requote, if one waits, the makers' spreads, and what it did."""
+    due = backlog[MAKER] > 0
+    if layout.makers == 0:
+        none = due.to(torch.int64)
+        return trading, market.spreads, _Requoting(none, none, none)
+    key = EpisodeKey(*market.words.unbind())
+    number = (random_bits(key, MarketStream.MAKER, market.tick)[0] * layout.makers) >> 32
+    owner = (layout.first[MAKER] + number).to(torch.int32)
+    now = View(*best_prices(without_owner(trading.book, owner)).to(torch.int64).unbind(), value)
+    seen = view_of(now, market.views, rules.number("maker_latency"))
+    chosen = torch.arange(layout.makers, device=number.device) == number
+    spread = torch.where(chosen, market.spreads, 0).sum()
+    quotes = maker_quotes(seen, market.doubled_mid, spread, market.volumes, rules, layout)
+    after, told = requoted(trading.book, owner, quotes.bids, quotes.asks, quotes.quantity)
+    book = Book(*(torch.where(due, new, old) for new, old in zip(after, trading.book, strict=True)))
+    spreads = torch.where(chosen & due, quotes.spread, market.spreads)
+    unplaced = torch.where(due, 2 * layout.levels - told.placed, 0)
+    requoting = _Requoting(due.to(torch.int64), torch.where(due, told.evicted, 0), unplaced)
+    return trading._replace(book=book), spreads, requoting
+
+
+def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Report:
+    """Return what is seen of a market after a tick."""
+    book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
+    bid, ask = best_prices(book).unbind()
+    shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
+    mid, high, low = market.doubled_mid, 2 * flow.high.to(torch.int64), 2 * flow.low.to(torch.int64)
+    traded = flow.trades > 0
+    high = torch.where(traded, torch.maximum(mid, high), mid)
+    low = torch.where(traded, torch.minimum(mid, low), mid)
+    doubled_mid, high, low = (price.clamp(max=2**31 - 1).to(torch.int32) for price in (mid, high, low))
+    own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
+    quantity, price, ahead = (torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True))
+    return Report(
+        bid=bid,
+        ask=ask,
+        doubled_mid=doubled_mid,
+        high=high,
+        low=low,
+        bought=flow.bought,
+        sold=flow.sold,
+        trades=flow.trades,
+        estimate=estimate,
+        news=market.news,
+        prices=torch.stack([level.price for level in shown]),
+        quantities=torch.stack([level.quantity for level in shown]),
+        seat_cash=market.cash[: layout.seats],
+        seat_shares=market.shares[: layout.seats],
+        seat_traded=flow.seats,
+        own_quantity=quantity,
+        own_price=price,
+        own_ahead=ahead,
+    )
+
+
+def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return quantity, best price and queue before it of a seat's orders on a side. Shape of each: (), int32."""
+    own = (book.owner[side] == seat) & (book.quantity[side] > 0)
+    place = torch.arange(own.shape[-1], device=own.device)
+    first = torch.where(own, place, own.shape[-1]).amin()
+    at_first = own & (place == first)
+    quantity = torch.where(own, book.quantity[side], 0).sum(dtype=torch.int32)
+    price = torch.where(at_first, book.key[side].abs(), 0).sum(dtype=torch.int32)
+    order = torch.where(at_first, book.id[side], -1).amax()
+    return quantity, price, queue_ahead(book, order)
