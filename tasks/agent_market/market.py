@@ -162,6 +162,18 @@ class Layout:
         """Number of all owners."""
         return self.first[-1] + self.noise
 
+    def market_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return shape and type of each field of a market."""
+        whole: tuple[tuple[int, ...], torch.dtype] = ((), torch.int64)
+        forms = dict.fromkeys(Market.__annotations__, whole)
+        forms |= dict.fromkeys(("key", "quantity", "owner", "id"), ((2, self.room), torch.int32))
+        forms |= dict.fromkeys(("cash", "shares"), ((self.owners,), torch.int64))
+        forms |= {"next_id": ((), torch.int32), "noise_wakes": ((self.noise,), torch.int32)}
+        forms |= {"words": ((4,), torch.int64), "news": ((4,), torch.int64), "backlog": ((4,), torch.int64)}
+        forms |= {"spreads": ((self.makers,), torch.int64), "samples": ((NUM_SAMPLES,), torch.int64)}
+        forms |= {"volumes": ((2,), torch.int64), "views": ((MAX_LATENCY, 3), torch.int64)}
+        return forms | {"counts": ((len(COUNTS),), torch.int64)}
+
 
 def layout_of(config: BackgroundConfig, seats: int) -> Layout:
     """Return the layout of a market with seats for learners."""

@@ -87,9 +87,9 @@ def ticked(market: Market, orders: Message, rules: Rules, layout: Layout) -> tup
     book, accounts, flow = trading
     bid, ask = best_prices(book).to(torch.int64).unbind()
     doubled_mid = torch.where((bid > 0) & (ask > 0), bid + ask, market.doubled_mid)
-    sampled = (tick + 1) % rules.number("momentum_every") == 0
+    sampled = (tick + 1) % rules.number("momentum_every").clamp(min=1) == 0
     samples = torch.where(sampled, torch.cat([market.samples[1:], doubled_mid.unsqueeze(0)]), market.samples)
-    rate = torch.div(2**16, rules.number("volume_ticks"), rounding_mode="floor")
+    rate = torch.div(2**16, rules.number("volume_ticks").clamp(min=1), rounding_mode="floor")
     volume = torch.stack([flow.bought, flow.sold]).to(torch.int64)
     volumes = market.volumes + ((((volume << 16) - market.volumes) * rate) >> 16)
     counted = (flow.messages + requote.due, flow.rejected, flow.evicted + requote.evicted, requote.unplaced)

@@ -10,7 +10,7 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
-from vecenv.tasks.agent_market.background import CLASSES, SHORT_SAMPLES, TABLE_BITS
+from vecenv.tasks.agent_market.background import CLASSES, MAX_LATENCY, SHORT_SAMPLES, TABLE_BITS
 from vecenv.tasks.agent_market.fundamental import table_normal
 from vecenv.tasks.agent_market.market import Layout, Rules
 from vecenv.tasks.agent_market.streams import SLOTS_A_TICK, MarketStream
@@ -52,7 +52,7 @@ class Wake(NamedTuple):
 
 def view_of(now: View, views: Tensor, latency: Tensor) -> View:
     """Return what an agent with a latency sees. Shapes: (8, 3) and ()."""
-    past = views[(latency - 1).clamp(min=0)]
+    past = views[(latency - 1).clamp(0, MAX_LATENCY - 1)]
     return View(*torch.where(latency == 0, torch.stack(now), past).unbind())
 
 
@@ -172,6 +172,6 @@ def maker_quotes(
     step = ((spread * rules.number("level_spacing") + 128) >> 8).clamp(min=1)
     recent = (traded * rules.number("volume_ticks")) >> 16
     quantity = (recent * rules.number("share_of_volume") + 2**15) >> 16
-    quantity = torch.maximum(quantity, rules.number("min_quote")).clamp(max=max_quantity(layout.room))
+    quantity = torch.maximum(quantity, rules.number("min_quote")).clamp(1, max_quantity(layout.room))
     outwards = torch.arange(layout.levels, device=spread.device) * step
     return Quotes(highest_bid - outwards, lowest_ask + outwards, quantity.to(torch.int32), spread)

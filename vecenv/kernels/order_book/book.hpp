@@ -36,7 +36,7 @@ struct Book {
   int32_t *next_id;
   int64_t *cash, *shares;
   bool without_account = false;
-  std::vector<int32_t> scratch;
+  std::vector<int32_t> scratch = {};
 
   bool valid(const Message &m) const {
     const bool ordered = (m.kind >= LIMIT && m.kind <= POST_ONLY) || m.kind == REPLACE_ALL;
@@ -49,6 +49,12 @@ struct Book {
   }
 
   Report process(const Message &m) {
+    return process(m, [](int32_t, int32_t, int64_t, int32_t) {});
+  }
+
+  // Calls `traded(side of the incoming order, owner of the other, price, size)` for every trade.
+  template <typename Traded>
+  Report process(const Message &m, Traded traded) {
     Report report;
     if (m.kind == NOTHING) {
       report.status = NO_MESSAGE;
@@ -57,7 +63,7 @@ struct Book {
     } else if (m.kind == CANCEL_ALL) {
       report.cancelled = cancel_all(m.owner);
     } else if (m.kind >= CANCEL && m.kind <= REPLACE) {
-      change(m, report);
+      change(m, report, traded);
     } else {
       if (m.kind == REPLACE_ALL) report.cancelled = cancel_all(m.owner);
       report.side = m.side;
@@ -65,7 +71,7 @@ struct Book {
       if (m.kind == POST_ONLY && meets(m)) {
         report.status = WOULD_TRADE;
       } else {
-        come_in(m, report, m.kind != MARKET && m.kind != IMMEDIATE);
+        come_in(m, report, m.kind != MARKET && m.kind != IMMEDIATE, traded);
       }
     }
     return report;
@@ -142,7 +148,8 @@ struct Book {
     return told;
   }
 
-  void change(const Message &m, Report &report) {
+  template <typename Traded>
+  void change(const Message &m, Report &report, Traded traded) {
     for (int32_t number = 0; number < 2; ++number) {
       Side &side = sides[number];
       // Without a branch in the loop, so that the compiler compares many ids at once.
@@ -163,7 +170,7 @@ struct Book {
       report.id = m.kind == MODIFY ? m.target : (*next_id)++;
       Message again = m;
       again.side = number;
-      come_in(again, report, true);
+      come_in(again, report, true, traded);
       return;
     }
     report.status = NOT_FOUND;
@@ -180,7 +187,8 @@ struct Book {
     return false;
   }
 
-  void come_in(const Message &m, Report &report, bool stays) {
+  template <typename Traded>
+  void come_in(const Message &m, Report &report, bool stays, Traded traded) {
     Side &other = sides[1 - m.side];
     const int32_t most_key = limit(m);
     const int64_t sign = m.side == BUY ? 1 : -1;
@@ -205,6 +213,7 @@ struct Book {
       report.notional += paid;
       cash[other.owner[i]] += sign * paid;
       shares[other.owner[i]] -= sign * size;
+      traded(m.side, other.owner[i], price, size);
     }
     cash[m.owner] -= sign * report.notional;
     shares[m.owner] += sign * report.filled;

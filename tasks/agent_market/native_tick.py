@@ -1,0 +1,170 @@
+"""`tick.ticked` in C++, for CPUs: it advances the market in place.
+
+An operator of `torch.library` that `torch.vmap` batches and compiled steps call. Its numbers are those of the reference
+bit for bit, holes of the books included (a test).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.core.rows import leaves, with_leaves
+from vecenv.core.tensor_checks import form
+from vecenv.kernels.native_library import built_library
+from vecenv.kernels.order_book.messages import Message
+from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
+from vecenv.tasks.agent_market.tick import ticked
+
+SOURCE = Path(__file__).with_name("tick.cpp")
+
+FIELDS = tuple(Market.__annotations__)
+"""Fields of a market in the order of the library."""
+
+_WIDE = ("estimate", "news", "seat_cash", "seat_shares")
+"""Parts of a report that are int64."""
+
+
+def advanced_market(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
+    """Return the market after a tick and what is seen of it, in C++ on a CPU with a compiler, else in PyTorch.
+
+    In C++ the market that is given becomes the one after the tick.
+
+    Args:
+        market: before the tick, of contiguous tensors.
+        orders: messages of the seats, in turn. Shape of each: (J,), int32.
+        rules: of the market.
+        layout: of the market.
+    """
+    if market.tick.device.type != "cpu" or built_library(SOURCE) is None:
+        return ticked(market, orders, rules, layout)
+    parts = [market.get(name) for name in FIELDS]
+    told = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)))
+    return market, Report(*told)
+
+
+def _report_forms(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and type of each part of a report."""
+    seats = layout[0]
+    shapes: dict[str, tuple[int, ...]] = {"news": (4,), "prices": (2, DEPTH), "quantities": (2, DEPTH)}
+    shapes |= {"seat_cash": (seats,), "seat_shares": (seats,)}
+    shapes |= dict.fromkeys(("seat_traded", "own_quantity", "own_price", "own_ahead"), (seats, 2))
+    return [(shapes.get(name, ()), torch.int64 if name in _WIDE else torch.int32) for name in Report._fields]
+
+
+@torch.library.custom_op("vecenv::agent_market_tick", mutates_args=("market",), device_types="cpu")
+def _tick(
+    market: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    numbers: Tensor,
+    arrivals: Tensor,
+    normal: Tensor,
+    sizes: Tensor,
+    layout: Sequence[int],
+) -> list[Tensor]:
+    """Advance one market, or a batch of markets along the first dimension, and return the report."""
+    library = built_library(SOURCE)
+    if library is None:
+        raise RuntimeError("there is no native market: no working C++ compiler was found")
+    batch = market[FIELDS.index("tick")].shape
+    _check(market, layout, batch)
+    count = batch.numel()
+    sent = [words.contiguous() for words in orders]
+    own_numbers, own_arrivals = numbers.contiguous(), arrivals.contiguous()
+    report = [torch.empty(*batch, *shape, dtype=kind) for shape, kind in _report_forms(layout)]
+    sizes_of = [*layout, sent[0].shape[-1], arrivals.shape[-1]]
+    steps = [
+        0 if tensor.ndim == alone else tensor[0].numel() for tensor, alone in ((own_numbers, 1), (own_arrivals, 2))
+    ]
+    complete = library.vecenv_agent_market_tick(
+        ctypes.c_int64(count),
+        (ctypes.c_int64 * len(sizes_of))(*sizes_of),
+        _pointers(market),
+        _bytes(market, count),
+        _pointers(sent),
+        ctypes.c_void_p(own_numbers.data_ptr()),
+        ctypes.c_int64(steps[0]),
+        ctypes.c_void_p(own_arrivals.data_ptr()),
+        ctypes.c_int64(steps[1]),
+        ctypes.c_void_p(normal.data_ptr()),
+        ctypes.c_void_p(sizes.data_ptr()),
+        _pointers(report),
+        _bytes(report, count),
+    )
+    if not complete:
+        raise ValueError("an order in the book is of an owner without an account")
+    return report
+
+
+def _pointers(tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _bytes(tensors: Sequence[Tensor], count: int) -> Any:  # noqa: ANN401
+    """Return how many bytes one market has of each tensor."""
+    return (ctypes.c_int64 * len(tensors))(*(tensor.nbytes // count for tensor in tensors))
+
+
+def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size) -> None:
+    """Reject tensors that the library would read or write beyond their memory.
+
+    Raises:
+        ValueError: naming the first of another shape or type, or that is not contiguous.
+    """
+    shapes = Layout(*layout).market_shapes()
+    for name, tensor in zip(FIELDS, market, strict=True):
+        shape, kind = shapes[name]
+        if tensor.shape != (*batch, *shape) or tensor.dtype != kind or not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous, of shape {(*batch, *shape)} and {kind}, got {form(tensor)}")
+
+
+@_tick.register_fake
+def _(
+    market: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    numbers: Tensor,
+    arrivals: Tensor,
+    normal: Tensor,
+    sizes: Tensor,
+    layout: Sequence[int],
+) -> list[Tensor]:
+    tick = market[FIELDS.index("tick")]
+    return [tick.new_empty(*tick.shape, *shape, dtype=kind) for shape, kind in _report_forms(layout)]
+
+
+@_tick.register_vmap
+def _(
+    info: Any,  # noqa: ANN401
+    in_dims: tuple[Any, ...],
+    market: Sequence[Tensor],
+    orders: Sequence[Tensor],
+    numbers: Tensor,
+    arrivals: Tensor,
+    normal: Tensor,
+    sizes: Tensor,
+    layout: Sequence[int],
+) -> tuple[list[Tensor], list[int]]:
+    market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, _ = in_dims
+    if any(dim != 0 for dim in market_dims):
+        raise ValueError("every tensor of a market must be mapped along its first dimension")
+    if normal_dim is not None or size_dim is not None:
+        raise ValueError("all markets share the tables of normal numbers and sizes")
+    sent = [
+        words.expand(info.batch_size, *words.shape) if dim is None else words.movedim(dim, 0)
+        for words, dim in zip(orders, order_dims, strict=True)
+    ]
+    numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
+    arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
+    report = torch.ops.vecenv.agent_market_tick(list(market), sent, numbers, arrivals, normal, sizes, layout)
+    return report, [0] * len(report)
+
+
+def copied(market: Market) -> Market:
+    """Return a copy of a market of contiguous tensors, which a tick may overwrite."""
+    return with_leaves(market, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves(market)])

@@ -1,0 +1,360 @@
+// A tick of many markets, as `tick.ticked` does it: the same numbers, holes of the books included.
+
+#include "book.hpp"
+
+namespace {
+
+using order_book::BUY;
+using order_book::SELL;
+namespace ob = order_book;
+
+constexpr int64_t MAX_LATENCY = 8, SAMPLES = 50, SHORT_SAMPLES = 20, DEPTH = 10, SLOTS_A_TICK = 256;
+constexpr int64_t MAX_SPREAD = 1 << 24, MAX_PRICE = ob::MAX_PRICE, MAX_FUNDAMENTAL = int64_t(1) << 40;
+constexpr int64_t MAX_DEVIATION = int64_t(1) << 34;
+constexpr int32_t NONE = INT32_MAX;
+
+enum Stream { NOISE_WAKES = 16, ARRIVALS, FUNDAMENTAL, NEWS, MAKER_CHOICE, TRADER, TRADER_PRICE };
+enum Class { MAKER, VALUE, MOMENTUM, NOISE };
+enum Count { MESSAGES, REJECTED, EVICTED, UNPLACED, CARRIED, COUNTS };
+
+// In the order of `background.NUMBERS`.
+struct Numbers {
+  int64_t session_ticks, mean_price, reversion, volatility, shock_chance, shock_mean, shock_spread, news_chance;
+  int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
+  int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
+  int64_t fair_noise;
+};
+
+// In the order of the fields of `market.Layout`, then messages of the seats and thresholds of a class.
+struct Layout {
+  int64_t seats, makers, value, momentum, noise, slots, levels, room, orders, thresholds;
+  int64_t first(int of) const {
+    const int64_t counts[4] = {makers, value, momentum, noise};
+    int64_t owner = seats;
+    for (int i = 0; i < of; ++i) owner += counts[i];
+    return owner;
+  }
+  int64_t owners() const { return first(NOISE) + noise; }
+};
+
+// In the order of the fields of `market.Market`.
+struct MarketPointers {
+  int64_t *words, *tick;
+  int32_t *key, *quantity, *owner, *id, *next_id;
+  int64_t *cash, *shares, *fundamental, *news, *backlog;
+  int32_t *noise_wakes;
+  int64_t *noise_served, *spreads, *doubled_mid, *samples, *volumes, *views, *counts;
+};
+
+// In the order of the fields of `market.Report`.
+struct ReportPointers {
+  int32_t *bid, *ask, *doubled_mid, *high, *low, *bought, *sold, *trades;
+  int64_t *estimate, *news;
+  int32_t *prices, *quantities;
+  int64_t *seat_cash, *seat_shares;
+  int32_t *seat_traded, *own_quantity, *own_price, *own_ahead;
+};
+
+struct Block {
+  int64_t word[4];
+};
+
+// Philox4x32-10, as `core.random.random_bits`.
+Block random_bits(const int64_t *words, uint32_t stream, int64_t index) {
+  uint32_t c[4] = {uint32_t(words[2]), uint32_t(words[3]), stream, uint32_t(index)};
+  uint32_t k0 = uint32_t(words[0]), k1 = uint32_t(words[1]);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t(0xD2511F53) * c[0], p1 = uint64_t(0xCD9E8D57) * c[2];
+    const uint32_t next[4] = {uint32_t(p1 >> 32) ^ c[1] ^ k0, uint32_t(p1), uint32_t(p0 >> 32) ^ c[3] ^ k1,
+                              uint32_t(p0)};
+    std::copy(next, next + 4, c);
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return {{c[0], c[1], c[2], c[3]}};
+}
+
+struct View {
+  int64_t bid, ask, fundamental;
+};
+
+struct Flow {
+  int64_t bought = 0, sold = 0, trades = 0, high = 0, low = NONE;
+};
+
+struct Simulation {
+  const Layout &layout;
+  const Numbers &numbers;
+  const int64_t *arrivals;
+  const int32_t *normal, *sizes;
+  MarketPointers market;
+  ReportPointers report;
+  ob::Book book;
+  Flow flow = {};
+
+  int64_t table_normal(int64_t word, int64_t scale) const {
+    return (int64_t(normal[word >> 20]) * scale + (1 << 15)) >> 16;
+  }
+
+  static int64_t fraction(int64_t word, int64_t n) { return (word * n) >> 32; }
+
+  void advance_fundamental() {
+    const int64_t tick = *market.tick;
+    const Block a = random_bits(market.words, FUNDAMENTAL, tick), b = random_bits(market.words, NEWS, tick);
+    int64_t &value = *market.fundamental, *news = market.news;
+    const int64_t away = std::clamp((numbers.mean_price << 16) - value, -MAX_DEVIATION, MAX_DEVIATION);
+    int64_t after = value + ((away * numbers.reversion + (1 << 27)) >> 28) + table_normal(a.word[0], numbers.volatility);
+    if (a.word[1] < numbers.shock_chance) {
+      const int64_t size = std::max<int64_t>(numbers.shock_mean + table_normal(a.word[2], numbers.shock_spread), 0) << 16;
+      after += a.word[3] % 2 == 0 ? size : -size;
+    }
+    value = std::clamp<int64_t>(after + news[3], 1 << 16, MAX_FUNDAMENTAL);
+    const int64_t left = std::max<int64_t>(news[2] - 1, 0);
+    if (left == 0 && b.word[0] < numbers.news_chance) {
+      const int64_t sign = b.word[2] % 2 == 0 ? 1 : -1, size = 1 + fraction(b.word[1], numbers.news_magnitude);
+      const int64_t ticks = 1 + fraction(b.word[3], numbers.news_duration);
+      const int64_t fresh[4] = {sign, size, ticks, (size << 16) / ticks * sign};
+      std::copy(fresh, fresh + 4, news);
+    } else if (left > 0) {
+      news[2] = left;
+    } else {
+      std::fill(news, news + 4, 0);
+    }
+  }
+
+  void wake(const Block &words) {
+    for (int of = MAKER; of <= MOMENTUM; ++of)
+      for (int64_t i = 0; i < layout.thresholds; ++i)
+        market.backlog[of] += words.word[of] >= arrivals[of * layout.thresholds + i];
+    // The wakes rise: those of this tick stand together.
+    const int32_t *end = market.noise_wakes + layout.noise;
+    const auto range = std::equal_range(static_cast<const int32_t *>(market.noise_wakes), end, int32_t(*market.tick));
+    market.backlog[NOISE] += range.second - range.first;
+  }
+
+  View now() const { return {book.best(BUY), book.best(SELL), *market.fundamental}; }
+
+  View view(const View &now, int64_t latency) const {
+    if (latency == 0) return now;
+    const int64_t *past = market.views + 3 * std::clamp<int64_t>(latency - 1, 0, MAX_LATENCY - 1);
+    return {past[0], past[1], past[2]};
+  }
+
+  void carry_out(const ob::Message &message) {
+    const ob::Report told = book.process(message, [&](int32_t side, int32_t maker, int64_t price, int32_t size) {
+      ++flow.trades;
+      flow.high = std::max(flow.high, price);
+      flow.low = std::min(flow.low, price);
+      if (maker < layout.seats) report.seat_traded[2 * maker + 1 - side] += size;
+    });
+    (told.side == BUY ? flow.bought : flow.sold) += told.filled;
+    if (message.owner >= 0 && message.owner < layout.seats && told.side >= 0)
+      report.seat_traded[2 * message.owner + told.side] += told.filled;
+    market.counts[MESSAGES] += told.status == ob::DONE && message.kind != ob::NOTHING;
+    market.counts[REJECTED] += told.status != ob::DONE && told.status != ob::NO_MESSAGE;
+    market.counts[EVICTED] += told.evicted > 0;
+  }
+
+  void requote() {
+    if (layout.makers == 0 || market.backlog[MAKER] <= 0) return;
+    --market.backlog[MAKER];
+    ++market.counts[MESSAGES];
+    const int64_t number = fraction(random_bits(market.words, MAKER_CHOICE, *market.tick).word[0], layout.makers);
+    const int32_t owner = int32_t(layout.first(MAKER) + number);
+    book.cancel_all(owner);
+    const View seen = view(now(), numbers.latency[MAKER]);
+    const bool both = seen.bid > 0 && seen.ask > 0;
+    const int64_t mid = (both ? seen.bid + seen.ask : *market.doubled_mid) >> 1;
+    int64_t &spread = market.spreads[number];
+    if (both) {
+      const int64_t gap = std::clamp<int64_t>(seen.ask - seen.bid, 0, MAX_SPREAD);
+      spread += ((gap * 256 - spread) * numbers.spread_alpha) >> 8;
+    }
+    const int64_t traded = market.volumes[BUY] + market.volumes[SELL];
+    const int64_t one_sided = (market.volumes[BUY] - market.volumes[SELL]) * numbers.price_skew;
+    const int64_t centre = mid + (traded > 0 ? one_sided / traded : 0), highest_bid = centre - (spread >> 9);
+    const int64_t lowest_ask = std::max(centre + ((spread + 511) >> 9), highest_bid + 1);
+    const int64_t step = std::max<int64_t>((spread * numbers.level_spacing + 128) >> 8, 1);
+    const int64_t recent = (traded * numbers.volume_ticks) >> 16;
+    const int64_t share = (recent * numbers.share_of_volume + (1 << 15)) >> 16;
+    const int64_t quantity = std::min<int64_t>(std::max<int64_t>({share, numbers.min_quote, 1}), book.most);
+    std::vector<int64_t> bids(layout.levels), asks(layout.levels);
+    for (int64_t level = 0; level < layout.levels; ++level) {
+      bids[level] = highest_bid - level * step;
+      asks[level] = lowest_ask + level * step;
+    }
+    const auto told = book.quote(owner, bids.data(), asks.data(), int32_t(layout.levels), int32_t(quantity));
+    market.counts[EVICTED] += told.evicted;
+    market.counts[UNPLACED] += 2 * layout.levels - told.placed;
+  }
+
+  void serve(int64_t slot) {
+    int64_t *backlog = market.backlog;
+    const int64_t waiting = backlog[VALUE] + backlog[MOMENTUM] + backlog[NOISE];
+    if (waiting <= 0) return;
+    const int64_t index = *market.tick * SLOTS_A_TICK + slot;
+    const Block a = random_bits(market.words, TRADER, index);
+    const int64_t served = fraction(a.word[0], waiting);
+    const int of = served < backlog[VALUE] ? VALUE : served < backlog[VALUE] + backlog[MOMENTUM] ? MOMENTUM : NOISE;
+    --backlog[of];
+    const View seen = view(now(), numbers.latency[of]);
+    const bool both = seen.bid > 0 && seen.ask > 0;
+    bool buys = a.word[3] % 2 == 0;
+    int64_t owner, price;
+    int32_t kind = ob::LIMIT;
+    if (of == VALUE) {
+      const Block b = random_bits(market.words, TRADER_PRICE, index);
+      owner = layout.first(VALUE) + fraction(a.word[1], layout.value);
+      const int64_t noisy = table_normal(b.word[1], numbers.observation_noise);
+      price = (seen.fundamental + noisy + (1 << 15)) >> 16;
+      if (both) {
+        const int64_t gap = std::clamp<int64_t>(seen.ask - seen.bid, 0, MAX_SPREAD);
+        const bool touches = b.word[2] < numbers.aggressive_chance;
+        const int64_t away = touches ? 0 : fraction(b.word[0], numbers.depth_spread * gap);
+        buys = price >= (seen.bid + seen.ask) >> 1;
+        price = buys ? seen.ask - away : seen.bid + away;
+      }
+      kind = ob::REPLACE_ALL;
+    } else {
+      if (of == MOMENTUM) {
+        owner = layout.first(MOMENTUM) + fraction(a.word[1], layout.momentum);
+        int64_t whole = 0, late = 0;
+        for (int64_t i = 0; i < SAMPLES; ++i) {
+          whole += market.samples[i];
+          late += i >= SAMPLES - SHORT_SAMPLES ? market.samples[i] : 0;
+        }
+        buys = 5 * late >= 2 * whole;
+        if (!both) return;
+      } else {
+        owner = layout.first(NOISE) + (*market.noise_served)++;
+      }
+      price = buys ? seen.ask : seen.bid;
+      if (price <= 0) return;
+    }
+    const int32_t limit = int32_t(std::clamp<int64_t>(price, 1, MAX_PRICE));
+    carry_out({kind, buys ? BUY : SELL, limit, sizes[a.word[2] >> 20], int32_t(owner), -1});
+  }
+
+  void tick(const int32_t *const *orders) {
+    const Block words = random_bits(market.words, ARRIVALS, *market.tick);
+    std::fill(report.seat_traded, report.seat_traded + 2 * layout.seats, 0);
+    advance_fundamental();
+    wake(words);
+    for (int64_t i = 0; i < layout.orders; ++i)
+      carry_out({orders[0][i], orders[1][i], orders[2][i], orders[3][i], orders[4][i], orders[5][i]});
+    requote();
+    for (int64_t slot = 0; slot < layout.slots; ++slot) serve(slot);
+    close();
+    *report.estimate = *market.fundamental + int64_t(normal[words.word[3] >> 20]) * numbers.fair_noise;
+    look();
+  }
+
+  void close() {
+    const View last = now();
+    if (last.bid > 0 && last.ask > 0) *market.doubled_mid = last.bid + last.ask;
+    if (++*market.tick % std::max<int64_t>(numbers.momentum_every, 1) == 0) {
+      std::memmove(market.samples, market.samples + 1, sizeof(int64_t) * (SAMPLES - 1));
+      market.samples[SAMPLES - 1] = *market.doubled_mid;
+    }
+    const int64_t rate = (1 << 16) / std::max<int64_t>(numbers.volume_ticks, 1), volume[2] = {flow.bought, flow.sold};
+    for (int side = 0; side < 2; ++side)
+      market.volumes[side] += (((volume[side] << 16) - market.volumes[side]) * rate) >> 16;
+    std::memmove(market.views + 3, market.views, sizeof(int64_t) * 3 * (MAX_LATENCY - 1));
+    const int64_t seen[3] = {last.bid, last.ask, last.fundamental};
+    std::copy(seen, seen + 3, market.views);
+    market.counts[CARRIED] += market.backlog[VALUE] + market.backlog[MOMENTUM] + market.backlog[NOISE];
+  }
+
+  void look() {
+    const int64_t mid = *market.doubled_mid, most = INT32_MAX;
+    *report.bid = int32_t(market.views[0]);
+    *report.ask = int32_t(market.views[1]);
+    *report.doubled_mid = int32_t(std::min(mid, most));
+    *report.high = int32_t(std::min(flow.trades > 0 ? std::max(mid, 2 * flow.high) : mid, most));
+    *report.low = int32_t(std::min(flow.trades > 0 ? std::min(mid, 2 * flow.low) : mid, most));
+    *report.bought = int32_t(flow.bought);
+    *report.sold = int32_t(flow.sold);
+    *report.trades = int32_t(flow.trades);
+    std::copy(market.news, market.news + 4, report.news);
+    std::copy(market.cash, market.cash + layout.seats, report.seat_cash);
+    std::copy(market.shares, market.shares + layout.seats, report.seat_shares);
+    std::fill(report.own_quantity, report.own_quantity + 2 * layout.seats, 0);
+    std::fill(report.own_price, report.own_price + 2 * layout.seats, 0);
+    std::fill(report.own_ahead, report.own_ahead + 2 * layout.seats, 0);
+    for (int side = 0; side < 2; ++side) look_at(side);
+  }
+
+  void look_at(int number) {
+    const ob::Side &side = book.sides[number];
+    int32_t *prices = report.prices + number * DEPTH, *quantities = report.quantities + number * DEPTH;
+    std::fill(prices, prices + DEPTH, 0);
+    std::fill(quantities, quantities + DEPTH, 0);
+    int64_t level = -1;
+    int32_t last = ob::EMPTY, at_level = 0;
+    for (int64_t i = 0; i < layout.room && side.key[i] != ob::EMPTY; ++i) {
+      const int32_t quantity = side.quantity[i];
+      if (quantity == 0) continue;
+      if (side.key[i] != last) {
+        last = side.key[i];
+        at_level = 0;
+        ++level;
+      }
+      if (level < DEPTH) {
+        prices[level] = std::abs(last);
+        quantities[level] += quantity;
+      }
+      if (side.owner[i] < layout.seats) {
+        const int64_t place = 2 * side.owner[i] + number;
+        if (report.own_quantity[place] == 0) {
+          report.own_price[place] = std::abs(last);
+          report.own_ahead[place] = at_level;
+        }
+        report.own_quantity[place] += quantity;
+      }
+      at_level += quantity;
+    }
+  }
+};
+
+// Moves the pointers of a struct of pointers on by one market.
+template <typename Pointers>
+Pointers of_market(void *const *first, const int64_t *bytes, int64_t number) {
+  constexpr size_t count = sizeof(Pointers) / sizeof(void *);
+  Pointers result;
+  void *moved[count];
+  for (size_t i = 0; i < count; ++i) moved[i] = static_cast<char *>(first[i]) + bytes[i] * number;
+  std::memcpy(&result, moved, sizeof(result));
+  return result;
+}
+
+}  // namespace
+
+// Ticks `count` markets. Every tensor is contiguous, one market after the other; `bytes` is what a market has of each.
+// The steps between the markets' numbers and arrivals are 0 where all share them. Returns whether every owner of an
+// order that was met has an account.
+extern "C" int32_t vecenv_agent_market_tick(
+    int64_t count, const int64_t *sizes_of, void *const *market, const int64_t *market_bytes,
+    const int32_t *const *orders, const int64_t *numbers, int64_t numbers_step, const int64_t *arrivals,
+    int64_t arrivals_step, const int32_t *normal, const int32_t *sizes, void *const *report,
+    const int64_t *report_bytes) {
+  Layout layout;
+  std::memcpy(&layout, sizes_of, sizeof(layout));
+  for (int64_t n = 0; n < count; ++n) {
+    Numbers own;
+    std::memcpy(&own, numbers + n * numbers_step, sizeof(own));
+    const auto state = of_market<MarketPointers>(market, market_bytes, n);
+    const auto told = of_market<ReportPointers>(report, report_bytes, n);
+    ob::Book book{layout.room, layout.owners(), true, int32_t(INT32_MAX / (layout.room + 1)), {}, state.next_id,
+                  state.cash, state.shares};
+    for (int64_t side = 0; side < 2; ++side) {
+      const int64_t first = side * layout.room;
+      book.sides[side] = {state.key + first, state.quantity + first, state.owner + first, state.id + first};
+    }
+    const int32_t *sent[6];
+    for (int column = 0; column < 6; ++column) sent[column] = orders[column] + n * layout.orders;
+    Simulation simulation{layout, own, arrivals + n * arrivals_step, normal, sizes, state, told, std::move(book)};
+    simulation.tick(sent);
+    if (simulation.book.without_account) return 0;
+  }
+  return 1;
+}
