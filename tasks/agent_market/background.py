@@ -27,6 +27,9 @@ MAX_FUNDAMENTAL = 2**24
 NUM_SAMPLES, SHORT_SAMPLES = 50, 20
 """Samples of the mid that momentum traders average."""
 
+NUM_CANDLES = 65
+"""Candles that a market remembers."""
+
 TABLE_BITS = 12
 """Random words read tables of 2^12 entries by their highest bits."""
 
@@ -117,6 +120,8 @@ class BackgroundConfig:
     """Ticks from what momentum traders see to their messages."""
     noise_latency: int = 0
     """Ticks from what noise traders see to their messages."""
+    candle_ticks: int = 1
+    """Ticks of a candle."""
     fair_noise: int = 30
     """Standard deviation of the public estimate of the fundamental, in price ticks."""
 
@@ -152,7 +157,7 @@ class BackgroundConfig:
 
 _POSITIVE = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "news_seconds", "levels")
 _POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
-_POSITIVE += ("first_spread", "news_magnitude")
+_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks")
 _NOT_NEGATIVE = ("reversion", "volatility", "shock_rate", "shock_mean", "shock_spread", "news_rate", "level_spacing")
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
@@ -187,6 +192,7 @@ NUMBERS = (
     "momentum_every",
     *(f"{name}_latency" for name in CLASSES),
     "fair_noise",
+    "candle_ticks",
 )
 """Parameters of one number, in the units of the rules."""
 
@@ -221,6 +227,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "momentum_every": config.momentum_every,
         **{f"{name}_latency": getattr(config, f"{name}_latency") for name in CLASSES},
         "fair_noise": config.fair_noise,
+        "candle_ticks": config.candle_ticks,
     }
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.

@@ -17,6 +17,7 @@ from vecenv.tasks.agent_market.background import (
     ARRIVALS,
     CLASSES,
     MAX_LATENCY,
+    NUM_CANDLES,
     NUM_SAMPLES,
     NUMBERS,
     BackgroundConfig,
@@ -53,6 +54,7 @@ class Market(TensorClass):
         volumes: bought and sold a tick, averaged, in 2^-16 shares. Shape: (2,), int64.
         views: best bid, best ask and fundamental after the last ticks, newest first. Shape: (8, 3), int64.
         counts: `COUNTS`. Shape: (5,), int64.
+        candles: close, high and low as doubled prices, volume and trades, newest last. Shape: (5, 65), int32.
     """
 
     words: Tensor
@@ -75,6 +77,7 @@ class Market(TensorClass):
     volumes: Tensor
     views: Tensor
     counts: Tensor
+    candles: Tensor
 
 
 COUNTS = ("messages", "rejected", "evicted", "unplaced", "carried")
@@ -82,7 +85,7 @@ COUNTS = ("messages", "rejected", "evicted", "unplaced", "carried")
 
 
 class Report(NamedTuple):
-    """What is seen of a market after a tick.
+    """What is seen of a market after some ticks, and what has been traded in them.
 
     Attributes:
         bid: best price, 0 if that side is empty. Shape: (), int32.
@@ -92,6 +95,7 @@ class Report(NamedTuple):
         low: lowest of them. Shape: (), int32.
         bought: shares bought by incoming orders. Shape: (), int32.
         sold: shares sold by incoming orders. Shape: (), int32.
+        notional: sum of price times size of the trades, in price ticks. Shape: (), int64.
         trades: number of trades. Shape: (), int32.
         estimate: public estimate of the fundamental, in 2^-16 price ticks. Shape: (), int64.
         news: as in the market. Shape: (4,), int64.
@@ -99,7 +103,7 @@ class Report(NamedTuple):
         quantities: at them. Shape: (2, 10), int32.
         seat_cash: of each seat, in price ticks. Shape: (S,), int64.
         seat_shares: of each seat. Shape: (S,), int64.
-        seat_traded: shares bought and sold by each seat in the tick. Shape: (S, 2), int32.
+        seat_traded: shares bought and sold by each seat. Shape: (S, 2), int32.
         own_quantity: of each seat's orders in the book, by side. Shape: (S, 2), int32.
         own_price: of the best of them, 0 without. Shape: (S, 2), int32.
         own_ahead: quantity before that order at its price. Shape: (S, 2), int32.
@@ -112,6 +116,7 @@ class Report(NamedTuple):
     low: Tensor
     bought: Tensor
     sold: Tensor
+    notional: Tensor
     trades: Tensor
     estimate: Tensor
     news: Tensor
@@ -172,7 +177,7 @@ class Layout:
         forms |= {"words": ((4,), torch.int64), "news": ((4,), torch.int64), "backlog": ((4,), torch.int64)}
         forms |= {"spreads": ((self.makers,), torch.int64), "samples": ((NUM_SAMPLES,), torch.int64)}
         forms |= {"volumes": ((2,), torch.int64), "views": ((MAX_LATENCY, 3), torch.int64)}
-        return forms | {"counts": ((len(COUNTS),), torch.int64)}
+        return forms | {"counts": ((len(COUNTS),), torch.int64), "candles": ((5, NUM_CANDLES), torch.int32)}
 
 
 def layout_of(config: BackgroundConfig, seats: int) -> Layout:
@@ -224,6 +229,7 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
     wakes = ((bits * rules.number("session_ticks")) >> 32).to(torch.int32).sort().values
     samples = (2 * mean + zero).expand(NUM_SAMPLES).clone()
     view = torch.stack([zero, zero, (mean << 16) + zero])
+    first, none = (2 * mean + zero).to(torch.int32), zero.to(torch.int32)
     backlog = torch.stack([zero + layout.makers, zero, zero, zero])
     return Market(
         words=words,
@@ -246,5 +252,6 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
         volumes=zero.expand(2).clone(),
         views=view.expand(MAX_LATENCY, 3).clone(),
         counts=zero.expand(len(COUNTS)).clone(),
+        candles=torch.stack([first, first, first, none, none]).unsqueeze(-1).expand(5, NUM_CANDLES).clone(),
         batch_size=[],
     )

@@ -27,25 +27,28 @@ SOURCE = Path(__file__).with_name("tick.cpp")
 FIELDS = tuple(Market.__annotations__)
 """Fields of a market in the order of the library."""
 
-_WIDE = ("estimate", "news", "seat_cash", "seat_shares")
+_WIDE = ("notional", "estimate", "news", "seat_cash", "seat_shares")
 """Parts of a report that are int64."""
 
 
-def advanced_market(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
-    """Return the market after a tick and what is seen of it, in C++ on a CPU with a compiler, else in PyTorch.
+def advanced_market(
+    market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1
+) -> tuple[Market, Report]:
+    """Return the market after some ticks and what is seen of it, in C++ on a CPU with a compiler, else in PyTorch.
 
-    In C++ the market that is given becomes the one after the tick.
+    In C++ the market that is given becomes the one after the ticks.
 
     Args:
-        market: before the tick, of contiguous tensors.
-        orders: messages of the seats, in turn. Shape of each: (J,), int32.
+        market: before the ticks, of contiguous tensors.
+        orders: messages of the seats, in turn, in the first tick. Shape of each: (J,), int32.
         rules: of the market.
         layout: of the market.
+        ticks: number of them.
     """
     if market.tick.device.type != "cpu" or built_library(SOURCE) is None:
-        return ticked(market, orders, rules, layout)
+        return ticked(market, orders, rules, layout, ticks)
     parts = [market.get(name) for name in FIELDS]
-    told = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)))
+    told = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)), ticks)
     return market, Report(*told)
 
 
@@ -67,6 +70,7 @@ def _tick(
     normal: Tensor,
     sizes: Tensor,
     layout: Sequence[int],
+    ticks: int,
 ) -> list[Tensor]:
     """Advance one market, or a batch of markets along the first dimension, and return the report."""
     library = built_library(SOURCE)
@@ -84,6 +88,7 @@ def _tick(
     ]
     complete = library.vecenv_agent_market_tick(
         ctypes.c_int64(count),
+        ctypes.c_int64(ticks),
         (ctypes.c_int64 * len(sizes_of))(*sizes_of),
         _pointers(market),
         _bytes(market, count),
@@ -133,6 +138,7 @@ def _(
     normal: Tensor,
     sizes: Tensor,
     layout: Sequence[int],
+    ticks: int,
 ) -> list[Tensor]:
     tick = market[FIELDS.index("tick")]
     return [tick.new_empty(*tick.shape, *shape, dtype=kind) for shape, kind in _report_forms(layout)]
@@ -149,8 +155,9 @@ def _(
     normal: Tensor,
     sizes: Tensor,
     layout: Sequence[int],
+    ticks: int,
 ) -> tuple[list[Tensor], list[int]]:
-    market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, _ = in_dims
+    market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, *_ = in_dims
     if any(dim != 0 for dim in market_dims):
         raise ValueError("every tensor of a market must be mapped along its first dimension")
     if normal_dim is not None or size_dim is not None:
@@ -161,7 +168,7 @@ def _(
     ]
     numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
     arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
-    report = torch.ops.vecenv.agent_market_tick(list(market), sent, numbers, arrivals, normal, sizes, layout)
+    report = torch.ops.vecenv.agent_market_tick(list(market), sent, numbers, arrivals, normal, sizes, layout, ticks)
     return report, [0] * len(report)
 
 

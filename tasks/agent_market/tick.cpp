@@ -8,7 +8,7 @@ using order_book::BUY;
 using order_book::SELL;
 namespace ob = order_book;
 
-constexpr int64_t MAX_LATENCY = 8, SAMPLES = 50, SHORT_SAMPLES = 20, DEPTH = 10, SLOTS_A_TICK = 256;
+constexpr int64_t MAX_LATENCY = 8, SAMPLES = 50, SHORT_SAMPLES = 20, CANDLES = 65, DEPTH = 10, SLOTS_A_TICK = 256;
 constexpr int64_t MAX_SPREAD = 1 << 24, MAX_PRICE = ob::MAX_PRICE, MAX_FUNDAMENTAL = int64_t(1) << 40;
 constexpr int64_t MAX_DEVIATION = int64_t(1) << 34;
 constexpr int32_t NONE = INT32_MAX;
@@ -22,7 +22,7 @@ struct Numbers {
   int64_t session_ticks, mean_price, reversion, volatility, shock_chance, shock_mean, shock_spread, news_chance;
   int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
   int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
-  int64_t fair_noise;
+  int64_t fair_noise, candle_ticks;
 };
 
 // In the order of the fields of `market.Layout`, then messages of the seats and thresholds of a class.
@@ -44,11 +44,14 @@ struct MarketPointers {
   int64_t *cash, *shares, *fundamental, *news, *backlog;
   int32_t *noise_wakes;
   int64_t *noise_served, *spreads, *doubled_mid, *samples, *volumes, *views, *counts;
+  int32_t *candles;
 };
 
 // In the order of the fields of `market.Report`.
 struct ReportPointers {
-  int32_t *bid, *ask, *doubled_mid, *high, *low, *bought, *sold, *trades;
+  int32_t *bid, *ask, *doubled_mid, *high, *low, *bought, *sold;
+  int64_t *notional;
+  int32_t *trades;
   int64_t *estimate, *news;
   int32_t *prices, *quantities;
   int64_t *seat_cash, *seat_shares;
@@ -79,7 +82,7 @@ struct View {
 };
 
 struct Flow {
-  int64_t bought = 0, sold = 0, trades = 0, high = 0, low = NONE;
+  int64_t bought = 0, sold = 0, notional = 0, trades = 0, high = 0, low = NONE;
 };
 
 struct Simulation {
@@ -126,10 +129,10 @@ struct Simulation {
     for (int of = MAKER; of <= MOMENTUM; ++of)
       for (int64_t i = 0; i < layout.thresholds; ++i)
         market.backlog[of] += words.word[of] >= arrivals[of * layout.thresholds + i];
-    // The wakes rise: those of this tick stand together.
-    const int32_t *end = market.noise_wakes + layout.noise;
-    const auto range = std::equal_range(static_cast<const int32_t *>(market.noise_wakes), end, int32_t(*market.tick));
-    market.backlog[NOISE] += range.second - range.first;
+    // The wakes rise, and those before this tick are in the backlog or served.
+    int64_t &waiting = market.backlog[NOISE];
+    for (int64_t next = *market.noise_served + waiting; next < layout.noise; ++next, ++waiting)
+      if (market.noise_wakes[next] != *market.tick) break;
   }
 
   View now() const { return {book.best(BUY), book.best(SELL), *market.fundamental}; }
@@ -148,6 +151,7 @@ struct Simulation {
       if (maker < layout.seats) report.seat_traded[2 * maker + 1 - side] += size;
     });
     (told.side == BUY ? flow.bought : flow.sold) += told.filled;
+    flow.notional += told.notional;
     if (message.owner >= 0 && message.owner < layout.seats && told.side >= 0)
       report.seat_traded[2 * message.owner + told.side] += told.filled;
     market.counts[MESSAGES] += told.status == ob::DONE && message.kind != ob::NOTHING;
@@ -235,26 +239,36 @@ struct Simulation {
     carry_out({kind, buys ? BUY : SELL, limit, sizes[a.word[2] >> 20], int32_t(owner), -1});
   }
 
-  void tick(const int32_t *const *orders) {
-    const Block words = random_bits(market.words, ARRIVALS, *market.tick);
+  // Orders are carried out in the first of the ticks.
+  void ticks(const int32_t *const *orders, int64_t count) {
     std::fill(report.seat_traded, report.seat_traded + 2 * layout.seats, 0);
-    advance_fundamental();
-    wake(words);
-    for (int64_t i = 0; i < layout.orders; ++i)
-      carry_out({orders[0][i], orders[1][i], orders[2][i], orders[3][i], orders[4][i], orders[5][i]});
-    requote();
-    for (int64_t slot = 0; slot < layout.slots; ++slot) serve(slot);
-    close();
-    *report.estimate = *market.fundamental + int64_t(normal[words.word[3] >> 20]) * numbers.fair_noise;
+    *report.bought = *report.sold = *report.trades = *report.high = 0;
+    *report.low = NONE;
+    *report.notional = 0;
+    for (int64_t number = 0; number < count; ++number) {
+      flow = Flow();
+      const Block words = random_bits(market.words, ARRIVALS, *market.tick);
+      advance_fundamental();
+      wake(words);
+      for (int64_t i = 0; i < (number == 0 ? layout.orders : 0); ++i)
+        carry_out({orders[0][i], orders[1][i], orders[2][i], orders[3][i], orders[4][i], orders[5][i]});
+      requote();
+      for (int64_t slot = 0; slot < layout.slots; ++slot) serve(slot);
+      close();
+      *report.estimate = *market.fundamental + int64_t(normal[words.word[3] >> 20]) * numbers.fair_noise;
+    }
     look();
   }
+
+  static int32_t as_int32(int64_t doubled) { return int32_t(std::min<int64_t>(doubled, INT32_MAX)); }
 
   void close() {
     const View last = now();
     if (last.bid > 0 && last.ask > 0) *market.doubled_mid = last.bid + last.ask;
-    if (++*market.tick % std::max<int64_t>(numbers.momentum_every, 1) == 0) {
+    const int64_t mid = *market.doubled_mid, tick = (*market.tick)++;
+    if (*market.tick % std::max<int64_t>(numbers.momentum_every, 1) == 0) {
       std::memmove(market.samples, market.samples + 1, sizeof(int64_t) * (SAMPLES - 1));
-      market.samples[SAMPLES - 1] = *market.doubled_mid;
+      market.samples[SAMPLES - 1] = mid;
     }
     const int64_t rate = (1 << 16) / std::max<int64_t>(numbers.volume_ticks, 1), volume[2] = {flow.bought, flow.sold};
     for (int side = 0; side < 2; ++side)
@@ -263,18 +277,36 @@ struct Simulation {
     const int64_t seen[3] = {last.bid, last.ask, last.fundamental};
     std::copy(seen, seen + 3, market.views);
     market.counts[CARRIED] += market.backlog[VALUE] + market.backlog[MOMENTUM] + market.backlog[NOISE];
+    const int32_t high = as_int32(flow.trades > 0 ? std::max(mid, 2 * flow.high) : mid);
+    const int32_t low = as_int32(flow.trades > 0 ? std::min(mid, 2 * flow.low) : mid);
+    add_candle(tick % std::max<int64_t>(numbers.candle_ticks, 1) == 0, as_int32(mid), high, low);
+    *report.high = std::max(*report.high, high);
+    *report.low = std::min(*report.low, low);
+    *report.bought += int32_t(flow.bought);
+    *report.sold += int32_t(flow.sold);
+    *report.notional += flow.notional;
+    *report.trades += int32_t(flow.trades);
+  }
+
+  void add_candle(bool opens, int32_t mid, int32_t high, int32_t low) {
+    if (opens)
+      for (int row = 0; row < 5; ++row) {
+        int32_t *candles = market.candles + row * CANDLES;
+        std::memmove(candles, candles + 1, sizeof(int32_t) * (CANDLES - 1));
+      }
+    int32_t *newest = market.candles + CANDLES - 1;
+    const int32_t volume = int32_t(flow.bought + flow.sold), trades = int32_t(flow.trades);
+    newest[0] = mid;
+    newest[CANDLES] = opens ? high : std::max(newest[CANDLES], high);
+    newest[2 * CANDLES] = opens ? low : std::min(newest[2 * CANDLES], low);
+    newest[3 * CANDLES] = opens ? volume : newest[3 * CANDLES] + volume;
+    newest[4 * CANDLES] = opens ? trades : newest[4 * CANDLES] + trades;
   }
 
   void look() {
-    const int64_t mid = *market.doubled_mid, most = INT32_MAX;
     *report.bid = int32_t(market.views[0]);
     *report.ask = int32_t(market.views[1]);
-    *report.doubled_mid = int32_t(std::min(mid, most));
-    *report.high = int32_t(std::min(flow.trades > 0 ? std::max(mid, 2 * flow.high) : mid, most));
-    *report.low = int32_t(std::min(flow.trades > 0 ? std::min(mid, 2 * flow.low) : mid, most));
-    *report.bought = int32_t(flow.bought);
-    *report.sold = int32_t(flow.sold);
-    *report.trades = int32_t(flow.trades);
+    *report.doubled_mid = as_int32(*market.doubled_mid);
     std::copy(market.news, market.news + 4, report.news);
     std::copy(market.cash, market.cash + layout.seats, report.seat_cash);
     std::copy(market.shares, market.shares + layout.seats, report.seat_shares);
@@ -329,11 +361,11 @@ Pointers of_market(void *const *first, const int64_t *bytes, int64_t number) {
 
 }  // namespace
 
-// Ticks `count` markets. Every tensor is contiguous, one market after the other; `bytes` is what a market has of each.
+// Advances `count` markets by `ticks` ticks. Every tensor is contiguous, one market after the other; `bytes` is what a market has of each.
 // The steps between the markets' numbers and arrivals are 0 where all share them. Returns whether every owner of an
 // order that was met has an account.
 extern "C" int32_t vecenv_agent_market_tick(
-    int64_t count, const int64_t *sizes_of, void *const *market, const int64_t *market_bytes,
+    int64_t count, int64_t ticks, const int64_t *sizes_of, void *const *market, const int64_t *market_bytes,
     const int32_t *const *orders, const int64_t *numbers, int64_t numbers_step, const int64_t *arrivals,
     int64_t arrivals_step, const int32_t *normal, const int32_t *sizes, void *const *report,
     const int64_t *report_bytes) {
@@ -353,7 +385,7 @@ extern "C" int32_t vecenv_agent_market_tick(
     const int32_t *sent[6];
     for (int column = 0; column < 6; ++column) sent[column] = orders[column] + n * layout.orders;
     Simulation simulation{layout, own, arrivals + n * arrivals_step, normal, sizes, state, told, std::move(book)};
-    simulation.tick(sent);
+    simulation.ticks(sent, ticks);
     if (simulation.book.without_account) return 0;
   }
   return 1;

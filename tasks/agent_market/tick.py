@@ -20,6 +20,9 @@ from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rule
 from vecenv.tasks.agent_market.streams import MarketStream
 from vecenv.tasks.agent_market.traders import MAKER, View, maker_quotes, trader_message, view_of
 
+_SUMMED = ("bought", "sold", "notional", "trades", "seat_traded")
+"""Parts of a report that add up over ticks."""
+
 
 class _Flow(NamedTuple):
     """What has been traded in the tick so far. Shape: (), int32, but for ``seats``.
@@ -27,6 +30,7 @@ class _Flow(NamedTuple):
     Attributes:
         bought: shares by incoming orders.
         sold: likewise.
+        notional: price times size of the trades, int64.
         trades: number of them.
         high: highest price of a trade, 0 without one.
         low: lowest price of a trade, largest int32 without one.
@@ -38,6 +42,7 @@ class _Flow(NamedTuple):
 
     bought: Tensor
     sold: Tensor
+    notional: Tensor
     trades: Tensor
     high: Tensor
     low: Tensor
@@ -55,15 +60,32 @@ class _Trading(NamedTuple):
     flow: _Flow
 
 
-def ticked(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
-    """Return the market after a tick, and what is seen of it.
+def ticked(market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1) -> tuple[Market, Report]:
+    """Return the market after some ticks, and what is seen of it.
 
     Args:
-        market: before it.
-        orders: messages of the seats, in turn. Shape of each: (J,), int32.
+        market: before them.
+        orders: messages of the seats, in turn, in the first tick. Shape of each: (J,), int32.
         rules: of the market.
         layout: of the market.
+        ticks: number of them.
     """
+    market, report = _one_tick(market, orders, rules, layout)
+    for _ in range(ticks - 1):
+        market, following = _one_tick(market, Message(*(words[:0] for words in orders)), rules, layout)
+        report = _joined(report, following)
+    return market, report
+
+
+def _joined(before: Report, after: Report) -> Report:
+    """Return what is seen after a tick, and what has been traded in it and before."""
+    sums = {name: getattr(before, name) + getattr(after, name) for name in _SUMMED}
+    high, low = torch.maximum(before.high, after.high), torch.minimum(before.low, after.low)
+    return after._replace(**sums, high=high, low=low)
+
+
+def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
+    """Return the market after a tick, and what is seen of it."""
     key, tick = EpisodeKey(*market.words.unbind()), market.tick
     value, news = advanced(market.fundamental, market.news, key, tick, rules)
     arrivals = random_bits(key, MarketStream.ARRIVALS, tick)
@@ -94,6 +116,10 @@ def ticked(market: Market, orders: Message, rules: Rules, layout: Layout) -> tup
     volumes = market.volumes + ((((volume << 16) - market.volumes) * rate) >> 16)
     counted = (flow.messages + requote.due, flow.rejected, flow.evicted + requote.evicted, requote.unplaced)
     counts = market.counts + torch.stack([*(count.to(torch.int64) for count in counted), backlog[1:].sum()])
+    high, low = _extremes(doubled_mid, flow)
+    opens = tick % rules.number("candle_ticks").clamp(min=1) == 0
+    last = torch.stack([_as_int32(doubled_mid), high, low, flow.bought + flow.sold, flow.trades])
+    candles = _candles_after(market.candles, opens, last)
     after = Market(
         words=market.words,
         tick=tick + 1,
@@ -115,6 +141,7 @@ def ticked(market: Market, orders: Message, rules: Rules, layout: Layout) -> tup
         volumes=volumes,
         views=torch.cat([torch.stack([bid, ask, value]).unsqueeze(0), market.views[: MAX_LATENCY - 1]]),
         counts=counts,
+        candles=candles,
         batch_size=[],
     )
     noise = rules.normal[arrivals[3] >> 20].to(torch.int64) * rules.number("fair_noise")
@@ -144,7 +171,7 @@ def _wakes(words: Tensor, noise_wakes: Tensor, tick: Tensor, rules: Rules) -> Te
 def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
     none = (tick * 0).to(torch.int32)
     seats = none.expand(layout.seats, 2)
-    return _Flow(none, none, none, none, none + (2**31 - 1), seats, none, none, none)
+    return _Flow(none, none, tick * 0, none, none, none + (2**31 - 1), seats, none, none, none)
 
 
 def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
@@ -167,6 +194,7 @@ def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layou
     return _Flow(
         bought=flow.bought + torch.where(buys, told.filled, 0),
         sold=flow.sold + torch.where(sells, told.filled, 0),
+        notional=flow.notional + told.notional,
         trades=flow.trades + met.sum(dtype=torch.int32),
         high=torch.maximum(flow.high, trades.price.amax()),
         low=torch.minimum(flow.low, torch.where(met, trades.price, 2**31 - 1).amin()),
@@ -206,21 +234,18 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
     bid, ask = best_prices(book).unbind()
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
-    mid, high, low = market.doubled_mid, 2 * flow.high.to(torch.int64), 2 * flow.low.to(torch.int64)
-    traded = flow.trades > 0
-    high = torch.where(traded, torch.maximum(mid, high), mid)
-    low = torch.where(traded, torch.minimum(mid, low), mid)
-    doubled_mid, high, low = (price.clamp(max=2**31 - 1).to(torch.int32) for price in (mid, high, low))
+    high, low = _extremes(market.doubled_mid, flow)
     own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
     quantity, price, ahead = (torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True))
     return Report(
         bid=bid,
         ask=ask,
-        doubled_mid=doubled_mid,
+        doubled_mid=_as_int32(market.doubled_mid),
         high=high,
         low=low,
         bought=flow.bought,
         sold=flow.sold,
+        notional=flow.notional,
         trades=flow.trades,
         estimate=estimate,
         news=market.news,
@@ -233,6 +258,40 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
         own_price=price,
         own_ahead=ahead,
     )
+
+
+def _extremes(doubled_mid: Tensor, flow: _Flow) -> tuple[Tensor, Tensor]:
+    """Return the highest and the lowest of twice the trades' prices and the doubled mid. Shape of each: (), int32."""
+    traded = flow.trades > 0
+    high = torch.where(traded, torch.maximum(doubled_mid, 2 * flow.high.to(torch.int64)), doubled_mid)
+    low = torch.where(traded, torch.minimum(doubled_mid, 2 * flow.low.to(torch.int64)), doubled_mid)
+    return _as_int32(high), _as_int32(low)
+
+
+def _as_int32(doubled: Tensor) -> Tensor:
+    """Return a doubled price as int32; the highest are out of its range. Shape: ()."""
+    return doubled.clamp(max=2**31 - 1).to(torch.int32)
+
+
+def _candles_after(candles: Tensor, opens: Tensor, last: Tensor) -> Tensor:
+    """Return the candles after a tick. Shape: (5, 65).
+
+    Args:
+        candles: before it. Shape: (5, 65).
+        opens: whether a candle opens with it. Shape: (), bool.
+        last: doubled mid, high, low, volume and trades of the tick. Shape: (5,).
+    """
+    newest = candles[:, -1]
+    merged = [
+        last[0],
+        torch.maximum(newest[1], last[1]),
+        torch.minimum(newest[2], last[2]),
+        newest[3] + last[3],
+        newest[4] + last[4],
+    ]
+    newest = torch.where(opens, last, torch.stack(merged))
+    older = torch.where(opens, candles[:, 1:], candles[:, :-1])
+    return torch.cat([older, newest.unsqueeze(-1)], -1)
 
 
 def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
