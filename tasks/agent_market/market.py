@@ -107,6 +107,7 @@ class Report(NamedTuple):
         own_quantity: of each seat's orders in the book, by side. Shape: (S, 2), int32.
         own_price: of the best of them, 0 without. Shape: (S, 2), int32.
         own_ahead: quantity before that order at its price. Shape: (S, 2), int32.
+        own_id: of that order, -1 without. Shape: (S, 2), int32.
     """
 
     bid: Tensor
@@ -128,6 +129,7 @@ class Report(NamedTuple):
     own_quantity: Tensor
     own_price: Tensor
     own_ahead: Tensor
+    own_id: Tensor
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _report_forms(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.dt
     seats = layout[0]
     shapes: dict[str, tuple[int, ...]] = {"news": (4,), "prices": (2, DEPTH), "quantities": (2, DEPTH)}
     shapes |= {"seat_cash": (seats,), "seat_shares": (seats,)}
-    shapes |= dict.fromkeys(("seat_traded", "own_quantity", "own_price", "own_ahead"), (seats, 2))
+    shapes |= dict.fromkeys(("seat_traded", "own_quantity", "own_price", "own_ahead", "own_id"), (seats, 2))
     return [(shapes.get(name, ()), torch.int64 if name in _WIDE else torch.int32) for name in Report._fields]
 
 

@@ -15,6 +15,7 @@ class MarketStream(IntEnum):
     MAKER = 20
     TRADER = 21
     TRADER_PRICE = 22
+    PARENT = 23
 
 
 SLOTS_A_TICK = 256

@@ -55,7 +55,7 @@ struct ReportPointers {
   int64_t *estimate, *news;
   int32_t *prices, *quantities;
   int64_t *seat_cash, *seat_shares;
-  int32_t *seat_traded, *own_quantity, *own_price, *own_ahead;
+  int32_t *seat_traded, *own_quantity, *own_price, *own_ahead, *own_id;
 };
 
 struct Block {
@@ -313,6 +313,7 @@ struct Simulation {
     std::fill(report.own_quantity, report.own_quantity + 2 * layout.seats, 0);
     std::fill(report.own_price, report.own_price + 2 * layout.seats, 0);
     std::fill(report.own_ahead, report.own_ahead + 2 * layout.seats, 0);
+    std::fill(report.own_id, report.own_id + 2 * layout.seats, -1);
     for (int side = 0; side < 2; ++side) look_at(side);
   }
 
@@ -340,6 +341,7 @@ struct Simulation {
         if (report.own_quantity[place] == 0) {
           report.own_price[place] = std::abs(last);
           report.own_ahead[place] = at_level;
+          report.own_id[place] = side.id[i];
         }
         report.own_quantity[place] += quantity;
       }

@@ -236,7 +236,7 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
     high, low = _extremes(market.doubled_mid, flow)
     own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
-    quantity, price, ahead = (torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True))
+    quantity, price, ahead, order = (torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True))
     return Report(
         bid=bid,
         ask=ask,
@@ -257,6 +257,7 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
         own_quantity=quantity,
         own_price=price,
         own_ahead=ahead,
+        own_id=order,
     )
 
 
@@ -294,8 +295,8 @@ def _candles_after(candles: Tensor, opens: Tensor, last: Tensor) -> Tensor:
     return torch.cat([older, newest.unsqueeze(-1)], -1)
 
 
-def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return quantity, best price and queue before it of a seat's orders on a side. Shape of each: (), int32."""
+def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, ...]:
+    """Return quantity of a seat's orders on a side; price, queue and id of the best. Shape of each: (), int32."""
     own = (book.owner[side] == seat) & (book.quantity[side] > 0)
     place = torch.arange(own.shape[-1], device=own.device)
     first = torch.where(own, place, own.shape[-1]).amin()
@@ -303,4 +304,4 @@ def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, Tensor, Tenso
     quantity = torch.where(own, book.quantity[side], 0).sum(dtype=torch.int32)
     price = torch.where(at_first, book.key[side].abs(), 0).sum(dtype=torch.int32)
     order = torch.where(at_first, book.id[side], -1).amax()
-    return quantity, price, queue_ahead(book, order)
+    return quantity, price, queue_ahead(book, order), order

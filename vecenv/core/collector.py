@@ -17,7 +17,8 @@ from vecenv.core.env import VecEnv
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
-from vecenv.core.rows import Rows, leaves, with_leaves
+from vecenv.core.row_buffers import RowBuffers
+from vecenv.core.rows import Rows, leaves
 from vecenv.core.tensor_checks import ActionCheck
 
 ALIGNMENT = 16
@@ -76,7 +77,10 @@ class FusedCollector:
         if isinstance(policy, Policy) and not store_observations:
             raise ValueError("a policy needs the observations")
         on_cuda = env.device.type == "cuda"
-        self.mode = mode or (("cuda_graph" if on_cuda else "compiled") if env.compiled else "eager")
+        graphs = on_cuda and not env.scenario.warm_up
+        self.mode = mode or (("cuda_graph" if graphs else "compiled") if env.compiled else "eager")
+        if self.mode == "cuda_graph" and env.scenario.warm_up:
+            raise ValueError(f"{env.scenario.name} has a warm-up: its episodes start outside of a CUDA graph")
         if self.mode not in ("compiled", "eager", "cuda_graph") or (self.mode == "cuda_graph" and not on_cuda):
             raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
         self.env, self.policy = env, policy
@@ -99,13 +103,14 @@ class FusedCollector:
         num_envs, device = env.num_envs, env.device
         widths = env.block_widths if self.references is None else self.references.own_widths
         seen = num_envs * sum(widths) * 4 if store_observations else 0
-        needed = steps * (sum(leaf.nbytes for leaf in leaves(env.rows)) + seen)
+        needed = RowBuffers.least_bytes(env, steps) + steps * seen
         check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
 
-        def buffer(*shape: int, dtype: torch.dtype = torch.float32, length: int = steps) -> Tensor:
-            return torch.zeros(length, num_envs, *shape, dtype=dtype, device=device)
+        def buffer(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(steps, num_envs, *shape, dtype=dtype, device=device)
 
-        self.row_buffers = [buffer(*leaf.shape[1:], dtype=leaf.dtype, length=steps + 1) for leaf in leaves(env.rows)]
+        self._rows = RowBuffers(env, steps)
+        self.row_buffers = self._rows.tensors
         self._actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
         self.reward = buffer(dtype=env.reward_dtype)
         self.extras = {}
@@ -124,7 +129,8 @@ class FusedCollector:
                 blocks.append(self.seen[1])
 
         shared, parameters = self._inputs.shared, self._inputs.parameters
-        own_rows = [[leaf[step] for leaf in self.row_buffers] for step in range(steps + 1)]
+        own_rows = [self._rows.at(step) for step in range(steps + 1)]
+        shared = [*shared, *self._rows.prepared]
         shown = [[block[step] for block in blocks] for step in range(steps)]
         self._phases = []
         if not isinstance(self.policy, Policy):
@@ -186,7 +192,8 @@ class FusedCollector:
 
         seed, env_ids, start_ids = take(3)
         bound = env.engine.bind(take(len(env.engine.inputs)))
-        rows = bound.restart_done(with_leaves(env.rows, take(len(self.row_buffers))), seed, start_ids)
+        prepared = take(len(self._rows.prepared))
+        rows = self._rows.restarted(bound, take(len(self.row_buffers)), prepared, seed, start_ids)
         return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
@@ -196,7 +203,7 @@ class FusedCollector:
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
-        outcome = bound.step(rows, *remaining, *drawn)
+        outcome = bound.step(rows, *remaining, *drawn, donate=True)
         return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
@@ -225,7 +232,7 @@ class FusedCollector:
         bound, rows, key_of, remaining = self._unpacked(tensors)
         acted = self._acted(remaining, key_of(rows.episode), rows.elapsed)
         action, *extras = self._checked_acted(acted)
-        outcome = bound.step(rows, action)
+        outcome = bound.step(rows, action, donate=True)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
 
     def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
@@ -251,6 +258,8 @@ class FusedCollector:
 
     def _replay(self) -> None:
         for step in range(self.num_steps):
+            if self._rows.prepared:
+                self._rows.prepare(step)
             for phase in self._phases:
                 phase.call(phase.inputs[step], phase.outputs[step])
 
@@ -263,8 +272,7 @@ class FusedCollector:
         """
         # A CUDA graph reads fixed addresses.
         self._inputs.check(addresses=self._graph is not None)
-        for buffer, leaf in zip(self.row_buffers, leaves(self.env.rows), strict=True):
-            buffer[0].copy_(leaf)
+        self._rows.take()
         if self._referencing is not None:
             # Weights and market may have changed.
             *parameters, table = self._referencing.parameters
@@ -275,8 +283,7 @@ class FusedCollector:
             self._graph.replay()
         else:
             self._replay()
-        # Copies: the environment may be stepped, saved or collected elsewhere before the next rollout.
-        self.env.take_leaves([buffer[-1].clone() for buffer in self.row_buffers])
+        self._rows.give()
         return self.batch()
 
     def batch(self) -> TensorDict:
@@ -338,10 +345,11 @@ class FusedCollector:
         return self.references.whole(bound, own, reference)
 
     def rows(self, after: bool = True) -> Rows:
-        """Return the rows after (or before) every step, before auto-reset. Batch: (T, N)."""
-        part = slice(1, None) if after else slice(None, -1)
-        tensors = [buffer[part] for buffer in self.row_buffers]
-        return with_leaves(self.env.rows, tensors, [self.num_steps, self.env.num_envs])
+        """Return the rows after (or before) every step, before auto-reset. Batch: (T, N).
+
+        Donated fields of the state are not those of the step: they exist once.
+        """
+        return self._rows.rows(after)
 
     @torch.no_grad()
     def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
@@ -354,8 +362,7 @@ class FusedCollector:
         Returns:
             Shape: (M, D).
         """
-        tensors = [buffer[step + 1, ids] for buffer in self.row_buffers]
-        return self.env.observe_rows(with_leaves(self.env.rows, tensors, [len(step)]), ids)
+        return self.env.observe_rows(self._rows.final(step, ids), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:
         frames = 0

@@ -38,7 +38,8 @@ def eager_in_place(function: TensorFunction) -> InPlaceCall:
     @torch.no_grad()
     def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         for buffer, result in zip(outputs, function(*inputs), strict=True):
-            buffer.copy_(result)
+            if buffer.data_ptr() != result.data_ptr() or not buffer.numel():
+                buffer.copy_(result)
 
     return call
 
@@ -51,7 +52,8 @@ def compile_in_place(
     Args:
         function: pure function of tensors.
         inputs: valid arguments with the shapes, strides, dtypes and device of every later call.
-        outputs: buffers, likewise; they must overlap neither each other nor an input.
+        outputs: buffers, likewise; they must not overlap each other. One may be an input itself, the same object, which
+            is then overwritten; it must not overlap another.
         **options: Inductor settings.
 
     Returns:
@@ -66,20 +68,29 @@ def compile_in_place(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     count = len(inputs)
+    places = {id(tensor): place for place, tensor in enumerate(inputs)}
+    # Of each output the number of the argument that holds it.
+    own = [place for place, buffer in enumerate(outputs) if id(buffer) not in places]
+    holders = [
+        places.get(id(buffer), count + own.index(place) if place in own else -1) for place, buffer in enumerate(outputs)
+    ]
 
     def in_place(*tensors: Tensor) -> tuple[()]:
-        for buffer, result in zip(tensors[count:], function(*tensors[:count]), strict=True):
-            buffer.copy_(result)
+        for holder, result in zip(holders, function(*tensors[:count]), strict=True):
+            tensors[holder].copy_(result)
         return ()
 
     # Tracing runs the function once on the inputs, but must not touch the buffers.
-    arguments = [*inputs, *(_like(buffer) for buffer in outputs)]
+    overwritten = {holder for holder in holders if holder < count}
+    given = [tensor.clone() if place in overwritten else tensor for place, tensor in enumerate(inputs)]
+    arguments = [*given, *(_like(outputs[place]) for place in own)]
     settings = _settings(any(argument.is_cuda for argument in arguments), options)
     # Without a ShapeEnv Inductor does not use its disk cache.
     fakes = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv(assume_static_by_default=True))
     try:
         with torch.no_grad(), config.patch(settings):
             graph = make_fx(in_place, decomposition_table=select_decomp_table())(*arguments)
+            _drop_copies_to_itself(graph)
             with tracing(TracingContext(fakes)):
                 compiled = compile_fx_inner(graph, [fakes.from_tensor(argument) for argument in arguments])
     except Exception as error:
@@ -87,9 +98,17 @@ def compile_in_place(
         return eager_in_place(function)
 
     def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        compiled([*inputs, *outputs])
+        compiled([*inputs, *(outputs[place] for place in own)] if overwritten else [*inputs, *outputs])
 
     return call
+
+
+def _drop_copies_to_itself(graph: torch.fx.GraphModule) -> None:
+    """Remove copies of an argument to itself, which an operator has overwritten."""
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.copy_.default and node.args[0] is node.args[1]:
+            graph.graph.erase_node(node)
+    graph.recompile()
 
 
 @contextmanager

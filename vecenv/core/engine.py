@@ -10,7 +10,18 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.random import episode_key
-from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, select_rows
+from vecenv.core.rows import (
+    TERMINATED,
+    TRUNCATED,
+    Outcome,
+    Rows,
+    is_donated,
+    leaf_names,
+    leaves,
+    owned,
+    select_rows,
+    with_leaves,
+)
 from vecenv.core.scenario import Scenario
 
 _COPIES_OF_A_STEP = 3
@@ -86,6 +97,9 @@ class BoundEngine:
         """Return rows at the start of the episodes that (seed, start_id, episode) name. Shapes: (), (N,), (N,)."""
         key = episode_key(seed, start_ids, episode)
         state = self._vmap(self.scenario.reset, key)
+        for _ in range(self.scenario.warm_up):
+            # Of tensors of their own: the results of a vmap may be views of one value.
+            state = self._vmap(self.scenario.warmed, owned(state))
         zero = torch.zeros_like(episode)
         return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
 
@@ -105,8 +119,16 @@ class BoundEngine:
         """Return the observation's blocks by reference. Shapes: (M,) -> (M, size of block) each."""
         return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
 
-    def step(self, rows: Rows, action: Tensor) -> Outcome:
-        """Advance every row by one step, without auto-reset."""
+    def step(self, rows: Rows, action: Tensor, donate: bool = False) -> Outcome:
+        """Advance every row by one step, without auto-reset.
+
+        Args:
+            rows: before the step.
+            action: of every row. Shape: (N, *spec.shape).
+            donate: give the memory of the state's donated fields away; by default they are copied first.
+        """
+        if self.scenario.donated and not donate:
+            rows = self._copied(rows)
 
         def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
             following = self.scenario.step(state, action, params, shared)
@@ -124,6 +146,18 @@ class BoundEngine:
             batch_size=rows.batch_size,
         )
         return Outcome(following, reward)
+
+    def _copied(self, rows: Rows) -> Rows:
+        """Return rows with copies of the state's donated fields."""
+        named = zip(leaf_names(rows), leaves(rows), strict=True)
+        donated = self.scenario.donated
+        return with_leaves(
+            rows,
+            [
+                leaf.clone(memory_format=torch.contiguous_format) if is_donated(name, donated) else leaf
+                for name, leaf in named
+            ],
+        )
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
         """Return diagnostics of each episode by name, as `Scenario.info`. Shape of each: (N, ...)."""

@@ -135,6 +135,10 @@ class EpisodeRows(EnvBase):
         chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
         # A row without steps is already at the start of its next episode.
         episode = self.rows.episode + (self.rows.elapsed > 0)
+        if self.scenario.warm_up:
+            # Only the rows that need it: a warm-up may cost more than an episode.
+            self._write_starts(chosen.nonzero().flatten(), self.seed_tensor, self.start_ids, episode)
+            return
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
         self.take_leaves(leaves(select_rows(chosen, start, self.rows)))
 
@@ -160,6 +164,16 @@ class EpisodeRows(EnvBase):
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
             leaf[ids] = fresh
         self.start_ids[ids] = start_ids
+
+    def _write_starts(self, ids: Tensor, seed: Tensor, start_ids: Tensor, episode: Tensor) -> None:
+        """Write the starts of episodes into some rows. Shapes: (M,), (), (N,), (N,)."""
+        if not len(ids):
+            return
+        start = self._bound.of_rows(ids).start(seed, start_ids[ids], episode[ids])
+        kept = [leaf.clone() for leaf in leaves(self.rows)]
+        for leaf, fresh in zip(kept, leaves(start), strict=True):
+            leaf[ids] = fresh
+        self.take_leaves(kept)
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
         """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).

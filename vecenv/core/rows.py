@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -84,6 +84,12 @@ def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
         value = tree.get(name)
         names += [before + name] if isinstance(value, Tensor) else leaf_names(value, f"{before}{name}.")
     return names
+
+
+def is_donated(name: str, donated: Collection[str]) -> bool:
+    """Whether a tensor of the rows, by its name, belongs to a donated field of the scenario's state."""
+    place, _, field = name.partition(".")
+    return place == "state" and field.partition(".")[0] in donated
 
 
 def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:

@@ -89,6 +89,9 @@ class Scenario(ABC, Generic[State]):
         target_weights: whether an action is a weight of each item in [0, 1], of which a sum up to 1 can be had in full.
         referenced_blocks: places of the blocks of `observation` that depend on nothing but `reference`.
         num_references: number of values of `reference`, R.
+        warm_up: ticks that a fresh state passes by `warmed` before its episode starts.
+        donated: fields of the state whose memory `step` and `warmed` may overwrite, as JAX's donated buffers. Nothing
+            but these two reads them.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
@@ -107,6 +110,8 @@ class Scenario(ABC, Generic[State]):
     target_weights: bool = False
     referenced_blocks: Sequence[int] = ()
     num_references: int = 0
+    warm_up: int = 0
+    donated: frozenset[str] = frozenset()
     task: Any = None
     text: Any = None
     outcomes: Mapping[str, str] = MappingProxyType({})
@@ -142,6 +147,10 @@ class Scenario(ABC, Generic[State]):
     @abstractmethod
     def reset(self, key: EpisodeKey, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
         """Return the initial state of the episode of ``key``; random numbers come from ``key`` alone."""
+
+    def warmed(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
+        """Return the state after a tick of the warm-up, of which there are `warm_up`."""
+        raise NotImplementedError(f"{self.name} has no warm-up")
 
     @abstractmethod
     def step(self, state: State, action: Tensor, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:

@@ -1,0 +1,54 @@
+"""Settings that all tasks of the agent-based market share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vecenv.tasks.agent_market.background import NUM_CANDLES, BackgroundConfig
+
+MAX_TICKS = 2**23
+"""Most ticks of a market, so that its random numbers have indices of 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatConfig(BackgroundConfig):
+    """The learner's seat in a market; see ``tasks/agent_market/rules.md`` for the exact meaning."""
+
+    initial_cash: float = 1_000_000.0
+    """Cash at the start, in currency."""
+    max_ticks: int = 10_000
+    """Ticks of an episode, after the warm-up."""
+    ticks_per_step: int = 1
+    """Ticks from one action to the next."""
+    warm_up_ticks: int = 100
+    """Ticks of the market before the episode starts, at least; all candles are filled."""
+    fair_value: bool = True
+    """Show the public estimate of the fundamental, and what is derived from it."""
+    depth: bool = False
+    """Show the best ten levels of both sides too."""
+    reward_scale: float = 1e-3
+    """Factor of the reward."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("initial_cash", "max_ticks", "ticks_per_step", "reward_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.warm_up_ticks >= 0:
+            raise ValueError(f"warm_up_ticks must not be negative, got {self.warm_up_ticks}")
+        if self.max_ticks % self.ticks_per_step:
+            raise ValueError(
+                f"max_ticks must be a multiple of ticks_per_step ({self.ticks_per_step}), got {self.max_ticks}"
+            )
+        if self.warm_up + self.max_ticks >= MAX_TICKS:
+            raise ValueError(f"a market has fewer than {MAX_TICKS:,} ticks, got {self.warm_up + self.max_ticks:,}")
+
+    @property
+    def warm_up(self) -> int:
+        """Ticks of the warm-up."""
+        return max(self.warm_up_ticks, NUM_CANDLES * self.candle_ticks)
+
+    @property
+    def num_steps(self) -> int:
+        """Actions of the longest episode."""
+        return self.max_ticks // self.ticks_per_step

@@ -1,0 +1,153 @@
+"""The task `execution`: buy or sell a parent order within a time, at a small shortfall against the arrival price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchrl.data import MultiCategorical
+
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
+from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, kept_quote, message
+from vecenv.tasks.agent_market.seat_state import SeatState
+from vecenv.tasks.agent_market.streams import MarketStream
+
+WAITS, JOINS, IMPROVES = 0, 1, 2
+"""Choices of the passive order: none, at the best price of its side, or one price tick better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionConfig(SeatConfig):
+    """Settings of the task `execution`."""
+
+    max_ticks: int = 600
+    """Ticks within which the order is to be executed."""
+    ticks_per_step: int = 10
+    """Ticks from one action to the next."""
+    parent_size: int = 1_000
+    """Shares to execute."""
+    side: Literal["random", "buy", "sell"] = "random"
+    """Side of the parent order."""
+    slices: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Choices of the market order of a step, as multiples of an even slice of the parent order."""
+    passive_slices: float = 2.0
+    """Quantity of the passive order, as a multiple of an even slice."""
+    reward_scale: float = 0.1
+    """Reward per basis point of shortfall."""
+    grade_scale: float = 2.0
+    """Shortfall in basis points that is graded 0.27; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("parent_size", "passive_slices", "grade_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if len(self.slices) < 2 or not all(part >= 0 for part in self.slices):
+            raise ValueError(f"slices must be at least two numbers from 0, got {self.slices}")
+
+    @property
+    def even_slice(self) -> int:
+        """Shares of an even slice, rounded up so that as many as there are steps suffice."""
+        return -(-self.parent_size // self.num_steps)
+
+
+class Execution(MarketScenario):
+    """Execute a parent order by slices at the market and one passive order.
+
+    What is left in the last step is sent to the market.
+
+    Args:
+        config: of the task.
+    """
+
+    config: ExecutionConfig
+
+    def __init__(self, config: ExecutionConfig) -> None:
+        super().__init__(config)
+        self.action_spec = MultiCategorical([len(config.slices), 3], dtype=torch.int64)
+
+    def own_features(self) -> tuple[str, ...]:
+        """Return the names of what is shown of the parent order."""
+        return "parent_sign", "remaining", "ahead_of_schedule", "shortfall"
+
+    def shown(self, state: SeatState, params: Tensors) -> tuple[Tensor, ...]:
+        """Return sign, remaining share, share ahead of an even schedule, and shortfall so far in basis points."""
+        left = remaining(state).double() / self.config.parent_size
+        return state.parent[0], left, 1 - state.tick / self.config.max_ticks - left, shortfall(state)
+
+    def parent_order(self, key: EpisodeKey, params: Tensors) -> Tensor:
+        """Return sign and shares of the parent order. Shape: (2,), int64."""
+        word = random_bits(key, MarketStream.PARENT)[0]
+        signs = {"buy": word * 0 + 1, "sell": word * 0 - 1, "random": torch.where(word % 2 == 0, 1, -1)}
+        return torch.stack([signs[self.config.side], word * 0 + self.config.parent_size])
+
+    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
+        """Return the messages for the passive order of each side, and the market order."""
+        config, left = self.config, remaining(state)
+        slice_choice, passive_choice = action.unbind()
+        buys = state.parent[0] > 0
+        last = state.tick + config.ticks_per_step >= config.max_ticks
+        quantity = left * 0
+        for number, part in enumerate(config.slices):
+            quantity = torch.where(slice_choice == number, round(part * config.even_slice), quantity)
+        quantity = torch.where(last, left, torch.minimum(quantity, left))
+        passive = torch.minimum(quantity * 0 + round(config.passive_slices * config.even_slice), left - quantity)
+        bid, ask = state.touch.to(torch.int64).unbind()
+        better = (passive_choice == IMPROVES) & (ask - bid > 1)
+        price = torch.where(buys, bid + better.to(torch.int64), ask - better.to(torch.int64))
+        waits = (passive_choice != WAITS) & (passive > 0) & (price > 0)
+        quotes = [kept_quote(state, side, waits & (buys == (side == BUY)), price, passive) for side in (BUY, SELL)]
+        kind = torch.where(quantity > 0, Kind.MARKET, Kind.NOTHING)
+        return [*quotes, message(kind, torch.where(buys, BUY, SELL), 1, quantity, -1, state.tick)]
+
+    def reward(
+        self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
+    ) -> Tensor:
+        """Return minus the shortfall that the step has added, in basis points of the parent order times a scale."""
+        return (-(shortfall(next_state) - shortfall(state)) * self.config.reward_scale).float()
+
+    def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Whether the parent order is executed, or the seat bankrupt."""
+        return (remaining(state) == 0) | super().terminated(state, params, shared)
+
+    def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Return a logistic function of the shortfall; 0.5 for none."""
+        return torch.sigmoid(-shortfall(state) / self.config.grade_scale).float()
+
+    def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
+        """Return shortfalls in basis points and what is left beside the accounts."""
+        own = {"shortfall": shortfall(state), "shortfall_to_vwap": shortfall_to_vwap(state), "left": remaining(state)}
+        return own | super().info(state, params, shared)
+
+
+def remaining(state: SeatState) -> Tensor:
+    """Return the shares of the parent order that are left. Shape: (), int64."""
+    return state.parent[1] - state.parent[0] * state.shares
+
+
+def shortfall(state: SeatState) -> Tensor:
+    """Return the implementation shortfall, in basis points of the parent order at the arrival price.
+
+    What has been paid above the mid at the arrival, and what is left at the mid now: Perold, "The implementation
+    shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). Shape: (), float64.
+    """
+    arrival = state.first_mid.double() / 2
+    paid = state.cost - state.shares.double() * arrival
+    waiting = remaining(state).double() * state.parent[0].double() * (state.doubled_mid.double() / 2 - arrival)
+    return 1e4 * (paid + waiting) / (arrival * state.parent[1].double()).clamp(min=1.0)
+
+
+def shortfall_to_vwap(state: SeatState) -> Tensor:
+    """Return what the executed shares have cost above the market's mean price by volume, in basis points.
+
+    Shape: (), float64; 0 before the first trade.
+    """
+    volume, notional = state.flow.double().unbind()
+    mean = notional / volume.clamp(min=1.0)
+    held = state.shares.double()
+    excess = 1e4 * (state.cost - held * mean) / (mean * held.abs()).clamp(min=1.0)
+    return torch.where((volume > 0) & (state.shares != 0), excess, 0.0)

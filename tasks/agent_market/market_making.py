@@ -1,0 +1,101 @@
+"""The task `market_making`: quote both sides, and earn the spread at a small inventory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torchrl.data import MultiCategorical
+
+from vecenv.kernels.order_book.messages import BUY, SELL, Message
+from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.rewards import equity_change
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, kept_quote
+from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketMakingConfig(SeatConfig):
+    """Settings of the task `market_making`."""
+
+    max_ticks: int = 1_000
+    """Ticks of an episode."""
+    ticks_per_step: int = 5
+    """Ticks from one action to the next."""
+    quote_size: int = 100
+    """Shares of a quote."""
+    max_inventory: int = 500
+    """Shares held or sold short, at most, open quotes included."""
+    distances: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """Distances of quotes from the mid, in price ticks, rounded outwards."""
+    inventory_weight: float = 1e-5
+    """Penalty of the squared inventory in quotes, of every step."""
+    reward_scale: float = 1e-2
+    """Reward per unit of currency."""
+    grade_scale: float = 500.0
+    """Profit in currency that is graded 0.73; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("quote_size", "max_inventory", "grade_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.distances or not all(distance > 0 for distance in self.distances):
+            raise ValueError(f"distances must be positive, got {self.distances}")
+        if self.quote_size > self.max_inventory:
+            raise ValueError(f"quote_size {self.quote_size} is above max_inventory {self.max_inventory}")
+        if not self.inventory_weight >= 0:
+            raise ValueError(f"inventory_weight must not be negative, got {self.inventory_weight}")
+
+
+class MarketMaking(MarketScenario):
+    """One bid and one ask at chosen distances from the mid, or none.
+
+    Args:
+        config: of the task.
+    """
+
+    config: MarketMakingConfig
+
+    def __init__(self, config: MarketMakingConfig) -> None:
+        super().__init__(config)
+        choices = 1 + len(config.distances)
+        self.action_spec = MultiCategorical([choices, choices], dtype=torch.int64)
+
+    @property
+    def unit(self) -> float:
+        """Shares that count as one in observations."""
+        return float(self.config.quote_size)
+
+    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
+        """Return the messages that make bid and ask what is chosen: 0 for none, else a number of a distance from 1."""
+        config = self.config
+        sent = []
+        for side in (BUY, SELL):
+            choice = action[side]
+            distance = choice * 0
+            for number, value in enumerate(config.distances):
+                distance = torch.where(choice == number + 1, value, distance)
+            if side == BUY:
+                price, room = (state.doubled_mid >> 1) - distance, config.max_inventory - state.shares
+            else:
+                price, room = ((state.doubled_mid + 1) >> 1) + distance, config.max_inventory + state.shares
+            wanted = (choice > 0) & (room >= config.quote_size) & (price > 0)
+            sent.append(kept_quote(state, side, wanted, price, choice * 0 + config.quote_size))
+        return sent
+
+    def reward(
+        self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
+    ) -> Tensor:
+        """Return the change of equity less a penalty of the inventory."""
+        config = self.config
+        inventory = next_state.shares.double() / config.quote_size
+        change = equity_change(state, next_state, config.price_tick, config.reward_scale)
+        return change - (config.inventory_weight * inventory.square()).float()
+
+    def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Return a logistic function of the profit; 0.5 for none."""
+        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        profit = equity * (self.config.price_tick / 2) - self.config.initial_cash
+        return torch.sigmoid(profit / self.config.grade_scale).float()

@@ -1,0 +1,278 @@
+"""What all tasks of the agent-based market share: the market is advanced, the seat accounted for and shown.
+
+A task adds how actions become messages, the reward, the grade and when an episode ends.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.core.random import EpisodeKey
+from vecenv.core.scenario import Scenario
+from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
+from vecenv.tasks.agent_market.background import background_parameters
+from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.features import Candles, News, Quote, average_weights, feature_names, features
+from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
+from vecenv.tasks.agent_market.native_tick import advanced_market
+from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
+
+SEAT = 0
+"""Owner of the learner's orders."""
+
+Tensors = Mapping[str, Tensor]
+
+
+class MarketScenario(Scenario[SeatState]):
+    """One seat in a market of background agents.
+
+    Args:
+        config: of the task.
+    """
+
+    warm_up = 1
+    donated = frozenset({"market"})
+
+    def __init__(self, config: SeatConfig) -> None:
+        self.config = config
+        self.layout = layout_of(config, seats=1)
+        self.params = background_parameters(config)
+        self.shared = {**tables_of(config), "average_weights": average_weights()}
+        self.longest = config.num_steps
+        self.feature_names = (*feature_names(config.fair_value), *ACCOUNT_FEATURES, *self.own_features())
+
+    def metadata(self) -> dict[str, Any]:
+        """Task, version and rules, JSON-able."""
+        return super().metadata() | {
+            "config": {item.name: getattr(self.config, item.name) for item in fields(self.config)}
+        }
+
+    @abstractmethod
+    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
+        """Return the messages of an action, in turn. Shape of each: (), int32."""
+
+    def own_features(self) -> tuple[str, ...]:
+        """Return the names of what the task itself shows."""
+        return ()
+
+    def shown(self, state: SeatState, params: Tensors) -> tuple[Tensor, ...]:
+        """Return what the task itself shows. Shape of each: (), of any type."""
+        return ()
+
+    def parent_order(self, key: EpisodeKey, params: Tensors) -> Tensor:
+        """Return sign and shares of the order to execute, zeros without one. Shape: (2,), int64."""
+        return torch.stack([key.episode * 0, key.episode * 0])
+
+    def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> SeatState:
+        """Open the market; `warmed` makes it ready for the seat."""
+        market = opened(key, rules_of(params, shared), self.layout)
+        zero = market.tick
+        none, real = zero.to(torch.int32), zero.double()
+        cash = zero + round(self.config.initial_cash / self.config.price_tick)
+        return SeatState(
+            market=market,
+            features=none.float().expand(len(feature_names(self.config.fair_value))).clone(),
+            touch=none.expand(2).clone(),
+            ladder=none.expand(2, 2, 10).clone(),
+            doubled_mid=market.doubled_mid,
+            estimate=market.fundamental,
+            cash=cash,
+            shares=zero,
+            cost=real,
+            peak=2 * cash,
+            traded=zero.expand(2).clone(),
+            last_traded=none.expand(2).clone(),
+            own=torch.stack([none, none, none, none - 1]).unsqueeze(-1).expand(4, 2).clone(),
+            tick=zero,
+            first_mid=market.doubled_mid,
+            flow=zero.expand(2).clone(),
+            last_volume=zero,
+            changes=real.expand(2).clone(),
+            parent=self.parent_order(key, params),
+            counts=market.counts,
+            batch_size=[],
+        )
+
+    def warmed(self, state: SeatState, params: Tensors, shared: Tensors) -> SeatState:
+        """Return the state after the whole warm-up of the market, before the first tick of the episode."""
+        nothing = nothings(state.tick, 1)
+        market, report = advanced_market(
+            state.market, nothing, rules_of(params, shared), self.layout, self.config.warm_up
+        )
+        seen = self._seen(market, report, shared)
+        return state.replace(**seen, first_mid=report.doubled_mid.to(torch.int64))
+
+    def step(self, state: SeatState, action: Tensor, params: Tensors, shared: Tensors) -> SeatState:
+        """Send the messages of an action, and advance the market to the next one."""
+        sent = self.messages(state, action, params)
+        orders = Message(*(torch.stack(words).to(torch.int32) for words in zip(*sent, strict=True)))
+        ticks = self.config.ticks_per_step
+        market, report = advanced_market(state.market, orders, rules_of(params, shared), self.layout, ticks)
+        first_cash = round(self.config.initial_cash / self.config.price_tick)
+        cash, shares = first_cash + report.seat_cash[SEAT], report.seat_shares[SEAT]
+        doubled_mid = report.doubled_mid.to(torch.int64)
+        equity = doubled_equity(cash, shares, doubled_mid)
+        before = doubled_equity(state.cash, state.shares, state.doubled_mid)
+        change = (equity - before).double() * (self.config.price_tick / 2)
+        volume = (report.bought + report.sold).to(torch.int64)
+        return state.replace(
+            **self._seen(market, report, shared),
+            cash=cash,
+            shares=shares,
+            cost=cost_after(state.cost, state.shares, shares - state.shares, state.cash - cash),
+            peak=torch.maximum(state.peak, equity),
+            traded=state.traded + report.seat_traded[SEAT],
+            last_traded=report.seat_traded[SEAT],
+            tick=state.tick + ticks,
+            flow=state.flow + torch.stack([volume, report.notional]),
+            last_volume=volume,
+            changes=state.changes + torch.stack([change, change.square()]),
+        )
+
+    def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Tensor | Market]:
+        """Return the fields of the state that show the market."""
+        own = (report.own_quantity, report.own_price, report.own_ahead, report.own_id)
+        sign, magnitude, remaining, _ = report.news.unbind()
+        sizes = report.quantities.sum(-1, dtype=torch.int32)
+        shown = features(
+            Candles(*market.candles.unbind()),
+            Quote(report.bid, report.ask, sizes[BUY], sizes[SELL]),
+            News(sign.float(), magnitude.float(), remaining.to(torch.int32)),
+            report.estimate.float() * 2.0**-16 if self.config.fair_value else None,
+            report.doubled_mid,
+            shared["average_weights"],
+        )
+        return {
+            "market": market,
+            "features": shown,
+            "touch": torch.stack([report.bid, report.ask]),
+            "ladder": torch.stack([report.prices, report.quantities]),
+            "doubled_mid": report.doubled_mid.to(torch.int64),
+            "estimate": report.estimate,
+            "own": torch.stack([part[SEAT] for part in own]),
+            # A copy: only this one is kept of every step.
+            "counts": market.counts + 0,
+        }
+
+    def observation(self, state: SeatState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
+        """Return the market's features, those of the account and the task, and, if asked for, the depth."""
+        blocks = [state.features, self._account(state, params)]
+        if self.config.depth:
+            mid = state.doubled_mid.float() / 2
+            prices, quantities = state.ladder.unbind()
+            away = torch.where(prices > 0, prices.float() - mid, 0.0)
+            blocks.append(torch.cat([away.flatten(), torch.log1p(quantities.float()).flatten()]))
+        return tuple(blocks)
+
+    def _account(self, state: SeatState, params: Tensors) -> Tensor:
+        """Return `ACCOUNT_FEATURES` and the task's own. Shape: (size,), float32."""
+        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        initial = 2 * self.config.initial_cash / self.config.price_tick
+        mid = state.doubled_mid.double() / 2
+        own = [own_orders(state, side) for side in (BUY, SELL)]
+        shown = [
+            state.shares.double() / self.unit,
+            2 * state.cash.double() / initial,
+            equity / initial - 1,
+            (equity - state.peak.double()) / initial,
+            1 - state.tick.double() / self.config.max_ticks,
+        ]
+        for order in own:
+            shown += [
+                order.quantity.double() / self.unit,
+                torch.where(order.quantity > 0, order.price.double() - mid, 0.0),
+                order.ahead.double() / self.unit,
+            ]
+        shown += [part.double() for part in self.shown(state, params)]
+        return torch.stack(shown).float()
+
+    @property
+    def unit(self) -> float:
+        """Shares that count as one in observations."""
+        return 100.0
+
+    def truncated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Whether the last tick is reached."""
+        return state.tick >= self.config.max_ticks
+
+    def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Whether the seat is bankrupt: its equity is not above 0."""
+        return doubled_equity(state.cash, state.shares, state.doubled_mid) <= 0
+
+    def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
+        """Return equity, profits, cash and mid in currency, shares, and the market's counts."""
+        currency = self.config.price_tick
+        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double() * (currency / 2)
+        counts = dict(zip(COUNTS, state.counts.unbind(), strict=True))
+        return {
+            "equity": equity,
+            "profit": equity - self.config.initial_cash,
+            "realised_profit": (state.cash.double() + state.cost) * currency - self.config.initial_cash,
+            "peak_equity": state.peak.double() * (currency / 2),
+            "cash": state.cash.double() * currency,
+            "mid": state.doubled_mid.double() * (currency / 2),
+            "shares": state.shares,
+            "traded": state.traded.sum(),
+            "tick": state.tick,
+        } | counts
+
+
+ACCOUNT_FEATURES = (
+    "position",
+    "cash_share",
+    "equity_change",
+    "drawdown",
+    "time_left",
+    *(f"{side}_{what}" for side in ("bid", "ask") for what in ("size", "distance", "queue")),
+)
+"""What is shown of the account: shares and own orders in units, distances from the mid in price ticks."""
+
+
+def nothings(like: Tensor, count: int) -> Message:
+    """Return messages that ask for nothing. Shape of each: (count,), int32."""
+    zero = (like * 0).to(torch.int32).expand(count)
+    return Message(zero + Kind.NOTHING, zero, zero, zero, zero, zero - 1)
+
+
+def message(
+    kind: Tensor | int,
+    side: Tensor | int,
+    price: Tensor | int,
+    quantity: Tensor | int,
+    target: Tensor | int,
+    like: Tensor,
+) -> Message:
+    """Return a message of the seat. Shape of each: (), int32."""
+    zero = (like * 0).to(torch.int32)
+    words = (kind, side, price, quantity, SEAT, target)
+    return Message(*(zero + word for word in words))
+
+
+def kept_quote(state: SeatState, side: int, wanted: Tensor, price: Tensor, quantity: Tensor) -> Message:
+    """Return the message that makes the seat's order on a side what it is to be.
+
+    An order at the price that is wanted keeps its place, made smaller where it is too large; else it is moved, placed
+    (post-only) or cancelled.
+
+    Args:
+        state: of the seat, which has at most one order on the side.
+        side: `BUY` or `SELL`.
+        wanted: whether there is to be an order. Shape: (), bool.
+        price: of it. Shape: (), int64.
+        quantity: of it. Shape: (), int64.
+    """
+    own = own_orders(state, side)
+    there = own.quantity > 0
+    stays = there & (own.price == price) & (own.quantity <= quantity)
+    kind = torch.where(there, torch.where(stays, Kind.NOTHING, Kind.MODIFY), Kind.POST_ONLY)
+    kind = torch.where(wanted, kind, torch.where(there, Kind.CANCEL, Kind.NOTHING))
+    return message(kind, side, price, quantity, own.id, state.tick)
+
+
+__all__ = ["ACCOUNT_FEATURES", "BUY", "SELL", "MarketScenario", "kept_quote", "message", "nothings"]

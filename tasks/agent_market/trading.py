@@ -1,0 +1,155 @@
+"""The task `agent_market`: trade for profit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torchrl.data import Bounded, Categorical, MultiCategorical
+
+from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
+from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, message
+from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, own_orders
+
+SELLS, HOLDS, BUYS = 0, 1, 2
+"""Choices of the discrete action, and of the side of a limit order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradingConfig(SeatConfig):
+    """Settings of the task `agent_market`."""
+
+    action: Literal["discrete", "continuous", "limit"] = "discrete"
+    """Sell, hold or buy at the market; a share of order_size in [-1, 1] at the market; or limit orders."""
+    order_size: int = 100
+    """Shares of an order, at most."""
+    max_position: int = 500
+    """Shares held or sold short, at most."""
+    distances: tuple[int, ...] = (-1, 0, 1, 2, 5, 10)
+    """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
+    sizes: tuple[float, ...] = (0.25, 0.5, 1.0)
+    """Quantities of limit orders as shares of order_size."""
+    reward: Literal["equity", "risk_adjusted"] = "equity"
+    """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end."""
+    drawdown_weight: float = 0.1
+    """Weight of the drawdown below the peak equity, of every step."""
+    cost_per_share: float = 0.0
+    """Penalty of the reward for a share bought or sold, in currency."""
+    sharpe_weight: float = 0.0
+    """Weight of the Sharpe ratio of the steps of the episode, at its end."""
+    grade_scale: float = 0.01
+    """Return of an episode that is graded 0.73; none is graded 0.5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("order_size", "max_position", "grade_scale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.distances or not self.sizes or not all(0 < size <= 1 for size in self.sizes):
+            raise ValueError(
+                f"distances and sizes must not be empty, sizes in (0, 1], got {self.distances}, {self.sizes}"
+            )
+        for name in ("drawdown_weight", "cost_per_share", "sharpe_weight"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with the setting that each requires."""
+        names: dict[str, str] = {}
+        if self.action != "limit":
+            names |= dict.fromkeys(("distances", "sizes"), "action limit")
+        if self.reward != "risk_adjusted":
+            names |= dict.fromkeys(("drawdown_weight", "cost_per_share", "sharpe_weight"), "reward risk_adjusted")
+        return names
+
+
+class Trading(MarketScenario):
+    """Trade for profit, at the market or by limit orders.
+
+    Args:
+        config: of the task.
+    """
+
+    config: TradingConfig
+
+    def __init__(self, config: TradingConfig) -> None:
+        super().__init__(config)
+        if config.action == "discrete":
+            self.action_spec = Categorical(3, (1,), dtype=torch.int64)
+        elif config.action == "continuous":
+            self.action_spec = Bounded(-1.0, 1.0, (1,), dtype=torch.float32)
+        else:
+            self.action_spec = MultiCategorical([3, len(config.distances), len(config.sizes), 2], dtype=torch.int64)
+
+    @property
+    def unit(self) -> float:
+        """Shares that count as one in observations."""
+        return float(self.config.order_size)
+
+    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
+        """Return a market order; or a cancellation and a limit order."""
+        config = self.config
+        if config.action == "limit":
+            return self._limit_order(state, action)
+        if config.action == "discrete":
+            wanted = (action[0] - HOLDS) * config.order_size
+        else:
+            finite = torch.where(action[0].isfinite(), action[0], 0.0)
+            wanted = torch.round(finite.clamp(-1, 1) * config.order_size).to(torch.int64)
+        wanted = wanted.clamp(-config.max_position - state.shares, config.max_position - state.shares)
+        kind = torch.where(wanted != 0, Kind.MARKET, Kind.NOTHING)
+        return [message(kind, torch.where(wanted > 0, BUY, SELL), 1, wanted.abs(), -1, state.tick)]
+
+    def _limit_order(self, state: SeatState, action: Tensor) -> list[Message]:
+        config = self.config
+        side_choice, distance_choice, size_choice, cancels = action.unbind()
+        buys = side_choice == BUYS
+        bid, ask = state.touch.to(torch.int64).unbind()
+        distance = _chosen(config.distances, distance_choice)
+        mid = state.doubled_mid >> 1
+        price = torch.where(buys, torch.where(bid > 0, bid, mid) - distance, torch.where(ask > 0, ask, mid) + distance)
+        size = _chosen([round(size * config.order_size) for size in config.sizes], size_choice)
+        kept = cancels == 0
+        waiting = [torch.where(kept, own_orders(state, side).quantity, 0) for side in (BUY, SELL)]
+        room = torch.where(
+            buys,
+            config.max_position - state.shares - waiting[BUY],
+            config.max_position + state.shares - waiting[SELL],
+        )
+        size = torch.minimum(size, room)
+        acts = (side_choice != HOLDS) & (size > 0)
+        return [
+            message(torch.where(kept, Kind.NOTHING, Kind.CANCEL_ALL), BUY, 1, 1, -1, state.tick),
+            message(
+                torch.where(acts, Kind.LIMIT, Kind.NOTHING), torch.where(buys, BUY, SELL), price, size, -1, state.tick
+            ),
+        ]
+
+    def reward(
+        self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
+    ) -> Tensor:
+        """Return the change of equity, or what the risk-adjusted reward makes of it."""
+        config = self.config
+        if config.reward == "equity":
+            return equity_change(state, next_state, config.price_tick, config.reward_scale)
+        ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
+        weights = (config.drawdown_weight, config.cost_per_share, config.sharpe_weight)
+        return risk_adjusted(state, next_state, ended, weights, config)
+
+    def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
+        """Return a logistic function of the return since the start; 0.5 for none."""
+        equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
+        initial = 2 * self.config.initial_cash / self.config.price_tick
+        return torch.sigmoid((equity / initial - 1) / self.config.grade_scale).float()
+
+
+def _chosen(values: list[int] | tuple[int, ...], choice: Tensor) -> Tensor:
+    """Return the value of a choice. Shape: (), int64."""
+    result = choice * 0
+    for number, value in enumerate(values):
+        result = torch.where(choice == number, value, result)
+    return result
