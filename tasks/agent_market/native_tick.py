@@ -7,6 +7,7 @@ bit for bit, holes of the books included (a test).
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -30,6 +31,9 @@ FIELDS = tuple(Market.__annotations__)
 _WIDE = ("notional", "estimate", "news", "seat_cash", "seat_shares")
 """Parts of a report that are int64."""
 
+_KINDS = (torch.int32, torch.int64)
+"""Types of the numbers of a report."""
+
 
 def advanced_market(
     market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1
@@ -48,17 +52,34 @@ def advanced_market(
     if market.tick.device.type != "cpu" or built_library(SOURCE) is None:
         return ticked(market, orders, rules, layout, ticks)
     parts = [market.get(name) for name in FIELDS]
-    told = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)), ticks)
+    narrow, wide = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)), ticks)
+    told = [
+        (wide if kind == torch.int64 else narrow)[first : first + math.prod(shape)].view(shape)
+        for shape, kind, first in _report_places(astuple(layout))
+    ]
     return market, Report(*told)
 
 
-def _report_forms(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.dtype]]:
-    """Return shape and type of each part of a report."""
+def _report_places(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.dtype, int]]:
+    """Return of each part of a report its shape, type and first place among all numbers of that type."""
     seats = layout[0]
     shapes: dict[str, tuple[int, ...]] = {"news": (4,), "prices": (2, DEPTH), "quantities": (2, DEPTH)}
     shapes |= {"seat_cash": (seats,), "seat_shares": (seats,)}
     shapes |= dict.fromkeys(("seat_traded", "own_quantity", "own_price", "own_ahead", "own_id"), (seats, 2))
-    return [(shapes.get(name, ()), torch.int64 if name in _WIDE else torch.int32) for name in Report._fields]
+    counts = {torch.int32: 0, torch.int64: 0}
+    places = []
+    for name in Report._fields:
+        shape, kind = shapes.get(name, ()), torch.int64 if name in _WIDE else torch.int32
+        places.append((shape, kind, counts[kind]))
+        counts[kind] += math.prod(shape)
+    return places
+
+
+def _report_widths(layout: Sequence[int]) -> tuple[int, int]:
+    """Return how many numbers of int32 and of int64 a report has."""
+    places = _report_places(layout)
+    narrow, wide = (sum(math.prod(shape) for shape, own, _ in places if own == kind) for kind in _KINDS)
+    return narrow, wide
 
 
 @torch.library.custom_op("vecenv::agent_market_tick", mutates_args=("market",), device_types="cpu")
@@ -71,7 +92,7 @@ def _tick(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
-) -> list[Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Advance one market, or a batch of markets along the first dimension, and return the report."""
     library = built_library(SOURCE)
     if library is None:
@@ -81,7 +102,9 @@ def _tick(
     count = batch.numel()
     sent = [words.contiguous() for words in orders]
     own_numbers, own_arrivals = numbers.contiguous(), arrivals.contiguous()
-    report = [torch.empty(*batch, *shape, dtype=kind) for shape, kind in _report_forms(layout)]
+    report = [
+        torch.empty(*batch, width, dtype=kind) for width, kind in zip(_report_widths(layout), _KINDS, strict=True)
+    ]
     sizes_of = [*layout, sent[0].shape[-1], arrivals.shape[-1]]
     steps = [
         0 if tensor.ndim == alone else tensor[0].numel() for tensor, alone in ((own_numbers, 1), (own_arrivals, 2))
@@ -99,16 +122,25 @@ def _tick(
         ctypes.c_int64(steps[1]),
         ctypes.c_void_p(normal.data_ptr()),
         ctypes.c_void_p(sizes.data_ptr()),
-        _pointers(report),
-        _bytes(report, count),
+        *_report_pointers(report, layout),
     )
     if not complete:
         raise ValueError("an order in the book is of an owner without an account")
-    return report
+    return report[0], report[1]
 
 
 def _pointers(tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401
     return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _report_pointers(report: Sequence[Tensor], layout: Sequence[int]) -> tuple[Any, Any]:
+    """Return where the parts of the first market's report are, and how many bytes further those of the next."""
+    pointers, steps = [], []
+    for _, kind, first in _report_places(layout):
+        numbers = report[_KINDS.index(kind)]
+        pointers.append(numbers.data_ptr() + first * kind.itemsize)
+        steps.append(numbers.shape[-1] * kind.itemsize)
+    return (ctypes.c_void_p * len(pointers))(*pointers), (ctypes.c_int64 * len(steps))(*steps)
 
 
 def _bytes(tensors: Sequence[Tensor], count: int) -> Any:  # noqa: ANN401
@@ -139,9 +171,9 @@ def _(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
-) -> list[Tensor]:
-    tick = market[FIELDS.index("tick")]
-    return [tick.new_empty(*tick.shape, *shape, dtype=kind) for shape, kind in _report_forms(layout)]
+) -> tuple[Tensor, Tensor]:
+    tick, (narrow, wide) = market[FIELDS.index("tick")], _report_widths(layout)
+    return tick.new_empty(*tick.shape, narrow, dtype=torch.int32), tick.new_empty(*tick.shape, wide)
 
 
 @_tick.register_vmap
@@ -156,7 +188,7 @@ def _(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
-) -> tuple[list[Tensor], list[int]]:
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, *_ = in_dims
     if any(dim != 0 for dim in market_dims):
         raise ValueError("every tensor of a market must be mapped along its first dimension")
@@ -169,7 +201,7 @@ def _(
     numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
     arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
     report = torch.ops.vecenv.agent_market_tick(list(market), sent, numbers, arrivals, normal, sizes, layout, ticks)
-    return report, [0] * len(report)
+    return report, (0, 0)
 
 
 def copied(market: Market) -> Market:
