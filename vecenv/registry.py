@@ -59,6 +59,7 @@ class Task:
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
+        figures: draws pictures of the family, by file name, from the test environment, the compared agents and the seed.
         recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
     """
 
@@ -81,6 +82,7 @@ class Task:
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
     spoken: Callable[[Any], Any] = lambda config: config
+    figures: Callable[[VecEnv, Mapping[str, Any], int], Mapping[str, Any]] | None = None
     recorder: Callable[..., Sequence[Any]] | None = None
 
     def check_text(self) -> None:

@@ -68,4 +68,14 @@ def check_beside_on(settings: TrainSettings, tape: MarketTape, config: Any, env:
             check_fits(read_checkpoint(path), tape, config)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+    check_beside_plays(settings, env)
+
+
+def check_beside_plays(settings: TrainSettings, env: VecEnv) -> None:
+    """Reject runs to compare with whose policies do not fit the test environment.
+
+    Raises:
+        ValueError: a policy does not fit.
+    """
+    for path in policies_beside(settings).values():
         trained_agent(path, env)

@@ -45,12 +45,9 @@ def config_of(task: str) -> Any:  # noqa: ANN401
     """Return the default config of a task, a dataclass.
 
     Raises:
-        ValueError: there is no such task, or it has no market, which every command splits.
+        ValueError: there is no such task.
     """
-    record = task_named(task)
-    if record.market is None:
-        raise ValueError(f"task {task!r} has no market: commands work on one; use vecenv.make in Python")
-    return record.config()
+    return task_named(task).config()
 
 
 def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: ANN401

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from rich.console import Console
+
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.report import write_run_folder
+from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
@@ -39,6 +41,13 @@ from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from vecenv.tasks.commands.seeds import policies_by_folder, policy_files
+from vecenv.tasks.commands.simulated import (
+    TEST,
+    held_out_simulation,
+    is_simulated,
+    show_simulation,
+    without_effect,
+)
 from vecenv.tasks.tiers.records import write_jsonl, write_parquet
 
 RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
@@ -86,7 +95,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
-        return super().inapplicable() | ({"language": "--model"} if self.model is None else {})
+        market = without_effect() if is_simulated(self.task) else super().inapplicable()
+        return market | ({"language": "--model"} if self.model is None else {})
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
@@ -144,18 +154,9 @@ def main(settings: EvaluateSettings) -> dict[str, Any]:
 
 def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write the requested files."""
-    config = settings.with_symbols(settings.env)
     console = wide_console()
-    with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    test = settings.test(tape)
     checkpoints = _checkpoints(settings.checkpoint, names)
-    for path in checkpoints.values():
-        check_fits(read_checkpoint(path), tape, config)
-    env, note = held_out_environment(settings.task, test, config, settings.episodes)
-    show_market(console, tape, {"Test": test})
-    if note:
-        console.print(note)
+    env = _simulation(settings, console) if is_simulated(settings.task) else _on_tape(settings, checkpoints, console)
     with working(console, COMPARING.format(settings.episodes)):
         agents = _agents(settings, env, checkpoints, names)
         evaluation = evaluate(env, agents, settings.seed)
@@ -166,6 +167,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     if settings.folder is not None:
         metadata = {"command": "evaluate", **origin, "seed": settings.seed}
         write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)), beside=SHOWN_BESIDE)
+        write_task_figures(settings.folder, env, agents, settings.seed)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
         agent = next(iter(agents.values()))
@@ -175,6 +177,27 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         RECORD_WRITERS[settings.record.suffix](settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
+
+
+def _simulation(settings: EvaluateSettings, console: Console) -> VecEnv:
+    """Return the test environment of a simulated task."""
+    show_simulation(console, settings.task, settings.episodes, settings.seed)
+    return held_out_simulation(settings.task, settings.env, settings.episodes, TEST, settings.device)
+
+
+def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv:
+    """Return the test environment of a task on a market of bars."""
+    config = settings.with_symbols(settings.env)
+    with working(console, f"Making the market {settings.market} …"):
+        tape = settings.tape(config)
+    test = settings.test(tape)
+    for path in checkpoints.values():
+        check_fits(read_checkpoint(path), tape, config)
+    env, note = held_out_environment(settings.task, test, config, settings.episodes)
+    show_market(console, tape, {"Test": test})
+    if note:
+        console.print(note)
+    return env
 
 
 def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +32,7 @@ from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
-from vecenv.tasks.commands.beside import check_beside_on
+from vecenv.tasks.commands.beside import check_beside_on, check_beside_plays
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,
@@ -55,6 +55,7 @@ from vecenv.tasks.commands.seeds import (
     runs_of_seeds,
     write_seed_settings,
 )
+from vecenv.tasks.commands.simulated import TEST, VALIDATION, held_out_simulation, is_simulated, show_simulation
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_training
 from vecenv.tasks.commands.training_report import (
@@ -115,6 +116,8 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     config = config if settings.model is None else compared_config(settings.task, config)
     # Reading bars from a file is over before the thread would be of use.
     drawn = generator_of(settings.market) is not None
+    if is_simulated(settings.task):
+        return _run_simulated(settings, rows, folder, lock, console)
     with (
         toolchain_prepared(settings.compile and drawn and device_named(settings.device).type == "cpu"),
         working(console, f"Making the market {settings.market} …"),
@@ -136,6 +139,26 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
+    return _trained_and_compared(shared, runs, env, test_env)
+
+
+def _run_simulated(
+    settings: TrainSettings, rows: int, folder: Path, lock: WriteLock, console: Console
+) -> dict[str, Any]:
+    """Train on a task that simulates its own market, and compare on held-out episodes."""
+    test_env = held_out_simulation(settings.task, settings.env, settings.episodes, TEST, settings.device)
+    check_beside_plays(settings, test_env)
+    runs = runs_of_seeds(settings, folder)
+    shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, settings.env, {})
+    env = _training_environment(shared, runs[0].settings)
+    show_simulation(console, settings.task, settings.episodes, settings.seed)
+    console.print(f"Run       {folder}", soft_wrap=True)
+    return _trained_and_compared(shared, runs, env, test_env)
+
+
+def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv, test_env: VecEnv) -> dict[str, Any]:
+    """Train with every seed, compare on the test, and write what there is to tell."""
+    settings, console, folder, lock = shared.settings, shared.console, shared.folder, shared.lock
     learner, seconds = _train_seed(shared, runs[0], env)
     del env
     for run in runs[1:]:
@@ -145,8 +168,11 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
         learner, taken = _train_seed(shared, run)
         seconds += taken
     with working(console, COMPARING.format(settings.episodes)):
-        evaluation = compare_agents(settings, learner, runs, test_env)
-        generalised = compare_with_training(settings, learner, runs, spans["Training"], config, evaluation)
+        evaluation = compare_agents(settings, learner, runs, test_env, folder)
+        generalised: dict[str, Any] = {}
+        if "Training" in shared.spans:
+            training = shared.spans["Training"]
+            generalised = compare_with_training(settings, learner, runs, training, shared.config, evaluation)
     document = write_report(settings, learner, folder, runs, evaluation, generalised, seconds)
     console.print(evaluation_table(evaluation))
     if "seeds" in document:
@@ -166,13 +192,16 @@ def _training_rules(settings: TrainSettings, config: Any) -> Any:  # noqa: ANN40
 
 def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
     """Return the environment of the training with the seed of some settings."""
-    tape = settings.subsets(shared.spans["Training"])
+    simulated = is_simulated(settings.task)
+    if simulated and shared.rows > VALIDATION:
+        raise ValueError(f"a training has at most {VALIDATION:,} sub-environments, got {shared.rows:,}")
+    market = {} if simulated else {"market": settings.subsets(shared.spans["Training"])}
     return vecenv.make(
         settings.task,
         shared.rows,
-        market=tape,
+        **market,
         seed=settings.seed,
-        device=tape.device,
+        device=device_named(settings.device),
         compile=settings.compile,
         config=_training_rules(settings, shared.config),
     )
@@ -220,13 +249,16 @@ def _validated(
     Raises:
         ValueError: the policy of the task cannot be validated.
     """
-    if "Validation" not in spans:
+    simulated = is_simulated(settings.task) and settings.validation_fraction > 0
+    if "Validation" not in spans and not simulated:
         return learner
     if not isinstance(learner, NetworkLearner):
         raise ValueError("a language model is trained without validation: set --validation-fraction 0")
-    env = validation_environment(
-        settings.task, spans["Validation"], config, settings.validation_episodes, settings.compile
-    )
+    count = settings.validation_episodes
+    if simulated:
+        env = held_out_simulation(settings.task, config, count, VALIDATION, settings.device, settings.compile)
+    else:
+        env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
     # Policies of symbols train on some of them and are validated on all.
     network = None if settings.symbols_per_path is None else make_network(env, learner.config)
     return ValidatedLearner(learner, Validation(env, settings.seed, network), settings.evaluations, settings.patience)

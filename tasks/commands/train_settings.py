@@ -15,12 +15,13 @@ from vecenv.market.load import generator_of
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths
 from vecenv.registry import task_named
-from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.system.preset_files import preset_path, read_values, shipped_presets, with_values
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.language_training import check_language
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
 from vecenv.tasks.commands.run_folder import SETTINGS
+from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
 
 DEFAULT_PRESET, DATA_PRESET = "default", "data"
 """Presets of the default task when none is named: on a generated market, and on bars from a file."""
@@ -85,7 +86,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Held-out episodes of the comparison."""
     validation_fraction: float = 0.0
     """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
-    learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy."""
+    learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
+    has as many episodes as are asked for: any share above 0 validates."""
     validation_episodes: int = 64
     """Episodes of a validation."""
     evaluations: int = 25
@@ -187,7 +189,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
-        names = super().inapplicable()
+        simulated = is_simulated(self.task)
+        names = without_effect() if simulated else super().inapplicable()
+        if simulated:
+            names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
         if self.algorithm == "grpo":
             names["num_envs"] = "--algorithm ppo or exact"
         else:
@@ -203,7 +208,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if self.symbols_per_path is None:
             names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
-            names["refresh_every"] = "a generated market"
+            names.setdefault("refresh_every", "a generated market")
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
         return names
@@ -224,6 +229,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)
+        elif options.task is not None and is_simulated(options.task) and task_preset is None:
+            path = shipped_presets("train").get(options.task)
         elif options.task in (None, cls.task) and task_preset is None:
             generated = generator_of(options.market) is not None
             path = preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)

@@ -15,7 +15,7 @@ from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.partial_dependence import dependence_figure
 from vecenv.learn.policies import load_policy
-from vecenv.learn.report import write_run_folder
+from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
@@ -50,7 +50,7 @@ KEPT = "the last update"
 
 
 def compare_agents(
-    settings: TrainSettings, learner: AnyLearner, runs: Sequence[SeedRun], test_env: VecEnv
+    settings: TrainSettings, learner: AnyLearner, runs: Sequence[SeedRun], test_env: VecEnv, folder: Path
 ) -> Evaluation:
     """Play the held-out episodes with the agents of the runs, their ensemble if there are several, and baselines.
 
@@ -59,6 +59,7 @@ def compare_agents(
         learner: of the last run, after its last update; a language model's is written.
         runs: of all seeds.
         test_env: the held-out environment.
+        folder: of all runs, for the pictures of the task's family.
 
     Raises:
         RunStoppedError: the folder cannot be written.
@@ -68,12 +69,15 @@ def compare_agents(
         agents = trained_agents(_trained(runs), test_env)
         agents |= {name: trained_agent(path, test_env) for name, path in _shown_beside(settings, runs).items()}
     else:
-        folder = runs[-1].folder
-        with telling_what_is_kept(checkpoint_path(folder), KEPT):
-            write_model(learner, folder)
+        own = runs[-1].folder
+        with telling_what_is_kept(checkpoint_path(own), KEPT):
+            write_model(learner, own)
         agents = {TRAINED: trained_model(learner)}
     agents |= baseline_agents(test_env, chosen_agents(settings.task, (ALL,)))
-    return evaluate(test_env, agents, settings.seed)
+    evaluation = evaluate(test_env, agents, settings.seed)
+    with telling_what_is_kept(checkpoint_path(runs[-1].folder), KEPT):
+        write_task_figures(folder, test_env, agents, settings.seed)
+    return evaluation
 
 
 def compare_with_training(
@@ -128,7 +132,7 @@ def write_report(
         "command": "train",
         "seed": settings.seed,
         "training_seconds": seconds,
-        "training_market": env.scenario.metadata()["market"],
+        "training_market": env.scenario.metadata().get("market"),
         "settings": as_values(settings, NOT_IN_FILES),
         **({"generalisation": generalised} if generalised else {}),
         **({"seeds": over_seeds(evaluation, runs)} if len(runs) > 1 else {}),

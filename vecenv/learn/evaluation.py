@@ -156,6 +156,15 @@ class Evaluation:
         }
 
     @cached_property
+    def reward_differences(self) -> dict[str, Interval]:
+        """Mean reward of an episode minus the reference's, with bootstrap intervals, by agent."""
+        reference = self.records.get(self.reference)
+        if reference is None:
+            return {}
+        others = {name: record for name, record in self.records.items() if name != self.reference}
+        return {name: self.interval(record.reward - reference.reward) for name, record in others.items()}
+
+    @cached_property
     def excess_log_returns(self) -> dict[str, Interval]:
         """Mean log-return of an episode minus the reference's, with bootstrap intervals, by agent."""
         reference = self.records.get(self.reference)
@@ -214,7 +223,10 @@ class Evaluation:
     def _outcomes_json(self, name: str) -> dict[str, Any]:
         """Return reward and outcomes of an agent of a task that does not trade."""
         told = {outcome: _interval_json(interval) for outcome, interval in self.outcomes[name].items()}
-        return {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
+        entry = {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
+        if name in self.reward_differences:
+            entry[f"minus_{self.reference}"] = {"reward": _interval_json(self.reward_differences[name])}
+        return entry
 
     def _metrics(self, name: str) -> dict[str, Any]:
         """Return the metrics of an agent's accounts."""

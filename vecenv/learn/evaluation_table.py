@@ -33,8 +33,9 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     if trades:
         headers += ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
     else:
-        told = (name.replace("_", " ").capitalize() for name in evaluation.outcomes[first])
-        headers += [part for name in ("Reward", *told) for part in (name, "95%\ninterval")]
+        above = [f"Reward above\n{evaluation.reference}"] if evaluation.reward_differences else []
+        told = [name.replace("_", " ").capitalize() for name in evaluation.outcomes[first]]
+        headers += ["Reward", "95%\ninterval", *above, *told]
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for name in evaluation.records:
@@ -47,7 +48,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 
 def _caption(evaluation: Evaluation) -> str:
     if evaluation.traded is None:
-        return "Means over episodes, with bootstrap intervals."
+        return "Means over episodes, with 95% bootstrap intervals; differences on the same episodes."
     caption = (
         "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
         "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the chance of more than luck."
@@ -72,8 +73,11 @@ def _account_cells(evaluation: Evaluation, name: str) -> list[str]:
 
 
 def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
-    told = [evaluation.interval(evaluation.records[name].reward), *evaluation.outcomes[name].values()]
-    return [cell for interval in told for cell in (_short(interval.mean), _interval_text(interval, 1.0, 2))]
+    reward, above = evaluation.interval(evaluation.records[name].reward), evaluation.reward_differences
+    cells = [_short(reward.mean), _interval_text(reward, 1.0, 2)]
+    if above:
+        cells.append(_interval_text(above[name], 1.0, 2) if name in above else "")
+    return cells + [_short(interval.mean) for interval in evaluation.outcomes[name].values()]
 
 
 def _short(value: float, decimals: int = 2) -> str:

@@ -19,6 +19,7 @@ History: TypeAlias = Sequence[Mapping[str, float]]
 
 PANELS = {
     "validation_excess_percent": "Held-out episodes:\nexcess %",
+    "validation_reward": "Held-out episodes:\nreward",
     "validation_grade": "Held-out episodes:\ngrade",
     "return_percent": "Training episodes:\nreturn %",
     "grade": "Training episodes:\ngrade",
@@ -45,6 +46,8 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
     measured = {name for row in rows for name, value in row.items() if math.isfinite(value)}
     if "validation_grade" in measured:
         measured.discard("grade")
+    if "validation_excess_percent" in measured:
+        measured.discard("validation_reward")
     present = {name: label for name, label in PANELS.items() if name in measured}
     figure, axes = empty_figure(len(present), 1, (9.5, 1.0 + 2.3 * len(present)), "x")
     for index, (axis, (name, label)) in enumerate(zip(axes, present.items(), strict=True)):
@@ -59,6 +62,9 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
             # A rule of the best Sharpe ratio may earn less than buy and hold: then its excess is no bound.
             if attainable > 0:
                 axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
+        references = [row.get("validation_reference_reward", math.nan) for row in rows]
+        if name == "validation_reward" and not np.isnan(references).all():
+            axis.axhline(np.nanmean(references), color="black", linewidth=1, linestyle="--", label="reference agent")
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)

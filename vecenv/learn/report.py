@@ -12,11 +12,14 @@ import numpy as np
 import torch
 
 import vecenv
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import AccountRecord, Evaluation
 from vecenv.learn.figures import COLOURS, empty_figure
 from vecenv.learn.learning_curve import History, learning_curve_figure
 from vecenv.learn.metrics import drawdowns
 from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
+from vecenv.registry import task_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,12 +77,36 @@ def write_run_folder(
             "holdings": holdings_figure(evaluation, shown),
             "worst_days": worst_days_figure(worst, f"Worst days of {shown}\n{_task_title(evaluation)}"),
         }
+    else:
+        pictures["rewards"] = rewards_figure(evaluation)
     (folder / "metrics.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     if histories:
         pictures["learning_curve"] = learning_curve_figure(histories, _task_title(evaluation))
     for name, figure in pictures.items():
         figure.savefig(folder / f"{name}.png", dpi=120)
     return document
+
+
+def write_task_figures(folder: Path, env: VecEnv, agents: Mapping[str, Agent], seed: int) -> None:
+    """Write the pictures of a task's family, if it has any; the rows of ``env`` are overwritten."""
+    draw = task_of(env).figures
+    for name, figure in ({} if draw is None else draw(env, agents, seed)).items():
+        figure.savefig(folder / f"{name}.png", dpi=120)
+
+
+def rewards_figure(evaluation: Evaluation) -> Figure:
+    """Plot the mean reward of an episode by agent, with 95% intervals."""
+    figure, (axis,) = _figure(height=1.5 + 0.4 * len(evaluation.records))
+    for place, (name, record) in enumerate(evaluation.records.items()):
+        interval = evaluation.interval(record.reward)
+        spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
+        axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=_colour(place), capsize=3)
+    axis.set_yticks(range(len(evaluation.records)), list(evaluation.records))
+    axis.invert_yaxis()
+    axis.set_xlabel("Reward of an episode: mean and 95% interval")
+    axis.grid(axis="x", alpha=0.3)
+    figure.suptitle(f"Rewards on held-out episodes\n{_task_title(evaluation)}, {evaluation.num_episodes} episodes")
+    return figure
 
 
 def _figure(rows: int = 1, height: float = 5.0) -> tuple[Figure, list[Axes]]:

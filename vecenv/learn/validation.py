@@ -18,12 +18,13 @@ from vecenv.registry import BEST_RULE, task_of
 METRICS = (
     "validation_reward",
     "validation_grade",
+    "validation_reference_reward",
     "validation_excess_percent",
     "validation_excess_low",
     "validation_excess_high",
     "validation_attainable_percent",
 )
-"""Mean reward and grade of an episode; its log-return above the reference agent's in percent, with 95% interval; and
+"""Mean reward and grade of an episode, and the reference agent's mean reward; its log-return above the reference agent's in percent, with 95% interval; and
 that of the best rule on the same episodes, NaN where none is known."""
 
 
@@ -40,7 +41,8 @@ class Validation:
         self.env, self.seed, self.network = env, seed, network
         task = task_of(env)
         self._reference: Evaluation | None = None
-        if task.account is not None and task.reference in task.agents:
+        self._trades = task.account is not None
+        if task.reference in task.agents:
             # Once, and often by actions of another shape than the policy's, which would be compiled for it alone.
             agents, best = {task.reference: task.agents[task.reference]()}, task.best(env)
             agents |= {} if best is None else {BEST_RULE: best}
@@ -58,11 +60,15 @@ class Validation:
             "validation_grade": float(grade.double().mean()),
         }
         excess = [math.nan] * 4
+        metrics["validation_reference_reward"] = math.nan
         if self._reference is not None:
+            reference = self._reference.records[self._reference.reference]
+            metrics["validation_reference_reward"] = float(reference.reward.mean())
+        if self._reference is not None and self._trades:
             above = self._reference.with_record("policy", record).excess_log_returns
             best = above[BEST_RULE].mean if BEST_RULE in above else math.nan
             excess = [100 * value for value in (*above["policy"], best)]
-        return metrics | dict(zip(METRICS[2:], excess, strict=True))
+        return metrics | dict(zip(METRICS[3:], excess, strict=True))
 
 
 class ValidatedLearner:

@@ -32,13 +32,18 @@ def preset_path(kind: str, name: str) -> Path:
         if not Path(name).is_file():
             raise ValueError(f"{name}: no such preset file")
         return Path(name)
-    folder = Path(str(files("vecenv.presets")))
-    known = {path.stem: path for path in sorted((folder / kind).glob("*.yaml"))}
+    known = shipped_presets(kind)
     if name not in known:
         raise ValueError(
             f"unknown {kind} preset {name!r}; there are {', '.join(known) or 'none'}, or give the path of a YAML file"
         )
     return known[name]
+
+
+def shipped_presets(kind: str) -> dict[str, Path]:
+    """Return the files of the shipped presets of a kind, by name."""
+    folder = Path(str(files("vecenv.presets")))
+    return {path.stem: path for path in sorted((folder / kind).glob("*.yaml"))}
 
 
 def read_values(path: Path) -> dict[str, Any]:
