@@ -59,7 +59,7 @@ class Task:
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
-        figures: draws pictures of the family, by file name, from the test environment, the compared agents and the seed.
+        figures: draws the family's pictures by file name, given the test environment, the compared agents and the seed.
         recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
     """
 

@@ -169,9 +169,9 @@ class FixedSpread:
 class AvellanedaStoikov:
     """Quotes around a reservation price that falls with the inventory.
 
-    Avellaneda and Stoikov, "High-frequency trading in a limit order book", Quantitative Finance 8 (2008), equations (29)
-    and (30): reservation price s - q γ σ² (T - t), and a spread of γ σ² (T - t) + (2/γ) ln(1 + γ/k). The inventory q
-    is in quotes, σ² the variance of the mid per tick over the last 32 candles, prices in price ticks.
+    Avellaneda and Stoikov, "High-frequency trading in a limit order book", Quantitative Finance 8 (2008), equations
+    (29) and (30): reservation price s - q γ σ² (T - t), and a spread of γ σ² (T - t) + (2/γ) ln(1 + γ/k). The
+    inventory q is in quotes, σ² the variance of the mid per tick over the last 32 candles, prices in price ticks.
 
     Args:
         aversion: γ.

@@ -1,7 +1,9 @@
 """Settings of the market's background agents, after the configuration rmsc04 of ABIDES, and their tensors.
 
 ABIDES: Byrd, Hybinette and Balch, "ABIDES: towards high-fidelity multi-agent market simulation", PADS 2020; its
-reference configuration rmsc04 gives the defaults. `rules.md` beside this file is the specification.
+reference configuration rmsc04 gives the defaults, but for the makers' first spread (there 50), least quantity (1) and
+level spacing (5): with those the first ten minutes move fifty times as much as the hours after them. `rules.md` beside
+this file is the specification.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class BackgroundConfig:
     """Seconds of a tick of time."""
     price_tick: float = 0.01
     """Currency of a price tick."""
-    room: int = 64
+    room: int = 128
     """Orders that a side of the book has room for."""
     slots: int = 6
     """Messages of traders that a tick has room for; more wait."""
@@ -80,15 +82,15 @@ class BackgroundConfig:
     """Mean time between requotes of a maker."""
     levels: int = 10
     """Quotes of a maker on each side."""
-    level_spacing: float = 5.0
+    level_spacing: float = 1.0
     """Step between the levels as a multiple of the maker's spread."""
-    first_spread: int = 50
+    first_spread: int = 10
     """Spread of a maker at the start, in price ticks."""
     spread_alpha: float = 0.75
     """Weight of the newest spread in a maker's average."""
     share_of_volume: float = 0.025
     """Quantity of each quote as a share of the volume of the last minute."""
-    min_quote: int = 1
+    min_quote: int = 50
     """Least quantity of a quote, in shares."""
     price_skew: int = 4
     """Shift of a maker's quotes at one-sided volume, in price ticks."""

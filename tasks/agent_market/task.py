@@ -5,6 +5,7 @@ from __future__ import annotations
 from vecenv.registry import Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
 from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
+from vecenv.tasks.agent_market.figures import execution_figures, trading_figures
 from vecenv.tasks.agent_market.market_making import MarketMaking, MarketMakingConfig
 from vecenv.tasks.agent_market.trading import Trading, TradingConfig
 
@@ -16,6 +17,7 @@ AGENT_MARKET = Task(
     agents=TRADERS,
     reference="hold",
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
+    figures=trading_figures("Position"),
 )
 
 EXECUTION = Task(
@@ -26,6 +28,7 @@ EXECUTION = Task(
     agents=EXECUTORS,
     reference="twap",
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
+    figures=execution_figures,
 )
 
 MARKET_MAKING = Task(
@@ -36,4 +39,5 @@ MARKET_MAKING = Task(
     agents=QUOTERS,
     reference="fixed_spread_4",
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
+    figures=trading_figures("Inventory"),
 )

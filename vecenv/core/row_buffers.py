@@ -65,7 +65,7 @@ class RowBuffers:
         self._env.take_leaves([leaf if donated else leaf.clone() for leaf, donated in last])
 
     def rows(self, after: bool) -> Rows:
-        """Return the rows after (or before) every step. Batch: (T, N); donated leaves are those of the first row now."""
+        """Return the rows after (or before) every step; donated leaves are the first row's now. Batch: (T, N)."""
         part, shape = slice(1, None) if after else slice(None, -1), (self._num_steps, self._env.num_envs)
         tensors = [
             buffer[:, :1].expand(*shape, *buffer.shape[2:]) if donated else buffer[part]

@@ -97,7 +97,7 @@ def write_task_figures(folder: Path, env: VecEnv, agents: Mapping[str, Agent], s
 def rewards_figure(evaluation: Evaluation) -> Figure:
     """Plot the mean reward of an episode by agent, with 95% intervals."""
     figure, (axis,) = _figure(height=1.5 + 0.4 * len(evaluation.records))
-    for place, (name, record) in enumerate(evaluation.records.items()):
+    for place, record in enumerate(evaluation.records.values()):
         interval = evaluation.interval(record.reward)
         spread = [[interval.mean - interval.low], [interval.high - interval.mean]]
         axis.errorbar([interval.mean], [place], xerr=spread, fmt="o", color=_colour(place), capsize=3)

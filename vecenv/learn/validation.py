@@ -24,8 +24,8 @@ METRICS = (
     "validation_excess_high",
     "validation_attainable_percent",
 )
-"""Mean reward and grade of an episode, and the reference agent's mean reward; its log-return above the reference agent's in percent, with 95% interval; and
-that of the best rule on the same episodes, NaN where none is known."""
+"""Mean reward and grade of an episode, and the reference agent's mean reward; the log-return above that agent's in
+percent, with 95% interval; and that of the best rule on the same episodes. NaN where there is none."""
 
 
 class Validation:

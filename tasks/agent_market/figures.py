@@ -1,0 +1,148 @@
+"""Pictures of the agent-based market: a book over time, what agents hold, and shortfalls of executions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from vecenv.core.env import VecEnv
+from vecenv.kernels.order_book.messages import BUY, SELL
+from vecenv.learn.agents import Agent
+from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.tasks.agent_market.seat_state import SeatState, own_orders
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PRICES_SHOWN = 60
+"""Price ticks of the heat map above and below the mid's range."""
+
+
+class Played(NamedTuple):
+    """What an agent saw and held at every step; T + 1 steps of N episodes.
+
+    Attributes:
+        tick: of each step. Shape: (T + 1,).
+        mid: of the first episode, in price ticks. Shape: (T + 1,).
+        ladder: of the first episode: prices and quantities by side. Shape: (T + 1, 2, 2, 10).
+        quotes: best own bid and ask of the first episode, NaN without. Shape: (T + 1, 2).
+        shares: held, NaN after the end of an episode. Shape: (T + 1, N).
+    """
+
+    tick: np.ndarray
+    mid: np.ndarray
+    ladder: np.ndarray
+    quotes: np.ndarray
+    shares: np.ndarray
+
+
+@torch.no_grad()
+def played(env: VecEnv, agent: Agent, seed: int) -> Played:
+    """Play the first episode of every row to its end and keep what pictures need."""
+    env.reset_groups(env.num_envs, 1, seed)
+    steps: list[tuple[np.ndarray, ...]] = []
+    while True:
+        state, ended = env.state, env.rows.done
+        shares = torch.where(ended, torch.nan, state.shares.double())
+        steps.append(tuple(part.cpu().numpy() for part in (*_first_row(state), shares)))
+        if bool(ended.all()):
+            break
+        env.advance(agent.act(env), eager=not env.compiled)
+    return Played(*(np.stack(column) for column in zip(*steps, strict=True)))
+
+
+def _first_row(state: SeatState) -> tuple[torch.Tensor, ...]:
+    """Return tick, mid, ladder and own quotes of the first row."""
+    own = [own_orders(state[0], side) for side in (BUY, SELL)]
+    quotes = torch.stack([torch.where(order.quantity > 0, order.price.double(), torch.nan) for order in own])
+    return state.tick[0], state.doubled_mid[0].double() / 2, state.ladder[0], quotes
+
+
+def book_figure(record: Played, name: str, currency: float) -> Figure:
+    """Plot the book of an episode as a heat map over time, with the mid and the agent's own quotes."""
+    from matplotlib.colors import LogNorm
+
+    running = np.isfinite(record.shares[:, 0])
+    mid, tick = record.mid[running], record.tick[running]
+    low, high = int(mid.min()) - PRICES_SHOWN // 2, int(mid.max()) + PRICES_SHOWN // 2
+    shown = np.zeros((high - low + 1, len(mid)))
+    for column, (prices, quantities) in enumerate(record.ladder[running]):
+        inside = (prices >= low) & (prices <= high)
+        np.add.at(shown[:, column], prices[inside] - low, quantities[inside])
+    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    edges = [tick[0], tick[-1], (low - 0.5) * currency, (high + 0.5) * currency]
+    image = axis.imshow(
+        np.where(shown > 0, shown, np.nan), origin="lower", aspect="auto", extent=edges, cmap="viridis", norm=LogNorm()
+    )
+    axis.plot(tick, mid * currency, color="white", linewidth=1.2, label="mid")
+    for side, colour, label in ((0, COLOURS[1], "own bid"), (1, COLOURS[2], "own ask")):
+        axis.plot(tick, record.quotes[running, side] * currency, color=colour, linewidth=1.0, label=label)
+    figure.colorbar(image, ax=axis, label="Shares at a price, best ten levels")
+    axis.set_xlabel("Tick of the episode")
+    axis.set_ylabel("Price")
+    axis.legend(loc="upper left", framealpha=0.6)
+    figure.suptitle(f"Order book of one episode, traded by {name}")
+    return figure
+
+
+def held_figure(records: Mapping[str, Played], what: str) -> Figure:
+    """Plot what agents hold over the episodes: median and 5-95%."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    for number, (name, record) in enumerate(records.items()):
+        alive = np.isfinite(record.shares).any(1)
+        low, middle, high = np.nanquantile(record.shares[alive], [0.05, 0.5, 0.95], axis=1)
+        colour, tick = COLOURS[number % len(COLOURS)], np.nanmax(record.tick[alive, None], axis=1)
+        axis.fill_between(tick, low, high, facecolor=colour, alpha=0.15)
+        axis.plot(tick, middle, color=colour, linewidth=2, label=name)
+    axis.set_xlabel("Tick of the episode")
+    axis.set_ylabel(f"{what}, shares")
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    figure.suptitle(f"{what}: median and 5-95% of the episodes")
+    return figure
+
+
+def shortfall_figure(shortfalls: Mapping[str, np.ndarray]) -> Figure:
+    """Plot the implementation shortfalls of agents: quartiles, 5-95%, and the mean."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 1.5 + 0.45 * len(shortfalls)), "x")
+    axis.boxplot(list(shortfalls.values()), orientation="horizontal", whis=(5, 95), showfliers=False, showmeans=True)
+    axis.set_yticks(range(1, len(shortfalls) + 1), list(shortfalls))
+    axis.invert_yaxis()
+    axis.axvline(0.0, color="grey", linewidth=0.8)
+    axis.set_xlabel("Implementation shortfall, basis points of the arrival price (less is better)")
+    figure.suptitle("Shortfall by agent: quartiles, 5-95% and mean of the episodes")
+    return figure
+
+
+SHOWN = 4
+"""Agents of the pictures of what is held, at most: the first ones."""
+
+
+def trading_figures(what: str) -> Callable[[VecEnv, Mapping[str, Agent], int], dict[str, Figure]]:
+    """Return a function that draws the book of the first agent, and what the first agents hold.
+
+    Args:
+        what: is held, such as the inventory.
+    """
+
+    def draw(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
+        records = {name: played(env, agent, seed) for name, agent in list(agents.items())[:SHOWN]}
+        first = next(iter(records))
+        currency = env.scenario.config.price_tick  # type: ignore[attr-defined]
+        return {"book": book_figure(records[first], first, currency), what.lower(): held_figure(records, what)}
+
+    return draw
+
+
+def execution_figures(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Figure]:
+    """Draw the book of the first agent, and the shortfalls of all."""
+    first = next(iter(agents))
+    currency = env.scenario.config.price_tick  # type: ignore[attr-defined]
+    figures = {"book": book_figure(played(env, agents[first], seed), first, currency)}
+    shortfalls = {}
+    for name, agent in agents.items():
+        played(env, agent, seed)
+        shortfalls[name] = env.info()["shortfall"].cpu().numpy()
+    return figures | {"shortfall": shortfall_figure(shortfalls)}
