@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 import vecenv
@@ -21,6 +24,7 @@ from vecenv.learn.grpo_config import EpisodeReward, GRPOConfig
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
 from vecenv.tasks.commands.cli import main
+from vecenv.tasks.commands.simulated import TEST, VALIDATION, held_out_simulation
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
 
@@ -56,9 +60,42 @@ def test_a_name_is_taken_once():
         vecenv.register(vecenv.Task(name="single_stock", version="2", scenario=REACH_ZERO.scenario))
 
 
-def test_commands_say_that_they_need_a_market(capsys):
-    assert main(["evaluate", "--task", "reach_zero"]) == 2
-    assert "task 'reach_zero' has no market" in capsys.readouterr().err
+SMALL = ["--no-compile", "--num-envs", "16", "--ppo.num-steps", "20", "--ppo.total-frames", "1280", "--episodes", "24"]
+SMALL += ["--ppo.minibatches", "2"]
+
+
+def test_commands_train_and_evaluate_it(tmp_path, capsys):
+    folder = tmp_path / "run"
+    validated = ["--validation-fraction", "0.1", "--validation-episodes", "8", "--evaluations", "2"]
+    assert main(["train", "--task", "reach_zero", "--folder", str(folder), *SMALL, *validated, "--env.speed", "0.3"]) == 0
+    shown = capsys.readouterr().out
+    assert "24 episodes with random numbers of their own" in shown and "trained" in shown and "Market" not in shown
+    assert {"metrics.json", "learning_curve.png", "rewards.png", "checkpoint.pt"} <= {p.name for p in folder.iterdir()}
+    told = json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"]
+    assert told["homewards"]["minus_stand"]["reward"]["low"] > 0 and "minus_stand" not in told["stand"]
+    rows = (folder / "metrics.csv").read_text().splitlines()
+    assert "validation_reference_reward" in rows[0]
+    assert main(["evaluate", "--checkpoint", str(folder), "--episodes", "24", "--folder", str(tmp_path / "again")]) == 0
+    again = json.loads((tmp_path / "again" / "metrics.json").read_text())["evaluation"]["agents"]
+    # The same episodes, the same policy and the same rules as after the training.
+    assert again["trained"] == told["trained"] and again["stand"] == told["stand"]
+
+
+def test_held_out_episodes_are_none_of_the_training():
+    held_out = held_out_simulation("reach_zero", WalkConfig(), 8, TEST, "cpu")
+    validation = held_out_simulation("reach_zero", WalkConfig(), 8, VALIDATION, "cpu")
+    starts = [env.state.position for env in (make(8), validation, held_out)]
+    for one, other in itertools.combinations(starts, 2):
+        assert not torch.isin(one, other).any()
+    with pytest.raises(ValueError, match="episodes must be in 1"):
+        held_out_simulation("reach_zero", WalkConfig(), 0, TEST, "cpu")
+
+
+@pytest.mark.parametrize("words", [["--market", "synthetic"], ["--num-paths", "4"], ["--test-fraction", "0.5"]])
+def test_settings_of_a_market_are_refused_by_name(words, capsys):
+    for command in ("train", "evaluate"):
+        assert main([command, "--task", "reach_zero", *words]) == 2
+        assert f"{words[0]} belongs to a task on a market of bars" in capsys.readouterr().err
 
 
 def test_it_conforms():
@@ -96,7 +133,7 @@ def test_agents_are_compared_by_its_outcomes(tmp_path):
     shown = console.export_text()
     assert "Distance" in shown and "homewards" in shown and "Sharpe" not in shown
     write_run_folder(tmp_path, {"command": "test"}, evaluation)
-    assert (tmp_path / "metrics.json").is_file() and not list(tmp_path.glob("*.png"))
+    assert (tmp_path / "metrics.json").is_file() and [p.name for p in tmp_path.glob("*.png")] == ["rewards.png"]
 
 
 def test_texts_are_read_and_paid():

@@ -60,7 +60,7 @@ def trained_config(scenario: Mapping[str, Any], source: str) -> Any:  # noqa: AN
     Raises:
         ValueError: the config is not that of the installed task.
     """
-    values = scenario.get("curriculum", scenario["config"])
+    values = scenario.get("curriculum", scenario.get("config", {}))
     return with_values(config_of(scenario["task"]), values, source)
 
 

@@ -135,6 +135,9 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
             # Trained under smooth rules, compared under those of its run.
             own = with_values(config_of(settings.task), known["env"], str(record))
             settings = replace(settings, env=compared_config(settings.task, own))
+        if "config" not in scenario:
+            # The rules of a task whose scenario does not tell them.
+            settings = replace(settings, env=with_values(config_of(settings.task), known["env"], str(record)))
         market = {item.name for item in fields(MarketSettings)} - {"device"}
         values = {name: value for name, value in known.items() if name in market}
         asked = {item.name for item in fields(AnswerConfig)}
