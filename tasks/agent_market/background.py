@@ -106,6 +106,9 @@ class BackgroundConfig:
     """Share of value traders' orders at the touch of the other side."""
     depth_spread: int = 2
     """Largest distance of value traders' orders from it, as a multiple of the spread."""
+    max_spread: int = 100
+    """Largest spread that value traders and makers reckon with, in price ticks; and how far from a value trader's
+    observation the best price must be for it to be taken at once."""
     num_momentum: int = 12
     """Momentum traders."""
     momentum_seconds: float = 37.0
@@ -159,14 +162,14 @@ class BackgroundConfig:
 
 _POSITIVE = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "news_seconds", "levels")
 _POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
-_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks")
+_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread")
 _NOT_NEGATIVE = ("reversion", "volatility", "shock_rate", "shock_mean", "shock_spread", "news_rate", "level_spacing")
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
 _MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "shock_mean": MAX_FUNDAMENTAL}
 _MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
-_MOST |= {"fair_noise": 2**14, "levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20}
+_MOST |= {"fair_noise": 2**14, "levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20, "max_spread": 2**24}
 _MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
 
 
@@ -195,6 +198,7 @@ NUMBERS = (
     *(f"{name}_latency" for name in CLASSES),
     "fair_noise",
     "candle_ticks",
+    "max_spread",
 )
 """Parameters of one number, in the units of the rules."""
 
@@ -230,6 +234,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         **{f"{name}_latency": getattr(config, f"{name}_latency") for name in CLASSES},
         "fair_noise": config.fair_noise,
         "candle_ticks": config.candle_ticks,
+        "max_spread": config.max_spread,
     }
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.

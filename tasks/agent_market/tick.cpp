@@ -9,7 +9,7 @@ using order_book::SELL;
 namespace ob = order_book;
 
 constexpr int64_t MAX_LATENCY = 8, SAMPLES = 50, SHORT_SAMPLES = 20, CANDLES = 65, DEPTH = 10, SLOTS_A_TICK = 256;
-constexpr int64_t MAX_SPREAD = 1 << 24, MAX_PRICE = ob::MAX_PRICE, MAX_FUNDAMENTAL = int64_t(1) << 40;
+constexpr int64_t MAX_PRICE = ob::MAX_PRICE, MAX_FUNDAMENTAL = int64_t(1) << 40;
 constexpr int64_t MAX_DEVIATION = int64_t(1) << 34;
 constexpr int32_t NONE = INT32_MAX;
 
@@ -22,7 +22,7 @@ struct Numbers {
   int64_t session_ticks, mean_price, reversion, volatility, shock_chance, shock_mean, shock_spread, news_chance;
   int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
   int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
-  int64_t fair_noise, candle_ticks;
+  int64_t fair_noise, candle_ticks, max_spread;
 };
 
 // In the order of the fields of `market.Layout`, then messages of the seats and thresholds of a class.
@@ -171,7 +171,7 @@ struct Simulation {
     const int64_t mid = (both ? seen.bid + seen.ask : *market.doubled_mid) >> 1;
     int64_t &spread = market.spreads[number];
     if (both) {
-      const int64_t gap = std::clamp<int64_t>(seen.ask - seen.bid, 0, MAX_SPREAD);
+      const int64_t gap = std::min(std::max<int64_t>(seen.ask - seen.bid, 0), numbers.max_spread);
       spread += ((gap * 256 - spread) * numbers.spread_alpha) >> 8;
     }
     const int64_t traded = market.volumes[BUY] + market.volumes[SELL];
@@ -212,8 +212,9 @@ struct Simulation {
       const int64_t noisy = table_normal(b.word[1], numbers.observation_noise);
       price = (seen.fundamental + noisy + (1 << 15)) >> 16;
       if (both) {
-        const int64_t gap = std::clamp<int64_t>(seen.ask - seen.bid, 0, MAX_SPREAD);
-        const bool touches = b.word[2] < numbers.aggressive_chance;
+        const int64_t most = numbers.max_spread, gap = std::min(std::max<int64_t>(seen.ask - seen.bid, 0), most);
+        const bool mispriced = price > seen.ask + most || price < seen.bid - most;
+        const bool touches = b.word[2] < numbers.aggressive_chance || mispriced;
         const int64_t away = touches ? 0 : fraction(b.word[0], numbers.depth_spread * gap);
         buys = price >= (seen.bid + seen.ask) >> 1;
         price = buys ? seen.ask - away : seen.bid + away;

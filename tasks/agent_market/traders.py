@@ -15,9 +15,6 @@ from vecenv.tasks.agent_market.fundamental import table_normal
 from vecenv.tasks.agent_market.market import Layout, Rules
 from vecenv.tasks.agent_market.streams import SLOTS_A_TICK, MarketStream
 
-MAX_SPREAD = 2**24
-"""Largest spread that counts, in price ticks."""
-
 MAKER, VALUE, MOMENTUM, NOISE = range(len(CLASSES))
 """Places of the classes in a backlog."""
 
@@ -101,13 +98,15 @@ def trader_message(
     latency = torch.where(value, latencies[VALUE], torch.where(momentum, latencies[MOMENTUM], latencies[NOISE]))
     seen = view_of(now, views, latency)
     both = (seen.bid > 0) & (seen.ask > 0)
-    spread = (seen.ask - seen.bid).clamp(0, MAX_SPREAD)
+    most = rules.number("max_spread")
+    spread = torch.minimum((seen.ask - seen.bid).clamp(min=0), most)
 
     buys_by_chance = side_bits % 2 == 0
     noisy = table_normal(rules, observed, rules.number("observation_noise"))
     observation = (seen.fundamental + noisy + 2**15) >> 16
     away = (distance * (rules.number("depth_spread") * spread)) >> 32
-    away = torch.where(touch < rules.number("aggressive_chance"), 0, away)
+    mispriced = (observation > seen.ask + most) | (observation < seen.bid - most)
+    away = torch.where((touch < rules.number("aggressive_chance")) | mispriced, 0, away)
     buys_value = torch.where(both, observation >= (seen.bid + seen.ask) >> 1, buys_by_chance)
     at_value = torch.where(buys_value, seen.ask - away, seen.bid + away)
     at_value = torch.where(both, at_value, observation)
@@ -161,7 +160,7 @@ def maker_quotes(
     """
     both = (seen.bid > 0) & (seen.ask > 0)
     mid = torch.where(both, seen.bid + seen.ask, doubled_mid) >> 1
-    gap = (seen.ask - seen.bid).clamp(0, MAX_SPREAD)
+    gap = torch.minimum((seen.ask - seen.bid).clamp(min=0), rules.number("max_spread"))
     spread = torch.where(both, spread + (((gap * 256 - spread) * rules.number("spread_alpha")) >> 8), spread)
     traded = volumes.sum()
     one_sided = (volumes[BUY] - volumes[SELL]) * rules.number("price_skew")
