@@ -55,11 +55,9 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
         axes.axhline(result["scalar_oracle_steps_per_second"], color="black", linestyle=":", linewidth=1)
         _annotate(axes, "plain-Python oracle, one account", result["scalar_oracle_steps_per_second"], "black")
     axes.set(xscale="log", yscale="log", xlabel="sub-environments N", ylabel="steps per second")
-    axes.set_title(
-        f"{result['config']['task']} on {result['device']}\n"
-        f"{result['market']['symbols']} symbols, {result['market']['source']}",
-        fontsize=10,
-    )
+    market = result["market"]
+    about = "simulated" if market is None else f"{market['symbols']} symbols, {market['source']}"
+    axes.set_title(f"{result['config']['task']} on {result['device']}\n{about}", fontsize=10)
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=120)

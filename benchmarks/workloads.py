@@ -10,7 +10,7 @@ import torch
 from vecenv.core.collector import FusedCollector
 from vecenv.core.collector_inputs import ReferencingPolicy
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import leaves
+from vecenv.core.rows import is_donated, leaf_names, leaves
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
@@ -80,7 +80,9 @@ def fill_given_actions(collector: FusedCollector) -> None:
 def buffer_bytes(env: VecEnv) -> int:
     """Bytes stored by a rollout per step and row: state, action and observation."""
     action = env.scenario.action_spec
-    state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
+    named = zip(leaf_names(env.rows), leaves(env.rows), strict=True)
+    kept = [leaf for name, leaf in named if not is_donated(name, env.scenario.donated)]
+    state = sum(leaf[0].numel() * leaf.element_size() for leaf in kept)
     return state + action.shape.numel() * action.dtype.itemsize + NUMBER_BYTES * sum(env.block_widths)
 
 
@@ -89,11 +91,11 @@ def necessary_bytes(collector: FusedCollector) -> int:
 
     Written: observation, state, reward and flags. Read: the previous state, the action, and `market_numbers`. A sampled
     action is written instead of read, with the same number of bytes. Of observations by reference the own part is
-    written, and a row of the policy's table is read.
+    written, and a row of the policy's table is read. Donated state is left out: a step touches little of it.
     """
     written = [*collector.buffers(), collector.actions]
     per_row = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in written)
-    state = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in collector.row_buffers)
+    state = sum(buffer[0, 0].numel() * buffer.element_size() for buffer in collector.kept_buffers())
     if isinstance(collector.policy, ReferencingPolicy):
         market = market_numbers(collector.env.scenario, observed=False) + collector.policy.table.shape[-1]
     else:
@@ -104,11 +106,13 @@ def necessary_bytes(collector: FusedCollector) -> int:
 def market_numbers(scenario: Scenario, observed: bool) -> int:
     """Count the numbers of the market that a step reads, each once.
 
-    All tasks: the day's closes and the next day's and, for an observation, the features. A tier also: the tradable
-    mask, the three numbers of the gate and, for an observation, the context series; without one the relative strength,
-    which is a feature.
+    Nothing of a task that simulates its own. All others: the day's closes and the next day's and, for an observation,
+    the features. A tier also: the tradable mask, the three numbers of the gate and, for an observation, the context
+    series; without one the relative strength, which is a feature.
     """
-    tape: MarketTape = scenario.tape  # type: ignore[attr-defined]
+    tape: MarketTape | None = getattr(scenario, "tape", None)
+    if tape is None:
+        return 0
     per_symbol = 2 + (len(tape.feature_names) if observed else 0)
     if not isinstance(scenario, TierTrading):
         return per_symbol * tape.num_symbols

@@ -67,7 +67,9 @@ SMALL += ["--ppo.minibatches", "2"]
 def test_commands_train_and_evaluate_it(tmp_path, capsys):
     folder = tmp_path / "run"
     validated = ["--validation-fraction", "0.1", "--validation-episodes", "8", "--evaluations", "2"]
-    assert main(["train", "--task", "reach_zero", "--folder", str(folder), *SMALL, *validated, "--env.speed", "0.3"]) == 0
+    assert (
+        main(["train", "--task", "reach_zero", "--folder", str(folder), *SMALL, *validated, "--env.speed", "0.3"]) == 0
+    )
     shown = capsys.readouterr().out
     assert "24 episodes with random numbers of their own" in shown and "trained" in shown and "Market" not in shown
     assert {"metrics.json", "learning_curve.png", "rewards.png", "checkpoint.pt"} <= {p.name for p in folder.iterdir()}

@@ -32,6 +32,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
+from vecenv.tasks.commands.simulated import is_simulated
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 Column = Literal["environment", "without_observations", "policy", "training"]
@@ -102,6 +103,9 @@ class BenchConfig:
         for name in ("rationing", "episode_length", "preset"):
             if self.task != STOCK_TRADING and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of {STOCK_TRADING}, not of {self.task}")
+        for name in ("market", "start", "end", "num_days"):
+            if is_simulated(self.task) and getattr(self, name) != getattr(BenchConfig, name):
+                raise ValueError(f"{name} is a setting of tasks on a market of bars, not of {self.task}")
         if "text" in self.columns and max(self.text_rows) > self.text_envs:
             raise ValueError(f"cannot render {max(self.text_rows)} of {self.text_envs} sub-environments")
 
@@ -135,7 +139,9 @@ def main(config: BenchConfig) -> dict[str, Any]:
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
     task_config = workload_config(config.task, given=True)
-    tape = task_market(task_config, config.market, config.num_days, config.start, config.end, device)
+    tape = None
+    if not is_simulated(config.task):
+        tape = task_market(task_config, config.market, config.num_days, config.start, config.end, device)
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
     print(f"{machine.device_name(device)}: copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
     figures = []
@@ -175,32 +181,34 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     return plan
 
 
-def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, num_envs: int, copy: float) -> Figure:
+def measure(
+    config: BenchConfig, tape: MarketTape | None, column: Column, mode: Mode, num_envs: int, copy: float
+) -> Figure:
     """Measure one figure on a device with a given copy bandwidth in bytes per second, read and written."""
     gc.collect()
-    machine.reset_peak_memory(tape.device)
+    device = device_named(config.device)
+    machine.reset_peak_memory(device)
     task_config = workload_config(config.task, given=column in GIVEN)
     if isinstance(task_config, StockTradingConfig):
         longest = config.episode_length
         task_config = replace(
             task_config, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2
         )
-    env = vecenv.make(
-        config.task, num_envs, market=tape, device=tape.device, compile=mode != "eager", config=task_config
-    )
+    market = {} if tape is None else {"market": tape}
+    env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=task_config)
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _workload(config, env, column, mode, num_steps)
-    first = machine.seconds_of(advance, tape.device, 1)[0]
-    machine.seconds_of(advance, tape.device, 2)
+    first = machine.seconds_of(advance, device, 1)[0]
+    machine.seconds_of(advance, device, 2)
     # Rollouts of few environments take microseconds: time several together.
-    once = max(1e-6, machine.seconds_of(advance, tape.device, 1)[0])
+    once = max(1e-6, machine.seconds_of(advance, device, 1)[0])
     bundle = max(1, math.ceil(0.02 / once))
 
     def timed() -> None:
         for _ in range(bundle):
             advance()
 
-    times = machine.seconds_of(timed, tape.device, config.repeats)
+    times = machine.seconds_of(timed, device, config.repeats)
     steps = num_envs * num_steps * bundle
     rate = steps / statistics.median(times)
     needed = necessary_bytes(collector)
@@ -212,7 +220,7 @@ def measure(config: BenchConfig, tape: MarketTape, column: Column, mode: Mode, n
         steps_per_second=rate,
         fastest=steps / min(times),
         compile_seconds=max(0.0, first - once),
-        peak_memory_bytes=machine.peak_memory(tape.device),
+        peak_memory_bytes=machine.peak_memory(device),
         bytes_per_step=needed,
         bandwidth_share=rate * needed / copy,
     )
@@ -234,13 +242,14 @@ def _workload(
     return collector, collector.rollout
 
 
-def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
+def _text_figures(config: BenchConfig, tape: MarketTape | None) -> list[TextFigure]:
     """Measure text if requested and supported by the task."""
     if "text" not in config.columns:
         return []
     if task_named(config.task).text is None:
         print(f"{config.task} has no text")
         return []
+    assert tape is not None
     figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)
     for figure in figures:
         print(figure.line())
@@ -248,9 +257,9 @@ def _text_figures(config: BenchConfig, tape: MarketTape) -> list[TextFigure]:
 
 
 def _result(
-    config: BenchConfig, tape: MarketTape, device: torch.device, figures: list[Figure], copy: float, write: float
+    config: BenchConfig, tape: MarketTape | None, device: torch.device, figures: list[Figure], copy: float, write: float
 ) -> dict[str, Any]:
-    scalar = scalar_steps_per_second(config.task, tape)
+    scalar = None if tape is None else scalar_steps_per_second(config.task, tape)
     if scalar is not None:
         print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
     return {
@@ -263,7 +272,9 @@ def _result(
         "write_bandwidth_bytes_per_second": write,
         "scalar_oracle_steps_per_second": scalar,
         "published": PUBLISHED if config.task == STOCK_TRADING else None,
-        "market": {
+        "market": None
+        if tape is None
+        else {
             "source": Path(tape.source).name,
             "symbols": tape.num_symbols,
             "days": tape.num_days,

@@ -169,7 +169,14 @@ _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in 
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
 _MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "shock_mean": MAX_FUNDAMENTAL}
 _MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
-_MOST |= {"fair_noise": 2**14, "levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20, "max_spread": 2**24}
+_MOST |= {
+    "fair_noise": 2**14,
+    "levels": 64,
+    "level_spacing": 2**10,
+    "price_skew": 2**16,
+    "first_spread": 2**20,
+    "max_spread": 2**24,
+}
 _MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
 
 

@@ -315,9 +315,14 @@ class FusedCollector:
         """Whether each step truncated its episode. Shape: (T, N), bool."""
         return self.rows().truncated
 
+    def kept_buffers(self) -> list[Tensor]:
+        """Return the buffers of the rows, without those of donated fields. Shape of each: (T + 1, N, ...)."""
+        pairs = zip(self.row_buffers, self._rows.donated, strict=True)
+        return [buffer for buffer, donated in pairs if not donated]
+
     def buffers(self) -> list[Tensor]:
         """Return all time-major buffers except the actions. Shape of each: (T or T + 1, N, ...)."""
-        return [*self.row_buffers, self.reward, *self.extras.values(), *self.seen]
+        return [*self.kept_buffers(), self.reward, *self.extras.values(), *self.seen]
 
     @property
     def observation(self) -> Tensor | None:
