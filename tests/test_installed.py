@@ -51,7 +51,9 @@ def test_one_name_is_installed(installed):
     assert (installed / "vecenv" / "py.typed").is_file()
     assert (installed / "vecenv" / "presets" / "train" / "quick.yaml").is_file()
     assert (installed / "vecenv" / "worldmodel" / "weights" / "neural_market.safetensors").is_file()
-    assert (installed / "vecenv" / "kernels" / "order_book" / "native.cpp").is_file()
+    kernels = installed / "vecenv" / "kernels" / "order_book"
+    assert (kernels / "process_all.cpp").is_file() and (kernels / "book.hpp").is_file()
+    assert (installed / "vecenv" / "tasks" / "agent_market" / "tick.cpp").is_file()
 
 
 def test_every_package_is_installed(installed):
