@@ -99,7 +99,8 @@ class Execution(MarketScenario):
         bid, ask = state.touch.to(torch.int64).unbind()
         better = (passive_choice == IMPROVES) & (ask - bid > 1)
         price = torch.where(buys, bid + better.to(torch.int64), ask - better.to(torch.int64))
-        waits = (passive_choice != WAITS) & (passive > 0) & (price > 0)
+        # Beside nobody there is no price to join.
+        waits = (passive_choice != WAITS) & (passive > 0) & (torch.where(buys, bid, ask) > 0)
         quotes = [kept_quote(state, side, waits & (buys == (side == BUY)), price, passive) for side in (BUY, SELL)]
         kind = torch.where(quantity > 0, Kind.MARKET, Kind.NOTHING)
         return [*quotes, message(kind, torch.where(buys, BUY, SELL), 1, quantity, -1, state.tick)]

@@ -168,7 +168,8 @@ struct Simulation {
     book.cancel_all(owner);
     const View seen = view(now(), numbers.latency[MAKER]);
     const bool both = seen.bid > 0 && seen.ask > 0;
-    const int64_t mid = (both ? seen.bid + seen.ask : *market.doubled_mid) >> 1;
+    const bool close = both && seen.ask - seen.bid <= numbers.max_spread;
+    const int64_t mid = (close ? seen.bid + seen.ask : *market.doubled_mid) >> 1;
     int64_t &spread = market.spreads[number];
     if (both) {
       const int64_t gap = std::min(std::max<int64_t>(seen.ask - seen.bid, 0), numbers.max_spread);
@@ -265,7 +266,8 @@ struct Simulation {
 
   void close() {
     const View last = now();
-    if (last.bid > 0 && last.ask > 0) *market.doubled_mid = last.bid + last.ask;
+    if (last.bid > 0 && last.ask > 0 && last.ask - last.bid <= numbers.max_spread)
+      *market.doubled_mid = last.bid + last.ask;
     const int64_t mid = *market.doubled_mid, tick = (*market.tick)++;
     if (*market.tick % std::max<int64_t>(numbers.momentum_every, 1) == 0) {
       std::memmove(market.samples, market.samples + 1, sizeof(int64_t) * (SAMPLES - 1));

@@ -108,7 +108,8 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
 
     book, accounts, flow = trading
     bid, ask = best_prices(book).to(torch.int64).unbind()
-    doubled_mid = torch.where((bid > 0) & (ask > 0), bid + ask, market.doubled_mid)
+    close = (bid > 0) & (ask > 0) & (ask - bid <= rules.number("max_spread"))
+    doubled_mid = torch.where(close, bid + ask, market.doubled_mid)
     sampled = (tick + 1) % rules.number("momentum_every").clamp(min=1) == 0
     samples = torch.where(sampled, torch.cat([market.samples[1:], doubled_mid.unsqueeze(0)]), market.samples)
     rate = torch.div(2**16, rules.number("volume_ticks").clamp(min=1), rounding_mode="floor")

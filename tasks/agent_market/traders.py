@@ -159,8 +159,9 @@ def maker_quotes(
         layout: of the market.
     """
     both = (seen.bid > 0) & (seen.ask > 0)
-    mid = torch.where(both, seen.bid + seen.ask, doubled_mid) >> 1
-    gap = torch.minimum((seen.ask - seen.bid).clamp(min=0), rules.number("max_spread"))
+    most = rules.number("max_spread")
+    mid = torch.where(both & (seen.ask - seen.bid <= most), seen.bid + seen.ask, doubled_mid) >> 1
+    gap = torch.minimum((seen.ask - seen.bid).clamp(min=0), most)
     spread = torch.where(both, spread + (((gap * 256 - spread) * rules.number("spread_alpha")) >> 8), spread)
     traded = volumes.sum()
     one_sided = (volumes[BUY] - volumes[SELL]) * rules.number("price_skew")
