@@ -74,7 +74,11 @@ def random_walks(price: int, step: int, count: int, seed: int) -> Inputs:
     quote = np.stack([bid, close[:, -1] - bid, draw.integers(1, 900, count), draw.integers(1, 900, count)], 1)
     active = draw.integers(0, 2, count)
     news = np.stack(
-        [active * draw.choice([-1, 1], count), active * draw.integers(1, 99, count), active * draw.integers(1, 60, count)],
+        [
+            active * draw.choice([-1, 1], count),
+            active * draw.integers(1, 99, count),
+            active * draw.integers(1, 60, count),
+        ],
         1,
     )
     fair = np.maximum(close[:, -1] / 2 + draw.normal(0, 1 + step, count), 0.75).astype(np.float32)
@@ -293,9 +297,13 @@ def test_a_market_alone_shows_what_it_shows_among_others():
     arguments = random_walks(1_000, 40, 8, 2)
     together = batched(arguments)
     for row in range(8):
-        alone = features(*(
-            type(part)(*(words[row] for words in part)) if isinstance(part, tuple) else part[row] for part in arguments
-        ), average_weights())
+        alone = features(
+            *(
+                type(part)(*(words[row] for words in part)) if isinstance(part, tuple) else part[row]
+                for part in arguments
+            ),
+            average_weights(),
+        )
         torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
 
 
