@@ -73,14 +73,8 @@ def random_walks(price: int, step: int, count: int, seed: int) -> Inputs:
     bid = np.maximum(close[:, -1] // 2, 1)
     quote = np.stack([bid, close[:, -1] - bid, draw.integers(1, 900, count), draw.integers(1, 900, count)], 1)
     active = draw.integers(0, 2, count)
-    news = np.stack(
-        [
-            active * draw.choice([-1, 1], count),
-            active * draw.integers(1, 99, count),
-            active * draw.integers(1, 60, count),
-        ],
-        1,
-    )
+    told = (draw.choice([-1, 1], count), draw.integers(1, 99, count), draw.integers(1, 60, count))
+    news = np.stack([active * part for part in told], 1)
     fair = np.maximum(close[:, -1] / 2 + draw.normal(0, 1 + step, count), 0.75).astype(np.float32)
     return inputs(close, high, low, volume, trades, quote, news, fair.astype(np.float64))
 
@@ -307,6 +301,7 @@ def test_a_market_alone_shows_what_it_shows_among_others():
         torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_compiled_features_are_the_eager_ones():
     arguments = random_walks(1_000_000, 40, 16, 4)
     flattened = [*arguments[0], *arguments[1], *arguments[2], *arguments[3:]]
