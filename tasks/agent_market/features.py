@@ -147,16 +147,16 @@ def features(
     last = candles.close[-1]
     close = _relative(candles.close, last)
     mid, base = doubled_mid.float() / 2, last.float() / 2
-    price = (base + close).clamp(min=0.5)
-    # The change of a price over the price before it: log1p of it keeps the digits.
-    lags = [close[-1 - lag] for lag in LAGS]
-    growth = torch.stack([-lag / (base + lag).clamp(min=0.5) for lag in lags])
-    returns = torch.log1p((close[1:] - close[:-1]) / price[:-1])
+    price = (candles.close.float() / 2).clamp(min=0.5)
+    changes = close[1:] - close[:-1]
+    before, since = (torch.stack([part[-1 - lag] for lag in LAGS]) for part in (price, -close))
+    growth, log_growth = since / before, _log_return(since, before, price[-1])
+    returns = _log_return(changes, price[:-1], price[1:])
 
     ema_short, ema_long, signal = ((weights[row] * close).sum() for row in range(3))
     wilder = weights[3, 1:]
     macd = ema_short - ema_long
-    rsi = _strength(close[1:] - close[:-1], wilder)
+    rsi = _strength(changes, wilder)
     window = close[-BOLLINGER:]
     middle = window.mean()
     width = 2 * (window - middle).square().mean().sqrt()
@@ -175,7 +175,7 @@ def features(
     shown = {
         "mid": mid,
         **{f"change_{lag}": 100 * growth[place_] for place_, lag in enumerate(LAGS)},
-        **{f"log_return_{lag}": torch.log1p(growth[place_]) for place_, lag in enumerate(LAGS)},
+        **{f"log_return_{lag}": log_growth[place_] for place_, lag in enumerate(LAGS)},
         "sma_8": base + close[-SHORT:].mean(),
         "sma_16": base + close[-LONG:].mean(),
         "ema_8": base + ema_short,
@@ -216,6 +216,12 @@ def _relative(doubled: Tensor, last: Tensor) -> Tensor:
     return (doubled.to(torch.int64) - last).float() / 2
 
 
+def _log_return(change: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """Return logarithms of after / before, from the change, which keeps its digits. Shapes: (T,) or (), -> (T,)."""
+    # By the lower price: a fall to nearly nothing is -1 of the price before it, and log1p(-1) infinite.
+    return torch.sign(change) * torch.log1p(change.abs() / torch.minimum(before, after))
+
+
 def average_weights() -> Tensor:
     """Return the weights of the 65 candles in the exponential means, each begun with the first candle.
 
@@ -241,7 +247,7 @@ def _mean_weights(count: int, weight: float) -> Tensor:
 def _strength(changes: Tensor, weights: Tensor) -> Tensor:
     """Return the relative strength index of changes, 50 without any. Shapes: (64,) and (64,) -> ()."""
     gains, losses = (weights * changes.clamp(min=0)).sum(), (weights * (-changes).clamp(min=0)).sum()
-    return torch.where(gains + losses > 0, 100 * gains / (gains + losses).clamp(min=1e-9), 50.0)
+    return torch.where(gains + losses > 0, 100 * (gains / (gains + losses).clamp(min=1e-9)), 50.0)
 
 
 def _true_range(close: Tensor, high: Tensor, low: Tensor) -> Tensor:

@@ -1,0 +1,314 @@
+"""The 54 features against plain float64 NumPy written from their meanings, and at the ends of what prices can be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vecenv.core.compiling import compile_in_place
+from vecenv.tasks.agent_market.features import (
+    FEATURES,
+    LAGS,
+    OF_FAIR_VALUE,
+    Candles,
+    News,
+    Quote,
+    average_weights,
+    feature_names,
+    features,
+)
+
+PRICES = (1, 10, 1_000, 1_000_000, 2**24)
+STEPS = (1, 3, 40)
+LEVELS = ("mid", "sma_8", "sma_16", "ema_8", "ema_16", "bollinger_upper", "bollinger_middle", "bollinger_lower")
+OF_AVERAGES = ("macd", "macd_signal", "macd_histogram", "atr_8")
+ORDER = (
+    "mid",
+    *(f"change_{lag}" for lag in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
+    *(f"log_return_{lag}" for lag in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)),
+    *("sma_8", "sma_16", "ema_8", "ema_16", "rsi_8", "macd", "macd_signal", "macd_histogram"),
+    *("bollinger_upper", "bollinger_middle", "bollinger_lower", "bollinger_position", "atr_8"),
+    *("news_active", "news_sentiment", "news_magnitude", "news_remaining", "spread", "imbalance"),
+    *("volatility_8", "volatility_32", "volatility_ratio", "deviation", "price_to_fair", "trend_strength"),
+    *("rsi_centred", "volume_surge", "trades", "sentiment_deviation"),
+)
+
+Inputs = tuple[Candles, Quote, News, Tensor, Tensor]
+
+
+def inputs(
+    close: np.ndarray,
+    high: np.ndarray,
+    low: np.ndarray,
+    volume: np.ndarray,
+    trades: np.ndarray,
+    quote: np.ndarray,
+    news: np.ndarray,
+    fair: np.ndarray,
+) -> Inputs:
+    """Return the arguments of B markets. Shapes: (B, 65) of candles, (B, 4), (B, 3), (B,)."""
+    candles = Candles(*(torch.from_numpy(part.astype(np.int32)) for part in (close, high, low, volume, trades)))
+    sentiment, magnitude, remaining = torch.from_numpy(news.astype(np.int64)).unbind(1)
+    return (
+        candles,
+        Quote(*torch.from_numpy(quote.astype(np.int32)).unbind(1)),
+        News(sentiment.float(), magnitude.float(), remaining.to(torch.int32)),
+        torch.from_numpy(fair).float(),
+        candles.close[:, -1].clone(),
+    )
+
+
+def random_walks(price: int, step: int, count: int, seed: int) -> Inputs:
+    """Return markets whose doubled mids walk from a price by at most ``step`` a candle."""
+    draw = np.random.default_rng(seed)
+    close = np.maximum(2 * price + draw.integers(-step, step + 1, (count, 65)).cumsum(1), 1)
+    before = np.concatenate([close[:, :1], close[:, :-1]], 1)
+    high = np.maximum(close, before) + draw.integers(0, step + 1, close.shape)
+    low = np.maximum(np.minimum(close, before) - draw.integers(0, step + 1, close.shape), 1)
+    volume, trades = draw.integers(0, 5_000, close.shape), draw.integers(0, 40, close.shape)
+    bid = np.maximum(close[:, -1] // 2, 1)
+    quote = np.stack([bid, close[:, -1] - bid, draw.integers(1, 900, count), draw.integers(1, 900, count)], 1)
+    active = draw.integers(0, 2, count)
+    told = (draw.choice([-1, 1], count), draw.integers(1, 99, count), draw.integers(1, 60, count))
+    news = np.stack([active * part for part in told], 1)
+    fair = np.maximum(close[:, -1] / 2 + draw.normal(0, 1 + step, count), 0.75).astype(np.float32)
+    return inputs(close, high, low, volume, trades, quote, news, fair.astype(np.float64))
+
+
+def batched(arguments: Inputs) -> Tensor:
+    """Return the features of B markets. Shape: (B, 54)."""
+    return torch.vmap(lambda *market: features(*market, average_weights()))(*arguments)
+
+
+def exponential(values: np.ndarray, weight: float) -> np.ndarray:
+    """Return the exponential mean of values so far, begun with the first."""
+    means = [float(values[0])]
+    for value in values[1:]:
+        means.append(means[-1] + weight * (float(value) - means[-1]))
+    return np.array(means)
+
+
+def expected(arguments: Inputs, row: int) -> dict[str, float]:
+    """Return the features of one market from their meanings, in float64."""
+    candles, quote, news, fairs, mids = arguments
+    close, high, low = (part[row].numpy().astype(np.float64) / 2 for part in candles[:3])
+    volume, trades = (part[row].numpy().astype(np.float64) for part in candles[3:])
+    mid, fair = float(mids[row]) / 2, float(fairs[row])
+    short, long = exponential(close, 2 / 9), exponential(close, 2 / 17)
+    macd = short - long
+    signal = exponential(macd, 2 / 5)[-1]
+    changes = np.diff(close)
+    up, down = (exponential(np.maximum(sign * changes, 0), 1 / 8)[-1] for sign in (1, -1))
+    rsi = 100 * up / (up + down) if up + down else 50.0
+    middle, deviation = close[-12:].mean(), close[-12:].std()
+    ranges = [
+        max(high[at] - low[at], abs(high[at] - close[at - 1]), abs(low[at] - close[at - 1])) for at in range(1, 65)
+    ]
+    atr = exponential(np.array(ranges), 1 / 8)[-1]
+    returns = np.diff(np.log(close))
+    quick, slow = (math.sqrt((returns[-count:] ** 2).mean()) for count in (8, 32))
+    bid, ask, bids, asks = (float(part[row]) for part in quote)
+    sentiment, magnitude, remaining = (float(part[row]) for part in news)
+    usual = volume[-17:-1].mean()
+    away = 100 * (mid - fair) / fair if fair > 0 else 0.0
+    return {
+        "mid": mid,
+        **{f"change_{lag}": 100 * (close[-1] - close[-1 - lag]) / close[-1 - lag] for lag in LAGS},
+        **{f"log_return_{lag}": math.log(close[-1] / close[-1 - lag]) for lag in LAGS},
+        "sma_8": close[-8:].mean(),
+        "sma_16": close[-16:].mean(),
+        "ema_8": short[-1],
+        "ema_16": long[-1],
+        "rsi_8": rsi,
+        "macd": macd[-1],
+        "macd_signal": signal,
+        "macd_histogram": macd[-1] - signal,
+        "bollinger_upper": middle + 2 * deviation,
+        "bollinger_middle": middle,
+        "bollinger_lower": middle - 2 * deviation,
+        "bollinger_position": (close[-1] - middle + 2 * deviation) / (4 * deviation) if deviation else 0.5,
+        "atr_8": atr,
+        "news_active": float(remaining > 0),
+        "news_sentiment": sentiment,
+        "news_magnitude": magnitude,
+        "news_remaining": remaining,
+        "spread": 1e4 * (ask - bid) / mid if bid and ask else 0.0,
+        "imbalance": (bids - asks) / (bids + asks) if bids + asks else 0.0,
+        "volatility_8": quick,
+        "volatility_32": slow,
+        "volatility_ratio": quick / slow if slow else 1.0,
+        "deviation": away,
+        "price_to_fair": mid / fair if fair > 0 else 1.0,
+        "trend_strength": abs(macd[-1]) / atr if atr else 0.0,
+        "rsi_centred": rsi - 50,
+        "volume_surge": volume[-1] / usual if usual else 1.0,
+        "trades": trades[-1],
+        "sentiment_deviation": sentiment * away,
+    }
+
+
+def tolerance(name: str, values: np.ndarray, spans: np.ndarray, fair: np.ndarray, ranges: np.ndarray) -> np.ndarray:
+    """Return by how much float32 may differ: a few roundings of the feature itself and of what it is a difference of.
+
+    Args:
+        name: of the feature.
+        values: exact. Shape: (B,).
+        spans: largest less least close of each market, in price ticks. Shape: (B,).
+        fair: estimates. Shape: (B,).
+        ranges: average true ranges. Shape: (B,).
+    """
+    rounding = 2e-7 if name in LEVELS else 4e-6
+    absolute: np.ndarray | float = 1e-12
+    if name in OF_AVERAGES or name in LEVELS:
+        absolute = 1e-6 * spans
+    elif name == "trend_strength":
+        absolute = 1e-6 * spans / np.maximum(ranges, 0.5)
+    elif name in ("rsi_8", "rsi_centred"):
+        absolute = 4e-5
+    elif name in ("deviation", "sentiment_deviation"):
+        # A half tick above 2^23 has no place in float32.
+        absolute = np.where(fair > 2**23, 6e-6, 1e-12)
+    elif name == "bollinger_position":
+        absolute = 2e-6
+    return rounding * np.abs(values) + absolute
+
+
+@pytest.fixture(scope="module")
+def walks() -> tuple[np.ndarray, dict[str, np.ndarray], tuple[np.ndarray, ...]]:
+    """Features of markets at all prices, the same from their meanings, and what tolerances depend on."""
+    given = [random_walks(price, step, 6, 7 * price + step) for price in PRICES for step in STEPS]
+    shown = np.concatenate([batched(arguments).double().numpy() for arguments in given])
+    exact = [expected(arguments, row) for arguments in given for row in range(6)]
+    closes = np.concatenate([arguments[0].close.numpy() for arguments in given]) / 2
+    fair = np.concatenate([arguments[3].numpy() for arguments in given])
+    values = {name: np.array([market[name] for market in exact]) for name in FEATURES}
+    return shown, values, (np.ptp(closes, axis=1), fair, values["atr_8"])
+
+
+def test_there_are_54_features_in_the_documented_order():
+    assert tuple(FEATURES) == feature_names(True) == ORDER and len(ORDER) == 54
+    assert feature_names(False) == tuple(name for name in ORDER if name not in OF_FAIR_VALUE)
+    assert len(feature_names(False)) == 51
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_feature_is_what_its_meaning_says(walks, name):
+    shown, values, scales = walks
+    away = np.abs(shown[:, ORDER.index(name)] - values[name])
+    assert np.ptp(values[name]) > 0, "a constant would be right by chance"
+    assert (away <= tolerance(name, values[name], *scales)).all(), (away.max(), values[name][away.argmax()])
+
+
+def test_without_fair_value_the_others_stay():
+    candles, quote, news, fair, mid = random_walks(1_000, 3, 5, 1)
+    blind = torch.vmap(lambda *market: features(*market[:3], None, market[3], average_weights()))(
+        candles, quote, news, mid
+    )
+    kept = [ORDER.index(name) for name in feature_names(False)]
+    assert blind.shape == (5, 51) and torch.equal(blind, batched((candles, quote, news, fair, mid))[:, kept])
+
+
+def flat(doubled: int, **changes: np.ndarray) -> Inputs:
+    """Return one market that has never moved, without volume, quotes, news and estimate."""
+    line, none = np.full((1, 65), doubled), np.zeros((1, 65))
+    given = {"close": line, "high": line, "low": line, "volume": none, "trades": none}
+    given |= {"quote": np.zeros((1, 4)), "news": np.zeros((1, 3)), "fair": np.zeros(1)}
+    return inputs(**(given | changes))
+
+
+@pytest.mark.parametrize("doubled", [1, 2, 20_000, 2_000_001, 2**26])
+def test_a_market_that_stands_still_is_neutral(doubled):
+    shown = dict(zip(ORDER, batched(flat(doubled))[0].tolist(), strict=True))
+    for name, feature in FEATURES.items():
+        assert shown[name] == (doubled / 2 if name in LEVELS else feature.neutral), name
+
+
+@pytest.mark.parametrize("base", [10**6, 2**24])
+def test_a_move_of_one_half_tick_is_seen_at_high_prices(base):
+    """The difference of two float32 at 10^6 would have 5 bits, at 2^24 none."""
+    line = np.full((1, 65), 2 * base)
+    line[0, -1] += 1
+    shown = dict(zip(ORDER, batched(flat(2 * base, close=line, high=line))[0].tolist(), strict=True))
+    for lag in LAGS:
+        assert shown[f"change_{lag}"] == pytest.approx(50 / base, rel=1e-6)
+        assert shown[f"log_return_{lag}"] == pytest.approx(math.log1p(0.5 / base), rel=1e-6)
+    assert shown["macd"] == pytest.approx(0.5 * (2 / 9 - 2 / 17), rel=1e-5)
+    assert shown["atr_8"] == pytest.approx(0.5 / 8, rel=1e-6) and shown["rsi_8"] == pytest.approx(100, rel=1e-6)
+    assert shown["volatility_8"] == pytest.approx(math.log1p(0.5 / base) / math.sqrt(8), rel=1e-6)
+
+
+def extremes() -> Inputs:
+    """Return markets between the least and the largest numbers, with empty sides and without news."""
+    draw, count = np.random.default_rng(3), 400
+    ends = np.array([1, 2, 3, 2**24 + 1, 2**26 - 1, 2**26])
+    close, high, low = draw.choice(ends, (3, count, 65))
+    # Some that stay, rise to an end, or leap in the last candles only.
+    close[:50] = close[:50, :1]
+    close[50:100, :-8] = close[50:100, :1]
+    close[100:150] = np.sort(close[100:150], 1)
+    close[150:250] = draw.integers(1, 2**26, (100, 65))
+    close[250:300] = np.sort(draw.integers(1, 2**26, (50, 65)), 1)
+    high, low = np.maximum(high, close), np.minimum(low, close)
+    volume = draw.choice([0, 1, 2**31 - 1], (count, 65))
+    volume[:20] = 0
+    volume[20:40] = 2**31 - 1
+    touch = np.sort(draw.choice([0, 1, 2**25 - 1, 2**25], (count, 2)), 1)
+    quote = np.concatenate([touch, draw.choice([0, 1, 2**31 - 1], (count, 2))], 1)
+    news = draw.choice([0, 1], (count, 3)) * np.array([1, 2**25, 2**23])
+    fair = draw.choice([0.0, 0.5, 1.0, 2.0**25], count)
+    return inputs(close, high, low, volume, draw.choice([0, 2**31 - 1], (count, 65)), quote, news, fair)
+
+
+@pytest.fixture(scope="module")
+def at_the_ends() -> Tensor:
+    return batched(extremes())
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_feature_is_finite_and_in_its_range_at_the_ends(at_the_ends, name):
+    shown, feature = at_the_ends[:, ORDER.index(name)], FEATURES[name]
+    assert bool(shown.isfinite().all())
+    assert float(shown.min()) >= feature.low and float(shown.max()) <= feature.high
+
+
+def test_leaps_between_the_ends_keep_their_size():
+    """From one half tick to 2^25 ticks and back: a change of -100 % has no logarithm in float32."""
+    for first, last in ((1, 2**26), (2**26, 1), (3, 2**26), (2**26, 3)):
+        line = np.full((1, 65), first)
+        line[0, -1] = last
+        shown = dict(zip(ORDER, batched(flat(last, close=line, high=line, low=line))[0].tolist(), strict=True))
+        for lag in LAGS:
+            assert shown[f"log_return_{lag}"] == pytest.approx(math.log(last / first), rel=1e-6)
+            assert shown[f"change_{lag}"] == pytest.approx(100 * (last - first) / first, rel=1e-6)
+        assert shown["volatility_8"] == pytest.approx(abs(math.log(last / first)) / math.sqrt(8), rel=1e-6)
+
+
+def test_a_market_alone_shows_what_it_shows_among_others():
+    arguments = random_walks(1_000, 40, 8, 2)
+    together = batched(arguments)
+    for row in range(8):
+        alone = features(
+            *(
+                type(part)(*(words[row] for words in part)) if isinstance(part, tuple) else part[row]
+                for part in arguments
+            ),
+            average_weights(),
+        )
+        torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_compiled_features_are_the_eager_ones():
+    arguments = random_walks(1_000_000, 40, 16, 4)
+    flattened = [*arguments[0], *arguments[1], *arguments[2], *arguments[3:]]
+
+    def shown(*tensors: Tensor) -> tuple[Tensor]:
+        return (batched((Candles(*tensors[:5]), Quote(*tensors[5:9]), News(*tensors[9:12]), *tensors[12:])),)
+
+    output = [torch.zeros(16, 54)]
+    compile_in_place(shown, flattened, output)(flattened, output)
+    torch.testing.assert_close(output[0], batched(arguments), rtol=2e-6, atol=2e-5)
