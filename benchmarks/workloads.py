@@ -10,7 +10,7 @@ import torch
 from vecenv.core.collector import FusedCollector
 from vecenv.core.collector_inputs import ReferencingPolicy
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import is_donated, leaf_names, leaves
+from vecenv.core.rows import leaves, of_fields
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
@@ -80,8 +80,8 @@ def fill_given_actions(collector: FusedCollector) -> None:
 def buffer_bytes(env: VecEnv) -> int:
     """Bytes stored by a rollout per step and row: state, action and observation."""
     action = env.scenario.action_spec
-    named = zip(leaf_names(env.rows), leaves(env.rows), strict=True)
-    kept = [leaf for name, leaf in named if not is_donated(name, env.scenario.donated)]
+    own = zip(leaves(env.rows), of_fields(env.rows, env.scenario.donated), strict=True)
+    kept = [leaf for leaf, donated in own if not donated]
     state = sum(leaf[0].numel() * leaf.element_size() for leaf in kept)
     return state + action.shape.numel() * action.dtype.itemsize + NUMBER_BYTES * sum(env.block_widths)
 

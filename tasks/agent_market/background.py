@@ -107,8 +107,8 @@ class BackgroundConfig:
     depth_spread: int = 2
     """Largest distance of value traders' orders from it, as a multiple of the spread."""
     max_spread: int = 100
-    """Largest spread that value traders and makers reckon with and that moves the mid, in price ticks; and how far from a
-    value trader's observation the best price must be for it to be taken at once."""
+    """Largest spread that value traders and makers reckon with, and that moves the mid, in price ticks; also how far
+    from a value trader's observation the best price must be for it to be taken at once."""
     num_momentum: int = 12
     """Momentum traders."""
     momentum_seconds: float = 37.0

@@ -63,7 +63,7 @@ def test_paths_that_cannot_fit_are_refused_by_every_generator(generator: str) ->
 def test_the_estimates_are_of_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lies between the smallest part of it that must be held and some times the whole."""
     asked: list[int] = []
-    for module in ("market.synthetic", "core.episode_rows", "core.collector", "learn.evaluation"):
+    for module in ("market.synthetic", "core.episode_rows", "core.rollout_buffers", "learn.evaluation"):
         monkeypatch.setattr(f"vecenv.{module}.check_memory", lambda needed, device, what: asked.append(needed))
     for generate in (
         partial(synthetic_bars, 2, 30, 3),

@@ -10,19 +10,16 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.core.collector_inputs import CollectorInputs, Policy, ReferencingPolicy, checked_acted
+from vecenv.core.collector_inputs import CollectorInputs, Policy
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import check_memory
+from vecenv.core.policy_call import PolicyCall
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
-from vecenv.core.row_buffers import RowBuffers
-from vecenv.core.rows import Rows, leaves
-from vecenv.core.tensor_checks import ActionCheck
-
-ALIGNMENT = 16
-"""Observation rows are padded to whole cache lines of 16 float32, and their last block is aligned to one."""
+from vecenv.core.restarts import Restarts
+from vecenv.core.rollout_buffers import RolloutBuffers
+from vecenv.core.rows import Rows, leaves, with_leaves
 
 
 @dataclass
@@ -54,7 +51,7 @@ class FusedCollector:
         total_frames: stop after at least so many steps of all sub-environments together; -1 for never.
         store_observations: keep the observations; without them a policy cannot be given.
         mode: ``"compiled"``, ``"eager"``, or ``"cuda_graph"``, one graph of T steps; by default as ``env``, where
-            compiled means ``"cuda_graph"`` on a CUDA device.
+            compiled means ``"cuda_graph"`` on a CUDA device, unless episodes have a warm-up: they start between steps.
 
     Raises:
         ValueError: an argument is out of range, the mode does not fit the device, or the policy returns other shapes
@@ -77,94 +74,59 @@ class FusedCollector:
         if isinstance(policy, Policy) and not store_observations:
             raise ValueError("a policy needs the observations")
         on_cuda = env.device.type == "cuda"
-        graphs = on_cuda and not env.scenario.warm_up
-        self.mode = mode or (("cuda_graph" if graphs else "compiled") if env.compiled else "eager")
-        if self.mode == "cuda_graph" and env.scenario.warm_up:
-            raise ValueError(f"{env.scenario.name} has a warm-up: its episodes start outside of a CUDA graph")
+        warm_up = env.scenario.warm_up
+        self.mode = mode or (("cuda_graph" if on_cuda and not warm_up else "compiled") if env.compiled else "eager")
+        if self.mode == "cuda_graph" and warm_up:
+            raise ValueError(f"{env.scenario.name} has a warm-up, which no CUDA graph can hold: choose mode 'compiled'")
         if self.mode not in ("compiled", "eager", "cuda_graph") or (self.mode == "cuda_graph" and not on_cuda):
             raise ValueError(f"mode {self.mode!r} is not one of compiled, eager or, on a CUDA device, cuda_graph")
         self.env, self.policy = env, policy
         self.num_steps, self.total_frames = num_steps, total_frames
         self._graph: torch.cuda.CUDAGraph | None = None
-        device = env.seed_tensor.device
-        self._checked_action = ActionCheck([env.scenario.action_spec], env.num_envs, device)
         self._inputs = CollectorInputs(env, policy)
-        # Once: the protocol check costs as much as all checks of a rollout.
-        self._referencing = policy if isinstance(policy, ReferencingPolicy) else None
-        self.references = None if self._referencing is None else self._referencing.references
-        self._make_table = self._first_call_compiled(self._table)
-        self._allocate(store_observations)
-        if isinstance(policy, Policy):
-            self._try(policy)
+        self._policy_call = PolicyCall(env, policy) if isinstance(policy, Policy) else None
+        self.references = None if self._policy_call is None else self._policy_call.references
+        self._make_table = None
+        if self._policy_call is not None and self.references is not None:
+            self._make_table = self._first_call_compiled(self._policy_call.table)
+        self._buffers = RolloutBuffers(env, policy, num_steps, store_observations, self.references)
+        self.row_buffers, self.reward = self._buffers.rows.tensors, self._buffers.reward
+        self.extras, self.seen = self._buffers.extras, self._buffers.seen
+        self._restarts = Restarts(env, self._buffers.rows) if warm_up else None
+        self._phases = self._phases_of_steps()
+        if self._policy_call is not None:
+            self._policy_call.attempt(self._buffers.of_step(self.seen, 0))
 
-    def _allocate(self, store_observations: bool) -> None:
-        """Allocate the time-major buffers and list the arguments of every step."""
-        env, steps = self.env, self.num_steps
-        num_envs, device = env.num_envs, env.device
-        widths = env.block_widths if self.references is None else self.references.own_widths
-        seen = num_envs * sum(widths) * 4 if store_observations else 0
-        needed = RowBuffers.least_bytes(env, steps) + steps * seen
-        check_memory(needed, device, f"{steps:,} steps of {num_envs:,} sub-environments")
-
-        def buffer(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.zeros(steps, num_envs, *shape, dtype=dtype, device=device)
-
-        self._rows = RowBuffers(env, steps)
-        self.row_buffers = self._rows.tensors
-        self._actions = buffer(*env.scenario.action_spec.shape, dtype=env.scenario.action_spec.dtype)
-        self.reward = buffer(dtype=env.reward_dtype)
-        self.extras = {}
-        if isinstance(self.policy, Policy):
-            self.extras = {name: buffer(*shape, dtype=kind) for name, (shape, kind) in self.policy.extras.items()}
-        self.seen: list[Tensor] = []
-        blocks: list[Tensor] = []
-        if store_observations:
-            lead = -sum(widths[:-1]) % ALIGNMENT
-            padded = -(-(lead + sum(widths)) // ALIGNMENT) * ALIGNMENT
-            storage = buffer(padded)
-            self.seen = [storage[..., lead : lead + sum(widths)]]
-            blocks = list(self.seen[0].split(widths, dim=-1))
-            if self.references is not None:
-                self.seen.append(buffer(dtype=torch.int64))
-                blocks.append(self.seen[1])
-
-        shared, parameters = self._inputs.shared, self._inputs.parameters
-        own_rows = [self._rows.at(step) for step in range(steps + 1)]
-        shared = [*shared, *self._rows.prepared]
-        shown = [[block[step] for block in blocks] for step in range(steps)]
-        self._phases = []
-        if not isinstance(self.policy, Policy):
-            given = [[self._actions[step]] for step in range(steps)]
+    def _phases_of_steps(self) -> list[_Phase]:
+        """List the arguments of every step."""
+        steps, buffers, actions = range(self.num_steps), self._buffers, self.actions
+        before, after = buffers.rows.steps[:-1], buffers.rows.steps[1:]
+        shown = [buffers.of_step(buffers.blocks, step) for step in steps]
+        prepared = [] if self._restarts is None else self._restarts.prepared
+        read = [[*self._inputs.shared, *rows, *prepared] for rows in before]
+        if self._policy_call is None:
             drawn = self.policy is None
-            self._phases.append(
+            return [
                 _Phase(
                     self._first_call_compiled(self._observe_and_step),
-                    [[*shared, *own_rows[step], *([] if drawn else given[step])] for step in range(steps)],
+                    [[*read[step], *([] if drawn else [actions[step]])] for step in steps],
                     [
-                        [*own_rows[step + 1], self.reward[step], *shown[step], *(given[step] if drawn else [])]
-                        for step in range(steps)
+                        [*after[step], self.reward[step], *shown[step], *([actions[step]] if drawn else [])]
+                        for step in steps
                     ],
                 )
-            )
-        else:
-            # Two calls, so that the policy's matrix product reads the observation buffer: one graph would write the
-            # observations twice.
-            acted = [[self._actions[step], *(extra[step] for extra in self.extras.values())] for step in range(steps)]
-            self._phases += [
-                _Phase(
-                    self._first_call_compiled(self._observe),
-                    [[*shared, *own_rows[step]] for step in range(steps)],
-                    shown,
-                ),
-                _Phase(
-                    self._first_call_compiled(self._act_and_step),
-                    [
-                        [*shared, *own_rows[step], *parameters, *(part[step] for part in self.seen)]
-                        for step in range(steps)
-                    ],
-                    [[*own_rows[step + 1], self.reward[step], *acted[step]] for step in range(steps)],
-                ),
             ]
+        # Two calls, so that the policy's matrix product reads the observation buffer: one graph would write the
+        # observations twice.
+        acted, parameters = [actions, *self.extras.values()], self._inputs.parameters
+        return [
+            _Phase(self._first_call_compiled(self._observe), read, shown),
+            _Phase(
+                self._first_call_compiled(self._act_and_step),
+                [[*read[step], *parameters, *buffers.of_step(self.seen, step)] for step in steps],
+                [[*after[step], self.reward[step], *buffers.of_step(acted, step)] for step in steps],
+            ),
+        ]
 
     def _first_call_compiled(self, function: TensorFunction) -> FirstCallCompiled:
         return FirstCallCompiled(function, lambda: self.mode != "eager", **self.env.scenario.compile_options)
@@ -172,7 +134,7 @@ class FusedCollector:
     @property
     def actions(self) -> Tensor:
         """Actions of the rollout; write given actions into it in place. Shape: (T, N, *spec.shape)."""
-        return self._actions
+        return self._buffers.actions
 
     @actions.setter
     def actions(self, actions: Tensor) -> None:
@@ -192,8 +154,11 @@ class FusedCollector:
 
         seed, env_ids, start_ids = take(3)
         bound = env.engine.bind(take(len(env.engine.inputs)))
-        prepared = take(len(self._rows.prepared))
-        rows = self._rows.restarted(bound, take(len(self.row_buffers)), prepared, seed, start_ids)
+        rows = with_leaves(env.rows, take(len(self.row_buffers)))
+        if self._restarts is None:
+            rows = bound.restart_done(rows, seed, start_ids)
+        else:
+            rows = self._restarts.taken(rows, take(len(self._restarts.prepared)))
         return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
@@ -211,46 +176,19 @@ class FusedCollector:
         bound, rows, _, _ = self._unpacked(tensors)
         return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
 
-    def _table(self, *tensors: Tensor) -> list[Tensor]:
-        """Compute the policy's table of what observations refer to."""
-        assert self._referencing is not None and self.references is not None
-        count = len(self.env.engine.inputs)
-        bound = self.env.engine.bind(list(tensors[:count]))
-        return [self._referencing.table_of(list(tensors[count:]), self.references.table(bound))]
-
-    def _acted(self, remaining: list[Tensor], key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
-        """Return what the policy returns, given its parameters and what was seen."""
-        if self._referencing is not None:
-            *parameters, own, reference = remaining
-            return self._referencing.act_by_reference(parameters, own, reference, key, elapsed)
-        assert isinstance(self.policy, Policy)
-        *parameters, observation = remaining
-        return self.policy.act(parameters, observation, key, elapsed)
-
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
         """Act on the observation in the buffer, and step."""
         bound, rows, key_of, remaining = self._unpacked(tensors)
-        acted = self._acted(remaining, key_of(rows.episode), rows.elapsed)
-        action, *extras = self._checked_acted(acted)
+        assert self._policy_call is not None
+        action, *extras = self._policy_call.act(remaining, key_of(rows.episode), rows.elapsed)
         outcome = bound.step(rows, action, donate=True)
         return [*leaves(outcome.rows), outcome.reward, action, *extras]
-
-    def _checked_acted(self, acted: Sequence[Tensor]) -> list[Tensor]:
-        """Check shapes and types of the policy's action and extras, and return them."""
-        assert isinstance(self.policy, Policy)
-        extras = {name: (buffer.shape[1:], buffer.dtype) for name, buffer in self.extras.items()}
-        return checked_acted(type(self.policy).__name__, acted, self._checked_action, extras)
-
-    @torch.no_grad()
-    def _try(self, policy: Policy) -> None:
-        """Act once and discard the result, to reject an unfit policy before compilation."""
-        seen = [*policy.parameters, *(part[0] for part in self.seen)]
-        acted = self._acted(seen, self.env.episode_keys, self.env.rows.elapsed)
-        self._checked_acted(acted)
 
     def _capture(self) -> None:
         """Capture the T steps in one CUDA graph. Does not advance the environment."""
         self._replay()
+        # The replay has overwritten donated fields.
+        self._buffers.rows.take()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._replay()
@@ -258,10 +196,16 @@ class FusedCollector:
 
     def _replay(self) -> None:
         for step in range(self.num_steps):
-            if self._rows.prepared:
-                self._rows.prepare(step)
-            for phase in self._phases:
-                phase.call(phase.inputs[step], phase.outputs[step])
+            self._step(step)
+
+    def _replay_with_restarts(self, restarts: Restarts) -> None:
+        for step in range(self.num_steps):
+            restarts.prepare(step)
+            self._step(step)
+
+    def _step(self, step: int) -> None:
+        for phase in self._phases:
+            phase.call(phase.inputs[step], phase.outputs[step])
 
     @torch.no_grad()
     def rollout(self) -> TensorDict:
@@ -272,38 +216,24 @@ class FusedCollector:
         """
         # A CUDA graph reads fixed addresses.
         self._inputs.check(addresses=self._graph is not None)
-        self._rows.take()
-        if self._referencing is not None:
+        self._buffers.rows.take()
+        if self._policy_call is not None and self._make_table is not None:
             # Weights and market may have changed.
-            *parameters, table = self._referencing.parameters
-            self._make_table([*self.env.engine.inputs, *parameters], [table])
+            self._make_table(*self._policy_call.table_inputs())
         if self.mode == "cuda_graph" and self._graph is None:
             self._capture()
         if self._graph is not None:
             self._graph.replay()
+        elif self._restarts is not None:
+            self._replay_with_restarts(self._restarts)
         else:
             self._replay()
-        self._rows.give()
+        self._buffers.rows.give()
         return self.batch()
 
     def batch(self) -> TensorDict:
         """Return the buffers as a tensordict of views, without observations by reference. Batch size: [N, T]."""
-        entries = {"action": self.actions, **self.extras}
-        if self.references is None and self.seen:
-            entries["observation"] = self.seen[0]
-        after = self.rows()
-        following = {
-            "reward": self.reward,
-            "terminated": after.terminated,
-            "truncated": after.truncated,
-            "done": after.done,
-        }
-        shape = [self.env.num_envs, self.num_steps]
-        batch = TensorDict({name: entry.transpose(0, 1) for name, entry in entries.items()}, batch_size=shape)
-        batch["next"] = TensorDict(
-            {name: entry.transpose(0, 1).unsqueeze(-1) for name, entry in following.items()}, batch_size=shape
-        )
-        return batch
+        return self._buffers.batch(observed=self.references is None and bool(self.seen))
 
     @property
     def terminated(self) -> Tensor:
@@ -317,7 +247,7 @@ class FusedCollector:
 
     def kept_buffers(self) -> list[Tensor]:
         """Return the buffers of the rows, without those of donated fields. Shape of each: (T + 1, N, ...)."""
-        pairs = zip(self.row_buffers, self._rows.donated, strict=True)
+        pairs = zip(self.row_buffers, self._buffers.rows.donated, strict=True)
         return [buffer for buffer, donated in pairs if not donated]
 
     def buffers(self) -> list[Tensor]:
@@ -352,9 +282,9 @@ class FusedCollector:
     def rows(self, after: bool = True) -> Rows:
         """Return the rows after (or before) every step, before auto-reset. Batch: (T, N).
 
-        Donated fields of the state are not those of the step: they exist once.
+        Donated fields of the state, of which nothing is kept, are empty: their tensors have shape (T, N, 0).
         """
-        return self._rows.rows(after)
+        return self._buffers.rows.rows(after)
 
     @torch.no_grad()
     def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
@@ -367,7 +297,7 @@ class FusedCollector:
         Returns:
             Shape: (M, D).
         """
-        return self.env.observe_rows(self._rows.final(step, ids), ids)
+        return self.env.observe_rows(self._buffers.rows.rows_after(step, ids), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:
         frames = 0

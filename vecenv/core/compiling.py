@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from vecenv.core.in_place_operators import operators_in_place, read_before_overwritten
+
 TensorFunction = Callable[..., Sequence[Tensor]]
 InPlaceCall = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 
@@ -37,9 +39,16 @@ def eager_in_place(function: TensorFunction) -> InPlaceCall:
 
     @torch.no_grad()
     def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        read = {id(tensor) for tensor in inputs}
+        overwritten = []
         for buffer, result in zip(outputs, function(*inputs), strict=True):
-            if buffer.data_ptr() != result.data_ptr() or not buffer.numel():
+            if id(buffer) not in read:
                 buffer.copy_(result)
+            elif not buffer.is_set_to(result):
+                # Another result may still have to be read from this memory.
+                overwritten.append((buffer, result.clone()))
+        for buffer, result in overwritten:
+            buffer.copy_(result)
 
     return call
 
@@ -50,10 +59,10 @@ def compile_in_place(
     """Compile ``outputs[i].copy_(function(*inputs)[i])`` for fixed shapes and strides.
 
     Args:
-        function: pure function of tensors.
+        function: function of tensors, pure except that operators may overwrite inputs that are outputs.
         inputs: valid arguments with the shapes, strides, dtypes and device of every later call.
-        outputs: buffers, likewise; they must not overlap each other. One may be an input itself, the same object, which
-            is then overwritten; it must not overlap another.
+        outputs: buffers, likewise. One may be an input, the same object here and in every later call: that input is
+            donated, and holds the result after the call. Else they must overlap neither each other nor an input.
         **options: Inductor settings.
 
     Returns:
@@ -68,21 +77,24 @@ def compile_in_place(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     count = len(inputs)
-    places = {id(tensor): place for place, tensor in enumerate(inputs)}
-    # Of each output the number of the argument that holds it.
-    own = [place for place, buffer in enumerate(outputs) if id(buffer) not in places]
-    holders = [
-        places.get(id(buffer), count + own.index(place) if place in own else -1) for place, buffer in enumerate(outputs)
-    ]
+    read = {id(tensor): place for place, tensor in enumerate(inputs)}
+    donated = [read.get(id(buffer)) for buffer in outputs]
+    own = [place for place, source in enumerate(donated) if source is None]
+    returned: list[int] = []
 
-    def in_place(*tensors: Tensor) -> tuple[()]:
-        for holder, result in zip(holders, function(*tensors[:count]), strict=True):
-            tensors[holder].copy_(result)
-        return ()
+    def in_place(*tensors: Tensor) -> tuple[Tensor, ...]:
+        buffers, new = iter(tensors[count:]), {}
+        for source, result in zip(donated, function(*tensors[:count]), strict=True):
+            if source is None:
+                next(buffers).copy_(result)
+            elif not tensors[source].is_set_to(result):
+                # Returned and copied outside: Inductor may read an input after it has written it.
+                new[source] = result.clone()
+        returned[:] = new
+        return tuple(new.values())
 
-    # Tracing runs the function once on the inputs, but must not touch the buffers.
-    overwritten = {holder for holder in holders if holder < count}
-    given = [tensor.clone() if place in overwritten else tensor for place, tensor in enumerate(inputs)]
+    # Tracing runs the function once on the inputs, but must touch neither those that are donated nor the buffers.
+    given = [tensor.clone() if place in donated else tensor for place, tensor in enumerate(inputs)]
     arguments = [*given, *(_like(outputs[place]) for place in own)]
     settings = _settings(any(argument.is_cuda for argument in arguments), options)
     # Without a ShapeEnv Inductor does not use its disk cache.
@@ -90,25 +102,33 @@ def compile_in_place(
     try:
         with torch.no_grad(), config.patch(settings):
             graph = make_fx(in_place, decomposition_table=select_decomp_table())(*arguments)
-            _drop_copies_to_itself(graph)
-            with tracing(TracingContext(fakes)):
+            if len(own) < len(outputs):
+                # The comparisons above.
+                graph.graph.eliminate_dead_code()
+            with tracing(TracingContext(fakes)), config.patch(_adapted(graph)):
                 compiled = compile_fx_inner(graph, [fakes.from_tensor(argument) for argument in arguments])
     except Exception as error:
         check_no_compiler(error)
         return eager_in_place(function)
 
     def call(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        compiled([*inputs, *(outputs[place] for place in own)] if overwritten else [*inputs, *outputs])
+        compiled([*inputs, *outputs])
 
-    return call
+    def call_with_donated(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        results = compiled([*inputs, *(outputs[place] for place in own)])
+        for place, result in zip(returned, results, strict=True):
+            inputs[place].copy_(result)
+
+    return call if len(own) == len(outputs) else call_with_donated
 
 
-def _drop_copies_to_itself(graph: torch.fx.GraphModule) -> None:
-    """Remove copies of an argument to itself, which an operator has overwritten."""
-    for node in list(graph.graph.nodes):
-        if node.target is torch.ops.aten.copy_.default and node.args[0] is node.args[1]:
-            graph.graph.erase_node(node)
+def _adapted(graph: torch.fx.GraphModule) -> dict[str, object]:
+    """Adapt a graph to Inductor, if it has operators in place, and return the settings that it needs."""
+    if not operators_in_place(graph.graph):
+        return {}
+    read_before_overwritten(graph.graph)
     graph.recompile()
+    return {"pattern_matcher": False}
 
 
 @contextmanager

@@ -10,18 +10,7 @@ from tensordict import TensorClass
 from torch import Tensor
 
 from vecenv.core.random import episode_key
-from vecenv.core.rows import (
-    TERMINATED,
-    TRUNCATED,
-    Outcome,
-    Rows,
-    is_donated,
-    leaf_names,
-    leaves,
-    owned,
-    select_rows,
-    with_leaves,
-)
+from vecenv.core.rows import TERMINATED, TRUNCATED, Outcome, Rows, leaves, of_fields, owned, select_rows, with_leaves
 from vecenv.core.scenario import Scenario
 
 _COPIES_OF_A_STEP = 3
@@ -61,7 +50,7 @@ class Engine:
         """Return a lower bound of the memory of a step in bytes per sub-environment, from the tensors of one."""
         first = torch.zeros(1, dtype=torch.int64, device=device)
         one = self.bound().of_rows(first)
-        rows = one.start(first[0], first, first)
+        rows = one.opened(first[0], first, first)
         shown = [*one.observe(rows), self.scenario.action_spec.zero()]
         # The rows before and after the step.
         return _COPIES_OF_A_STEP * sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *shown))
@@ -93,15 +82,23 @@ class BoundEngine:
         dims = (*(0 for _ in batched), self._param_dims)
         return torch.vmap(lambda *arguments: function(*arguments, self.shared), in_dims=dims)(*batched, self.params)
 
-    def start(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
-        """Return rows at the start of the episodes that (seed, start_id, episode) name. Shapes: (), (N,), (N,)."""
+    def opened(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
+        """Return the rows of `start` before their warm-up."""
         key = episode_key(seed, start_ids, episode)
         state = self._vmap(self.scenario.reset, key)
-        for _ in range(self.scenario.warm_up):
-            # Of tensors of their own: the results of a vmap may be views of one value.
-            state = self._vmap(self.scenario.warmed, owned(state))
         zero = torch.zeros_like(episode)
         return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
+
+    def start(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
+        """Return rows at the start of the episodes that (seed, start_id, episode) name. Shapes: (), (N,), (N,)."""
+        rows = self.opened(seed, start_ids, episode)
+        if self.scenario.warm_up:
+            # Results of vmap may be views of one value, which nothing may overwrite.
+            rows = owned(rows)
+        for _ in range(self.scenario.warm_up):
+            following = rows.replace(state=self._vmap(self.scenario.warmed, rows.state))
+            rows = self._with_own_memory(following, rows)
+        return rows
 
     def restart_done(self, rows: Rows, seed: Tensor, start_ids: Tensor) -> Rows:
         """Return the rows with every done row reset to the start of its next episode (auto-reset)."""
@@ -125,10 +122,10 @@ class BoundEngine:
         Args:
             rows: before the step.
             action: of every row. Shape: (N, *spec.shape).
-            donate: give the memory of the state's donated fields away; by default they are copied first.
+            donate: the memory of the state's donated fields may be overwritten; by default they are copied first.
         """
-        if self.scenario.donated and not donate:
-            rows = self._copied(rows)
+        if not donate:
+            rows = self._with_own_memory(rows)
 
         def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
             following = self.scenario.step(state, action, params, shared)
@@ -147,17 +144,20 @@ class BoundEngine:
         )
         return Outcome(following, reward)
 
-    def _copied(self, rows: Rows) -> Rows:
-        """Return rows with copies of the state's donated fields."""
-        named = zip(leaf_names(rows), leaves(rows), strict=True)
-        donated = self.scenario.donated
-        return with_leaves(
-            rows,
-            [
-                leaf.clone(memory_format=torch.contiguous_format) if is_donated(name, donated) else leaf
-                for name, leaf in named
-            ],
-        )
+    def _with_own_memory(self, rows: Rows, before: Rows | None = None) -> Rows:
+        """Return rows whose donated fields have contiguous memory of their own: copies, or still that of ``before``."""
+        if not self.scenario.donated:
+            return rows
+        given = leaves(rows)
+        kept = [None] * len(given) if before is None else leaves(before)
+        parts = zip(given, of_fields(rows, self.scenario.donated), kept, strict=True)
+        own = [
+            leaf.clone(memory_format=torch.contiguous_format)
+            if donated and (old is None or not leaf.is_set_to(old))
+            else leaf
+            for leaf, donated, old in parts
+        ]
+        return with_leaves(rows, own)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
         """Return diagnostics of each episode by name, as `Scenario.info`. Shape of each: (N, ...)."""

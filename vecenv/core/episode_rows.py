@@ -60,6 +60,12 @@ class EpisodeRows(EnvBase):
         self.start_ids = self.env_ids.clone()
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
         self._set_seed(seed)
+        unknown = sorted(scenario.donated.difference(self.state.keys()))
+        if unknown:
+            raise ValueError(
+                f"{scenario.name} donates {', '.join(map(repr, unknown))}, and its state has the fields "
+                f"{', '.join(sorted(self.state.keys()))}"
+            )
 
     @property
     def _bound(self) -> BoundEngine:
@@ -137,7 +143,11 @@ class EpisodeRows(EnvBase):
         episode = self.rows.episode + (self.rows.elapsed > 0)
         if self.scenario.warm_up:
             # Only the rows that need it: a warm-up may cost more than an episode.
-            self._write_starts(chosen.nonzero().flatten(), self.seed_tensor, self.start_ids, episode)
+            ids = chosen.nonzero()[:, 0]
+            if len(ids):
+                fresh = leaves(self._bound.of_rows(ids).start(self.seed_tensor, self.start_ids[ids], episode[ids]))
+                pairs = zip(leaves(self.rows), fresh, strict=True)
+                self.take_leaves([leaf.index_copy(0, ids, new) for leaf, new in pairs])
             return
         start = self._bound.start(self.seed_tensor, self.start_ids, episode)
         self.take_leaves(leaves(select_rows(chosen, start, self.rows)))
@@ -164,16 +174,6 @@ class EpisodeRows(EnvBase):
         for leaf, fresh in zip(leaves(self.rows), leaves(start), strict=True):
             leaf[ids] = fresh
         self.start_ids[ids] = start_ids
-
-    def _write_starts(self, ids: Tensor, seed: Tensor, start_ids: Tensor, episode: Tensor) -> None:
-        """Write the starts of episodes into some rows. Shapes: (M,), (), (N,), (N,)."""
-        if not len(ids):
-            return
-        start = self._bound.of_rows(ids).start(seed, start_ids[ids], episode[ids])
-        kept = [leaf.clone() for leaf in leaves(self.rows)]
-        for leaf, fresh in zip(kept, leaves(start), strict=True):
-            leaf[ids] = fresh
-        self.take_leaves(kept)
 
     def copy_rows(self, src: Tensor | Sequence[int], dst: Tensor | Sequence[int]) -> None:
         """Copy rows ``src`` into the distinct rows ``dst``, to branch episodes. Shape of both: (M,).

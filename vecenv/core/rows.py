@@ -86,10 +86,17 @@ def leaf_names(tree: TensorClass, before: str = "") -> list[str]:
     return names
 
 
-def is_donated(name: str, donated: Collection[str]) -> bool:
-    """Whether a tensor of the rows, by its name, belongs to a donated field of the scenario's state."""
-    place, _, field = name.partition(".")
-    return place == "state" and field.partition(".")[0] in donated
+def of_fields(rows: Rows, fields: Collection[str]) -> list[bool]:
+    """Whether each of the tensors that `leaves` returns belongs to one of the state's fields of these names."""
+    return [name.startswith("state.") and name.split(".")[1] in fields for name in leaf_names(rows)]
+
+
+def hollow(rows: Rows, fields: Collection[str]) -> Rows:
+    """Return the rows with fields of the state emptied: tensors of shape (*batch, 0), which take no memory."""
+    if not fields:
+        return rows
+    pairs = zip(leaves(rows), of_fields(rows, fields), strict=True)
+    return with_leaves(rows, [leaf.new_empty(*rows.batch_size, 0) if emptied else leaf for leaf, emptied in pairs])
 
 
 def with_leaves(tree: Tree, tensors: Sequence[Tensor], batch: Sequence[int] | None = None) -> Tree:

@@ -89,9 +89,10 @@ class Scenario(ABC, Generic[State]):
         target_weights: whether an action is a weight of each item in [0, 1], of which a sum up to 1 can be had in full.
         referenced_blocks: places of the blocks of `observation` that depend on nothing but `reference`.
         num_references: number of values of `reference`, R.
-        warm_up: ticks that a fresh state passes by `warmed` before its episode starts.
-        donated: fields of the state whose memory `step` and `warmed` may overwrite, as JAX's donated buffers. Nothing
-            but these two reads them.
+        warm_up: number of ticks by `warmed` that a fresh state passes before its episode starts.
+        donated: names of fields of the state whose memory `step` and `warmed` may overwrite, by operators in place,
+            and which no other function reads; a field may be a tensorclass. The term is JAX's. The engine hands out
+            copies to whoever keeps the state.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
@@ -149,7 +150,7 @@ class Scenario(ABC, Generic[State]):
         """Return the initial state of the episode of ``key``; random numbers come from ``key`` alone."""
 
     def warmed(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> State:
-        """Return the state after a tick of the warm-up, of which there are `warm_up`."""
+        """Return the state after one tick of the warm-up, of which there are `warm_up`, all before the first step."""
         raise NotImplementedError(f"{self.name} has no warm-up")
 
     @abstractmethod
