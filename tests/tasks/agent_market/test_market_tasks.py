@@ -70,8 +70,8 @@ def test_ten_thousand_random_steps_trade_and_end(kind):
 def test_positions_stay_within_their_limits(kind):
     """With open orders, whatever comes; the limit is reached."""
     sizes = {"execution": {}, "market_making": {"quote_size": 100, "max_inventory": 250}}
-    most = {"execution": 1_000, "market_making": 250}.get(kind, 250)
-    env = made(kind, 64, **sizes.get(kind, {"order_size": 100, "max_position": 250}), **LONGER)
+    most = 1_000 if kind == "execution" else 250
+    env = made(kind, 64, **sizes.get(kind, {"order_size": 100, "max_position": 250}), max_ticks=240)
     seen = 0
     for _ in range(60):
         env.advance(drawn(env))
@@ -81,9 +81,6 @@ def test_positions_stay_within_their_limits(kind):
         seen = max(seen, int(state.shares.abs().max()))
         env.restart(env.rows.done)
     assert seen > most // 2
-
-
-LONGER = {"max_ticks": 240}
 
 
 def test_a_seat_is_bankrupt_when_its_equity_is_gone():
@@ -146,7 +143,7 @@ def test_the_shortfall_is_that_of_the_fills(side):
         shares, cash = before.shares.clone(), before.cash.clone()
         rewards += env.advance(drawn(env)).double()
         quantity = sign * (env.state.shares - shares).double()
-        excess += sign * ((cash - env.state.cash).double() - sign * quantity * arrival)
+        excess += (cash - env.state.cash).double() - sign * quantity * arrival
         filled += quantity
         waiting = (400 - filled) * sign * (env.state.doubled_mid.double() / 2 - arrival)
         expected = 1e4 * (excess + waiting) / (400 * arrival)
