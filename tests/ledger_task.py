@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +12,7 @@ from tensordict import TensorClass
 from torch import Tensor
 from torchrl.data import Categorical
 
+from vecenv import Task
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.core.scenario import Scenario
@@ -130,6 +132,21 @@ class InPlaceLedgerTask(LedgerTask):
     def book(self, ledger: Tensor, amount: Tensor) -> tuple[Tensor, Tensor]:
         return ledger, torch.ops.vecenv_tests.book(ledger, amount)
 
+
+@dataclass(frozen=True)
+class LedgerConfig:
+    """Steps of the shortest and the longest episode."""
+
+    shortest: int = 1
+    longest: int = 6
+
+
+LEDGER = Task(
+    name="ledger",
+    version="1",
+    scenario=lambda config: InPlaceLedgerTask(config.shortest, config.longest),
+    config=LedgerConfig,
+)
 
 KINDS = {"pure": LedgerTask, "in_place": InPlaceLedgerTask}
 

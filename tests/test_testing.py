@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torchrl.data import MultiCategorical
 
 import vecenv
+from tests.ledger_task import LEDGER, InPlaceLedgerTask
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
 from vecenv.registry import task_named
 from vecenv.testing import TaskFault, check_task
@@ -183,3 +184,53 @@ def test_what_holds_for_one_number_of_rows_holds_for_others():
         )
     )
     check_task(task, compiled=False)
+
+
+def ledger_with(**methods: object) -> vecenv.Task:
+    """Return the task of a donated ledger with some of its methods replaced."""
+    return replace(LEDGER, scenario=lambda config: type("Reader", (InPlaceLedgerTask,), methods)())
+
+
+def last_entry(state):
+    return state.ledger.sum().float()
+
+
+READERS = {
+    "block 0 of the observation": {
+        "observation": lambda self, state, params, shared: (last_entry(state).unsqueeze(-1),),
+    },
+    "the reward": {
+        "reward": lambda self, state, action, next_state, params, shared: last_entry(next_state) - state.total,
+    },
+    "terminated": {"terminated": lambda self, state, params, shared: (last_entry(state) > 0) | (state.day > 5)},
+    "truncated": {"truncated": lambda self, state, params, shared: (last_entry(state) > 0) | (state.day > 5)},
+    "grade 'grade'": {
+        "grade": lambda self, state, params, shared: last_entry(state) % 2 * 0.5 + 0.25 * (last_entry(state) > 0)
+    },
+    "info 'entry'": {"info": lambda self, state, params, shared: {"day": state.day, "entry": last_entry(state)}},
+}
+
+
+def test_a_task_that_donates_conforms():
+    check_task(LEDGER, compiled=False)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_who_reads_a_donated_field_is_named(reader):
+    message = f"^ledger: donated fields: step 0: {reader} reads the donated field 'ledger'$"
+    with pytest.raises(TaskFault, match=message):
+        check_task(ledger_with(**READERS[reader]), compiled=False)
+
+
+def test_a_reward_that_reads_the_donated_field_before_the_step_is_named():
+    task = ledger_with(
+        reward=lambda self, state, action, next_state, params, shared: next_state.total - last_entry(state)
+    )
+    with pytest.raises(TaskFault, match="the reward reads the donated field 'ledger'"):
+        check_task(task, compiled=False)
+
+
+def test_a_donated_field_that_is_none_of_the_state_is_refused():
+    message = "unknown donated field 'book'; the state of ledger has day, ledger, length, total"
+    with pytest.raises(ValueError, match=message):
+        vecenv.make(ledger_with(donated=frozenset({"ledger", "book"})), 2, compile=False)

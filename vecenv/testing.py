@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torchrl.data import Categorical, MultiCategorical
 
+from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
-from vecenv.core.rows import Rows, leaf_names, leaves
+from vecenv.core.rows import Rows, is_donated, leaf_names, leaves, with_leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
 from vecenv.text.door import TextDoor
@@ -71,6 +72,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         raise TaskFault(f"{record.name}: it cannot be made and stepped once: {error}") from error
     checks: list[tuple[str, Callable[[], None]]] = [
         ("specs", lambda: _check_specs(env)),
+        ("donated fields", lambda: _check_donated(make(), steps)),
         ("determinism", lambda: _check_determinism(make, steps)),
         ("independence of number and order of rows", lambda: _check_independence(make, steps)),
         ("partial resets", lambda: _check_partial_resets(make(), steps)),
@@ -143,6 +145,38 @@ def _check_specs(env: VecEnv) -> None:
         _require(unit in UNITS, f"outcome {name!r} has the unit {unit!r}; there are {', '.join(UNITS)}")
     for name, tensor in env.engine.named_inputs().items():
         _require(torch.equal(tensor, shared[name]), f"a step writes to {name}")
+
+
+def _check_donated(env: VecEnv, steps: int) -> None:
+    """Check that nothing but steps and warm-ups reads donated fields of the state."""
+    bound = env.engine.bound()
+    for step in range(steps if env.scenario.donated else 0):
+        action, before = _actions(env), env.rows
+        after = bound.step(before, action).rows
+        shown = _shown(bound, before, action, after)
+        for field in sorted(env.scenario.donated):
+            blank = _shown(bound, _blanked(before, field), action, _blanked(after, field))
+            for name, value in shown.items():
+                _require(_same([value], [blank[name]]), f"step {step}: {name} reads the donated field {field!r}")
+        env.advance(action)
+        env.restart(env.rows.done)
+
+
+def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dict[str, Tensor]:
+    """Return all that is told of a step and the rows after it, by name."""
+    scenario = bound.scenario
+    shown = {f"block {number} of the observation": block for number, block in enumerate(bound.observe(after))}
+    shown["the reward"] = bound._vmap(scenario.reward, before.state, action, after.state)
+    for name, function in (("terminated", scenario.terminated), ("truncated", scenario.truncated)):
+        shown[name] = bound._vmap(function, after.state)
+    shown |= {f"grade {name!r}": grade for name, grade in bound.grades(after).items()}
+    return shown | {f"info {name!r}": value for name, value in bound.info(after).items()}
+
+
+def _blanked(rows: Rows, field: str) -> Rows:
+    """Return rows with a field of the state overwritten with zeros."""
+    named = zip(leaf_names(rows), leaves(rows), strict=True)
+    return with_leaves(rows, [torch.zeros_like(leaf) if is_donated(name, {field}) else leaf for name, leaf in named])
 
 
 def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:

@@ -27,7 +27,7 @@ class Engine:
         num_envs: number of sub-environments, N.
 
     Raises:
-        ValueError: ``num_envs`` is below 1.
+        ValueError: ``num_envs`` is below 1, or a donated field is none of the state.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int) -> None:
@@ -35,6 +35,24 @@ class Engine:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         self.scenario = scenario
         self.num_envs = num_envs
+        if scenario.donated:
+            self._check_donated()
+
+    def _check_donated(self) -> None:
+        """Reject donated fields that the state does not have: they would be copied at every step.
+
+        Raises:
+            ValueError: naming the first.
+        """
+        first = torch.zeros(1, dtype=torch.int64, device=self.scenario.action_spec.device)
+        one = self.bound().of_rows(first)
+        # The first state alone: a warm-up may cost more than an episode.
+        known = sorted(one._vmap(self.scenario.reset, episode_key(first[0], first, first)).keys())
+        for name in sorted(self.scenario.donated):
+            if name not in known:
+                raise ValueError(
+                    f"unknown donated field {name!r}; the state of {self.scenario.name} has {', '.join(known)}"
+                )
 
     @property
     def inputs(self) -> list[Tensor]:
