@@ -13,7 +13,7 @@ from torchrl.data import Categorical, MultiCategorical
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
-from vecenv.core.rows import Rows, is_donated, leaf_names, leaves, with_leaves
+from vecenv.core.rows import Rows, leaf_names, leaves, of_fields, with_leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
 from vecenv.text.door import TextDoor
@@ -175,8 +175,8 @@ def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dic
 
 def _blanked(rows: Rows, field: str) -> Rows:
     """Return rows with a field of the state overwritten with zeros."""
-    named = zip(leaf_names(rows), leaves(rows), strict=True)
-    return with_leaves(rows, [torch.zeros_like(leaf) if is_donated(name, {field}) else leaf for name, leaf in named])
+    pairs = zip(leaves(rows), of_fields(rows, {field}), strict=True)
+    return with_leaves(rows, [torch.zeros_like(leaf) if donated else leaf for leaf, donated in pairs])
 
 
 def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:

@@ -60,12 +60,6 @@ class EpisodeRows(EnvBase):
         self.start_ids = self.env_ids.clone()
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
         self._set_seed(seed)
-        unknown = sorted(scenario.donated.difference(self.state.keys()))
-        if unknown:
-            raise ValueError(
-                f"{scenario.name} donates {', '.join(map(repr, unknown))}, and its state has the fields "
-                f"{', '.join(sorted(self.state.keys()))}"
-            )
 
     @property
     def _bound(self) -> BoundEngine:
