@@ -85,7 +85,7 @@ def test_positions_stay_within_their_limits(kind):
 
 def test_a_seat_is_bankrupt_when_its_equity_is_gone():
     """A deposit below half a spread of 100 shares is gone with the first purchase."""
-    env = made("discrete", 32, initial_cash=1.0)
+    env = made("discrete", 32, initial_cash=0.4)
     broke = torch.zeros(32, dtype=torch.bool)
     for _ in range(10):
         env.advance(torch.full((32, 1), BUYS))

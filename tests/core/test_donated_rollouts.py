@@ -191,11 +191,11 @@ def test_a_graph_of_steps_is_refused():
 def test_ppo_updates_twice(kind):
     learner = PPO(ledger_env(kind, 8), PPOConfig(num_steps=6, total_frames=96, epochs=1, minibatches=2, hidden=(8,)))
     for _ in range(2):
-        before = [parameter.detach().clone() for parameter in learner.actor]
+        before = [parameter.detach().clone() for parameter in learner.parameters]
         learner.collect()
         metrics = learner.learn()
         assert all(torch.tensor(value).isfinite().all() for value in metrics.values())
-        assert any(not torch.equal(*pair) for pair in zip(before, learner.actor, strict=True))
+        assert any(not torch.equal(*pair) for pair in zip(before, learner.parameters, strict=True))
 
 
 def test_an_output_may_be_an_input():
