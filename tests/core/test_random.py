@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tests.core.scalar_philox import scalar_philox
 from vecenv.core.random import (
     EpisodeKey,
     episode_key,
@@ -31,21 +32,6 @@ KNOWN_ANSWERS = [
     (7, (MASK,) * 4, (MASK,) * 2, (0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662)),
     (7, PI_COUNTER, PI_KEY, (0x4DFCCABA, 0x190A87F0, 0xC47362BA, 0xB6B5242A)),
 ]
-
-
-def scalar_philox(counter: tuple[int, ...], key: tuple[int, ...], rounds: int = 10) -> tuple[int, ...]:
-    """Philox4x32 in unbounded Python integers, written from the paper's figure."""
-    left0, right0, left1, right1 = counter[1], counter[0], counter[3], counter[2]
-    for r in range(rounds):
-        product0, product1 = 0xD2511F53 * right0, 0xCD9E8D57 * right1
-        bumped = [(key[0] + r * 0x9E3779B9) % 2**32, (key[1] + r * 0xBB67AE85) % 2**32]
-        right0, left0, right1, left1 = (
-            product1 // 2**32 ^ bumped[0] ^ left0,
-            product1 % 2**32,
-            product0 // 2**32 ^ bumped[1] ^ left1,
-            product0 % 2**32,
-        )
-    return right0, left0, right1, left1
 
 
 def keys(num_envs: int, seed: int = 3) -> EpisodeKey:

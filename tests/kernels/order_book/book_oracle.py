@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Status
@@ -61,6 +62,27 @@ class Oracle:
         told = self._come_in(side, limit, quantity, owner, self._new_id(), stays)
         told.cancelled = cancelled
         return told
+
+    def requote(self, owner: int, bids: list[int], asks: list[int], quantity: int) -> tuple[int, int, int]:
+        """Bring quotes in, prices best first, for all orders of an owner.
+
+        Returns the number of quotes placed, the number of orders evicted, and the quantity taken out.
+        """
+        cancelled = self._cancel_all(owner)
+        number, placed, evicted = self.next_id, 0, 0
+        self.next_id += len(bids) + len(asks)
+        best = [queue[0] if queue else None for queue in self.sides]
+        for side, prices in ((BUY, bids), (SELL, asks)):
+            queue = self.sides[side]
+            for price in prices:
+                met = best[1 - side]
+                if 1 <= price <= MAX_PRICE and not (met and self._meets(side, price, met)):
+                    queue.insert(self._place(side, price), Order(price, quantity, owner, number))
+                number += 1
+            placed += sum(order.owner == owner for order in queue[: self.room])
+            evicted += sum(order.owner != owner for order in queue[self.room :])
+            del queue[self.room :]
+        return placed, evicted, cancelled
 
     def _cancel_all(self, owner: int) -> int:
         gone = [order for queue in self.sides for order in queue if order.owner == owner]
@@ -125,9 +147,7 @@ class Oracle:
         return told
 
     def _rest(self, order: Order, side: int, told: Told) -> int:
-        queue = self.sides[side]
-        sign = -1 if side == BUY else 1
-        place = sum(sign * other.price <= sign * order.price for other in queue)
+        queue, place = self.sides[side], self._place(side, order.price)
         if len(queue) == self.room:
             if not self.evict or place == len(queue):
                 return 0
@@ -135,3 +155,24 @@ class Oracle:
             told.evicted = (worst.id, worst.owner, worst.quantity)
         queue.insert(place, order)
         return order.quantity
+
+    def _place(self, side: int, price: int) -> int:
+        """Number of orders of a side that are as good as a price."""
+        sign = -1 if side == BUY else 1
+        return sum(sign * other.price <= sign * price for other in self.sides[side])
+
+
+def levels_of(queue: list[Order], count: int) -> list[tuple[int, int, int]]:
+    """Price, quantity and number of orders of the best prices."""
+    grouped = [(price, [order.quantity for order in orders]) for price, orders in groupby(queue, lambda one: one.price)]
+    told = [(price, sum(quantities), len(quantities)) for price, quantities in grouped]
+    return (told + [(0, 0, 0)] * count)[:count]
+
+
+def before(oracle: Oracle, number: int) -> int:
+    """Quantity in front of an order at its price."""
+    for queue in oracle.sides:
+        for place, order in enumerate(queue):
+            if order.id == number:
+                return sum(other.quantity for other in queue[:place] if other.price == order.price)
+    return 0

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 import numpy as np
 import pytest
 import torch
 
-from tests.kernels.order_book.book_oracle import Oracle, Order
+from tests.kernels.order_book.book_oracle import Oracle, Order, before, levels_of
 from tests.kernels.order_book.random_messages import books, drawn
 from vecenv.kernels.order_book.book import best_prices, doubled_mid, levels, queue_ahead
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Message
-
-
-def levels_of(queue: list[Order], count: int) -> list[tuple[int, int, int]]:
-    """Price, quantity and number of orders of the best prices."""
-    grouped = [(price, [order.quantity for order in orders]) for price, orders in groupby(queue, lambda one: one.price)]
-    told = [(price, sum(quantities), len(quantities)) for price, quantities in grouped]
-    return (told + [(0, 0, 0)] * count)[:count]
 
 
 def middle_of(sides: list[list[Order]]) -> int:
@@ -51,12 +42,3 @@ def test_levels_best_prices_and_queues_of_random_books(room):
                 assert told == levels_of(oracle.sides[side], depth)
             assert int(ahead[one]) == before(oracle, int(ids[one]))
     assert empty > 10
-
-
-def before(oracle: Oracle, number: int) -> int:
-    """Quantity in front of an order at its price."""
-    for queue in oracle.sides:
-        for place, order in enumerate(queue):
-            if order.id == number:
-                return sum(other.quantity for other in queue[:place] if other.price == order.price)
-    return 0

@@ -1,0 +1,152 @@
+"""Random settings of markets, and random messages of their seats, some of them wrong."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tests.tasks.agent_market.market_oracle import MarketOracle, Settings, Words
+from vecenv.core.random import EpisodeKey
+from vecenv.kernels.order_book.book import max_quantity
+from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind
+from vecenv.tasks.agent_market.background import (
+    ARRIVALS,
+    MAX_FUNDAMENTAL,
+    NUMBERS,
+    BackgroundConfig,
+    background_parameters,
+)
+from vecenv.tasks.agent_market.market import Layout, Market, Rules, layout_of, opened, rules_of, tables_of
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "tick_seconds": (0.1, 1.0, 3.0),
+    "mean_price": (3, 400, 100_000, MAX_FUNDAMENTAL - 50),
+    "reversion": (0.0, 0.05, 1.0),
+    "volatility": (0.0, 1.58, 40.0, 2.0**14),
+    "shock_rate": (0.0, 0.2),
+    "shock_mean": (0.0, 30.0, 1_000.0, float(MAX_FUNDAMENTAL)),
+    "shock_spread": (0.0, 223.6, 2.0**14),
+    "news_rate": (0.0, 0.3, 2.0),
+    "news_magnitude": (1, 60, 10**6),
+    "news_seconds": (1.0, 7.0, 40.0),
+    "level_spacing": (0.0, 0.5, 5.0, 2.0**10),
+    "first_spread": (1, 50, 3_000, 2**20),
+    "spread_alpha": (0.0, 0.2, 1.0),
+    "share_of_volume": (0.0, 0.025, 1.0),
+    "min_quote": (1, 30, 4_000),
+    "price_skew": (0, 4, 200, 2**16),
+    "volume_seconds": (1.0, 7.0, 600.0),
+    "observation_noise": (0.0, 3.0, 2.0**14),
+    "aggressive_share": (0.0, 0.5, 1.0),
+    "depth_spread": (0, 1, 64),
+    "momentum_every": (1, 2, 3, 5),
+    **{f"{name}_latency": (0, 0, *range(9)) for name in ("maker", "value", "momentum", "noise")},
+    "fair_noise": (0, 2**14),
+    "candle_ticks": (1, 2, 5),
+    "max_spread": (1, 30, 5_000, 2**24),
+}
+"""Values that a market takes half the time, else the default."""
+
+KINDS = {kind: 1.0 for kind in Kind} | {Kind.LIMIT: 6.0, Kind.POST_ONLY: 2.0, Kind.MODIFY: 2.0, 99: 0.1}
+"""How often a seat sends each kind."""
+
+
+class Markets(NamedTuple):
+    """Markets of one layout.
+
+    Attributes:
+        layout: of all.
+        state: batched, not yet opened for trade.
+        rules: with a row for each market, but for the tables.
+        oracles: of each.
+    """
+
+    layout: Layout
+    state: Market
+    rules: Rules
+    oracles: list[MarketOracle]
+
+
+ROWS = Rules(0, 0, None, None)  # type: ignore[arg-type]
+"""Mapped dimensions of the rules."""
+
+
+def random_config(random: Random, layout: Layout) -> BackgroundConfig:
+    """Settings in which much happens."""
+    drawn: dict[str, Any] = {name: random.choice(of) for name, of in CHOICES.items() if random.random() < 0.5}
+    tick = drawn.get("tick_seconds", 1.0)
+    busy = random.choice((0.3, 0.9, 1.6)) * layout.slots
+    return BackgroundConfig(
+        **drawn,
+        room=layout.room,
+        slots=layout.slots,
+        levels=layout.levels,
+        num_makers=layout.makers,
+        num_value=layout.value,
+        num_momentum=layout.momentum,
+        num_noise=layout.noise,
+        maker_seconds=tick * max(1, layout.makers) * random.choice((0.6, 2.0, 9.0)),
+        value_seconds=tick * max(1, layout.value) / busy * 2,
+        momentum_seconds=tick * max(1, layout.momentum) / busy * 3,
+        session_seconds=tick * random.choice((3, 30, 300)),
+    )
+
+
+def markets_of(configs: list[BackgroundConfig], seats: int, seed: int = 0) -> Markets:
+    """Markets of settings with one layout; the market of row i is that of sub-environment i under the seed."""
+    layout, shared = layout_of(configs[0], seats), tables_of(configs[0])
+    params = [background_parameters(config) for config in configs]
+    entries = max(len(row[name]) for row in params for name in ARRIVALS)
+    rows = [
+        {name: _padded(value, entries) if name in ARRIVALS else value for name, value in row.items()} for row in params
+    ]
+    columns = [rules_of(row, shared) for row in rows]
+    rules = columns[0]._replace(
+        numbers=torch.stack([row.numbers for row in columns]), arrivals=torch.stack([row.arrivals for row in columns])
+    )
+    words = torch.tensor([[seed % 2**32, seed >> 32, row, 3 * row + 1] for row in range(len(configs))])
+    state = torch.vmap(lambda key, row: opened(EpisodeKey(*key.unbind()), row, layout), in_dims=(0, ROWS))(words, rules)
+    quantiles = rules.normal.tolist(), rules.sizes.tolist()
+    settings = [
+        Settings(dict(zip(NUMBERS, numbers, strict=True)), arrivals, *quantiles)
+        for numbers, arrivals in zip(rules.numbers.tolist(), rules.arrivals.tolist(), strict=True)
+    ]
+    oracles = [MarketOracle(key, row, layout) for key, row in zip(words.tolist(), settings, strict=True)]
+    return Markets(layout, state, rules, oracles)
+
+
+def _padded(thresholds: Tensor, entries: int) -> Tensor:
+    """Thresholds with more that no word reaches."""
+    return torch.cat([thresholds, thresholds.new_full((entries - len(thresholds),), 2**32)])
+
+
+def seat_order(random: Random, market: MarketOracle) -> Words:
+    """A message of a seat near what is in the book, or a wrong one."""
+    layout, book, seat = market.layout, market.book, random.randrange(market.layout.seats)
+    orders = [order for queue in book.sides for order in queue]
+    mine = [order for order in orders if order.owner == seat]
+    near = [queue[0].price for queue in book.sides if queue] or [market.doubled_mid >> 1]
+    price = random.choice(near) + random.choice((0, 0, 1, -1, random.randint(-60, 60)))
+    quantity = random.choice((random.randint(1, 12), random.randint(1, 12), 300, 5_000))
+    if random.random() < 0.03 and price < 2 * MAX_FUNDAMENTAL:
+        quantity = max_quantity(layout.room)
+    target = random.choice(mine or orders).id if orders and random.random() < 0.9 else book.next_id
+    if mine and random.random() < 0.3:
+        order = random.choice(mine)
+        # The same price and a smaller quantity, which keeps its place.
+        target, price, quantity = order.id, order.price, max(1, order.quantity - random.randint(-1, 2))
+    kind = random.choices(list(KINDS), list(KINDS.values()))[0]
+    words = [int(kind), random.choice((BUY, SELL)), price, quantity, seat, target]
+    if random.random() < 0.06:
+        column = random.randrange(1, 6)
+        most = max_quantity(layout.room)
+        wrong = ((2, -1), (0, -7, MAX_PRICE, MAX_PRICE + 1), (0, -3, most + 1, 2**31 - 1), (-1, layout.owners), (-5, 0))
+        words[column] = random.choice(wrong[column - 1])
+    elif random.random() < 0.04:
+        # A message is carried out for whoever is named as its owner.
+        words[4] = random.randrange(layout.owners)
+    kind, side, price, quantity, owner, target = words
+    return kind, side, price, quantity, owner, target
