@@ -194,7 +194,7 @@ def measure(
         task_config = replace(
             task_config, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2
         )
-    market = {} if tape is None else {"market": tape}
+    market: dict[str, Any] = {} if tape is None else {"market": tape}
     env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=task_config)
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
     collector, advance = _workload(config, env, column, mode, num_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -223,9 +224,7 @@ EXECUTORS: dict[str, Callable[[], Agent]] = {
 """Baselines of `execution`."""
 
 QUOTERS: dict[str, Callable[[], Agent]] = {
-    **{
-        f"fixed_spread_{distance}": lambda distance=distance: FixedSpread(distance) for distance in (1, 2, 4, 8, 16, 32)
-    },
+    **{f"fixed_spread_{distance}": partial(FixedSpread, distance) for distance in (1, 2, 4, 8, 16, 32)},
     "avellaneda_stoikov": AvellanedaStoikov,
     "random": Random,
 }

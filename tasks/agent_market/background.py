@@ -160,10 +160,27 @@ class BackgroundConfig:
         return max(1, round(seconds / self.tick_seconds))
 
 
-_POSITIVE = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "news_seconds", "levels")
+_POSITIVE: tuple[str, ...] = (
+    "tick_seconds",
+    "price_tick",
+    "room",
+    "slots",
+    "session_seconds",
+    "mean_price",
+    "news_seconds",
+    "levels",
+)
 _POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
 _POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread")
-_NOT_NEGATIVE = ("reversion", "volatility", "shock_rate", "shock_mean", "shock_spread", "news_rate", "level_spacing")
+_NOT_NEGATIVE: tuple[str, ...] = (
+    "reversion",
+    "volatility",
+    "shock_rate",
+    "shock_mean",
+    "shock_spread",
+    "news_rate",
+    "level_spacing",
+)
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")

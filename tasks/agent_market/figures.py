@@ -73,7 +73,7 @@ def book_figure(record: Played, name: str, currency: float) -> Figure:
         inside = (prices >= low) & (prices <= high)
         np.add.at(shown[:, column], prices[inside] - low, quantities[inside])
     figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
-    edges = [tick[0], tick[-1], (low - 0.5) * currency, (high + 0.5) * currency]
+    edges = (float(tick[0]), float(tick[-1]), (low - 0.5) * currency, (high + 0.5) * currency)
     image = axis.imshow(
         np.where(shown > 0, shown, np.nan), origin="lower", aspect="auto", extent=edges, cmap="viridis", norm=LogNorm()
     )

@@ -101,7 +101,7 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
 
     noise_served = market.noise_served
     for slot in range(layout.slots):
-        now = View(*best_prices(trading.book).to(torch.int64).unbind(), value)
+        now = _view(trading.book, value)
         wake = trader_message(backlog, noise_served, now, market.views, market.samples, key, tick, slot, rules, layout)
         trading = _carried_out(trading, wake.message, layout)
         backlog, noise_served = wake.backlog, wake.noise_served
@@ -163,6 +163,12 @@ class _Requoting(NamedTuple):
     unplaced: Tensor
 
 
+def _view(book: Book, fundamental: Tensor) -> View:
+    """Return what is seen of a market at this moment."""
+    bid, ask = best_prices(book).to(torch.int64).unbind()
+    return View(bid, ask, fundamental)
+
+
 def _wakes(words: Tensor, noise_wakes: Tensor, tick: Tensor, rules: Rules) -> Tensor:
     """Return how many agents of each class wake in a tick. Shape: (4,), int64."""
     poisson = (words.unsqueeze(-1) >= rules.arrivals).sum(-1)
@@ -217,7 +223,7 @@ def _requoted(
     key = EpisodeKey(*market.words.unbind())
     number = (random_bits(key, MarketStream.MAKER, market.tick)[0] * layout.makers) >> 32
     owner = (layout.first[MAKER] + number).to(torch.int32)
-    now = View(*best_prices(without_owner(trading.book, owner)).to(torch.int64).unbind(), value)
+    now = _view(without_owner(trading.book, owner), value)
     seen = view_of(now, market.views, rules.number("maker_latency"))
     chosen = torch.arange(layout.makers, device=number.device) == number
     spread = torch.where(chosen, market.spreads, 0).sum()

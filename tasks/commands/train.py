@@ -195,7 +195,7 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
     simulated = is_simulated(settings.task)
     if simulated and shared.rows > VALIDATION:
         raise ValueError(f"a training has at most {VALIDATION:,} sub-environments, got {shared.rows:,}")
-    market = {} if simulated else {"market": settings.subsets(shared.spans["Training"])}
+    market: dict[str, Any] = {} if simulated else {"market": settings.subsets(shared.spans["Training"])}
     return vecenv.make(
         settings.task,
         shared.rows,

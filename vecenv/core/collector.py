@@ -168,7 +168,8 @@ class FusedCollector:
         drawn = []
         if not remaining:
             drawn = [random_action(self.env.scenario.action_spec, key_of(rows.episode), rows.elapsed)]
-        outcome = bound.step(rows, *remaining, *drawn, donate=True)
+        (action,) = remaining or drawn
+        outcome = bound.step(rows, action, donate=True)
         return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:

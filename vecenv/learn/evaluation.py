@@ -223,7 +223,7 @@ class Evaluation:
     def _outcomes_json(self, name: str) -> dict[str, Any]:
         """Return reward and outcomes of an agent of a task that does not trade."""
         told = {outcome: _interval_json(interval) for outcome, interval in self.outcomes[name].items()}
-        entry = {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
+        entry: dict[str, Any] = {"reward": _interval_json(self.interval(self.records[name].reward)), **told}
         if name in self.reward_differences:
             entry[f"minus_{self.reference}"] = {"reward": _interval_json(self.reward_differences[name])}
         return entry

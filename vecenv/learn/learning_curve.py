@@ -64,7 +64,9 @@ def learning_curve_figure(histories: Sequence[History], title: str) -> Figure:
                 axis.axhline(attainable, color="black", linewidth=1, linestyle=":", label="best attainable")
         references = [row.get("validation_reference_reward", math.nan) for row in rows]
         if name == "validation_reward" and not np.isnan(references).all():
-            axis.axhline(np.nanmean(references), color="black", linewidth=1, linestyle="--", label="reference agent")
+            axis.axhline(
+                float(np.nanmean(references)), color="black", linewidth=1, linestyle="--", label="reference agent"
+            )
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="best", frameon=False, ncols=2)
         axis.set_ylabel(label)

@@ -8,13 +8,12 @@ import pytest
 import torch
 from scipy.stats import poisson
 
-from tests.tasks.agent_market.market_comparison import play
+from tests.tasks.agent_market.market_comparison import native, play
 from tests.tasks.agent_market.market_oracle import MAKER, NOISE
 from tests.tasks.agent_market.random_markets_of_agents import Markets, markets_of
 from vecenv.core.random import episode_key, random_bits
 from vecenv.tasks.agent_market.background import CLASSES, BackgroundConfig, arrival_thresholds
 from vecenv.tasks.agent_market.streams import MarketStream
-from vecenv.tasks.agent_market.tick import ticked
 
 RATES = {"maker": 2 / 60, "value": 102 / 175.4, "momentum": 12 / 37, "noise": 1_000 / 23_400}
 """Wakes per second, from the settings of rmsc04."""
@@ -58,8 +57,8 @@ def test_thresholds_are_the_poisson_distribution(rate):
 
 @pytest.mark.slow
 def test_real_ticks_have_the_messages_of_the_settings():
-    ticks, markets = 1_000, default_markets(seed=5)
-    seen = play(ticked, markets, ticks, messages=1, seed=5)
+    ticks, markets = 200, default_markets(seed=5)
+    seen = play(native, markets, ticks, messages=1, seed=5)
     for kind, name in enumerate(CLASSES):
         served = seen["requotes"] if kind == MAKER else seen[f"{name} messages"]
         waiting = sum(market.backlog[kind] for market in markets.oracles)
