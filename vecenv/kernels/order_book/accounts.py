@@ -54,12 +54,13 @@ def settled(accounts: Accounts, owner: Tensor, report: Report, trades: Trades) -
     sign = torch.where(report.side == BUY, 1, torch.where(report.side == SELL, -1, 0)).to(torch.int64)
     size = trades.size.to(torch.int64)
     paid = size * trades.price.to(torch.int64)
-    # Without a trade nothing is added, to whomever.
-    makers, taker = trades.maker.clamp(min=0), owner.clamp(0, len(accounts.cash) - 1).reshape(1)
-    cash = accounts.cash.index_add(0, makers, sign * paid)
-    shares = accounts.shares.index_add(0, makers, -sign * size)
-    cash = cash.index_add(0, taker, (-sign * report.notional).reshape(1))
-    return Accounts(cash, shares.index_add(0, taker, (sign * size.sum()).reshape(1)))
+    # Without a trade nothing is added, to whomever. Not index_add, which vmap repeats book by book.
+    makers = trades.maker.clamp(min=0).to(torch.int64)
+    taker = owner.clamp(0, len(accounts.cash) - 1).to(torch.int64).reshape(1)
+    cash = accounts.cash.scatter_add(0, makers, sign * paid)
+    shares = accounts.shares.scatter_add(0, makers, -sign * size)
+    cash = cash.scatter_add(0, taker, (-sign * report.notional).reshape(1))
+    return Accounts(cash, shares.scatter_add(0, taker, (sign * report.filled).reshape(1)))
 
 
 def process_all(book: Book, accounts: Accounts, messages: Message, evict: bool = True) -> tuple[Book, Accounts, Report]:

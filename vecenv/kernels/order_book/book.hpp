@@ -170,7 +170,7 @@ struct Book {
       report.id = m.kind == MODIFY ? m.target : (*next_id)++;
       Message again = m;
       again.side = number;
-      come_in(again, report, true, traded);
+      come_in(again, report, true, traded, place);
       return;
     }
     report.status = NOT_FOUND;
@@ -187,8 +187,9 @@ struct Book {
     return false;
   }
 
+  // With the place that it left, if it has been in the book, which is then the hole that it takes.
   template <typename Traded>
-  void come_in(const Message &m, Report &report, bool stays, Traded traded) {
+  void come_in(const Message &m, Report &report, bool stays, Traded traded, int64_t left_place = -1) {
     Side &other = sides[1 - m.side];
     const int32_t most_key = limit(m);
     const int64_t sign = m.side == BUY ? 1 : -1;
@@ -217,14 +218,14 @@ struct Book {
     }
     cash[m.owner] -= sign * report.notional;
     shares[m.owner] += sign * report.filled;
-    if (stays && left > 0) rest(m, left, report);
+    if (stays && left > 0) rest(m, left, left_place, report);
   }
 
-  void rest(const Message &m, int32_t quantity, Report &report) {
+  void rest(const Message &m, int32_t quantity, int64_t hole, Report &report) {
     Side &own = sides[m.side];
     const int32_t key = -limit(m);
     const int64_t rank = std::upper_bound(own.key, own.key + room, key) - own.key;
-    int64_t hole = std::find(own.quantity, own.quantity + room, 0) - own.quantity;
+    if (hole < 0) hole = std::find(own.quantity, own.quantity + room, 0) - own.quantity;
     if (hole == room) {
       if (!evict || rank == room) {
         report.status = NO_ROOM;

@@ -1,12 +1,14 @@
-"""Matching: one message to one book, exact in int32, without a sort, a loop, a gather or a branch on data.
+"""Matching: one message to one book, exact, without a sort, a loop, a gather or a branch on data.
 
 Rules. The better price is served first, and of equal prices the earlier arrival. A trade is at the price of the order
 that was there. An order never meets one of the same owner: where it would, that order is taken out and the incoming one
 goes on (self-trade prevention, "cancel resting"). A side with K orders is full: an incoming order that is better than
 the worst one takes its place (`evict`), or else its rest is dropped and its status says so.
 
-The work is O(K): trades are a cumulative sum over the other side, and an order comes in by counting the keys that are
-as good, finding the first hole, and shifting what lies between by one.
+The work is O(K), in four passes over the places: which order a message names, what the incoming order meets (a
+cumulative sum over the other side), where it belongs (the number of keys that are as good, and the first hole), and one
+move. The move writes four numbers to a place and shifts what lies between it and a hole by one. A cancellation or a
+smaller quantity is a move too, from a place to itself, and what comes in anew takes the hole that it left.
 """
 
 from __future__ import annotations
@@ -16,25 +18,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.order_book.book import EMPTY, Book, key_of, max_quantity
+from vecenv.kernels.order_book.book import EMPTY, Book, max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_OWNERS, MAX_PRICE, SELL, Kind, Message, Report, Status, Trades
+from vecenv.kernels.order_book.passes import after, before, count, first, largest, total, written_out
+
+_NOBODY = -2
+"""No order's owner: that of a place that has never held one is -1."""
 
 
-class _Change(NamedTuple):
-    """What a message does to orders in the book, before one comes in.
+class _Named(NamedTuple):
+    """Orders in the book that a message names, by id or by owner. Shape of each: ().
 
     Attributes:
-        quantity: of all orders after it. Shape: (2, K).
-        cancelled: quantity taken out. Shape: ().
-        again: whether the order that was taken out comes in anew. Shape: ().
-        side: of that order. Shape: ().
-        missing: whether the order is not there. Shape: ().
+        place: of the one that is named by its id, counted through both sides; -1 if there is none.
+        key: of it.
+        id: of it.
+        quantity: of all.
+        cleared: owner of which all orders are named, or `_NOBODY`.
+        missing: whether an id is named that is not there.
     """
 
+    place: Tensor
+    key: Tensor
+    id: Tensor
     quantity: Tensor
-    cancelled: Tensor
-    again: Tensor
-    side: Tensor
+    cleared: Tensor
     missing: Tensor
 
 
@@ -43,21 +51,19 @@ class _Incoming(NamedTuple):
 
     Attributes:
         active: whether there is one.
+        anew: whether it has been in the book.
         side: of it.
-        limit: largest key of the other side that it trades with.
-        quantity: in shares.
+        limit: largest key of the other side that it trades with; none if there is no order.
         owner: of it.
         id: of it.
-        stays: whether what it does not trade stays in the book.
     """
 
     active: Tensor
+    anew: Tensor
     side: Tensor
     limit: Tensor
-    quantity: Tensor
     owner: Tensor
     id: Tensor
-    stays: Tensor
 
 
 class _Match(NamedTuple):
@@ -66,24 +72,34 @@ class _Match(NamedTuple):
     Attributes:
         size: of its trades. Shape: (K,).
         prevented: quantities of its owner, taken out. Shape: (K,).
+        filled: sum of the trades. Shape: ().
         refused: whether it may not trade, and would. Shape: ().
     """
 
     size: Tensor
     prevented: Tensor
+    filled: Tensor
     refused: Tensor
 
 
-class _Insertion(NamedTuple):
-    """A side after an order has come in.
+class _Move(NamedTuple):
+    """Four numbers that go to a place. Shape of each: ().
 
     Attributes:
-        columns: key, quantity, owner and id. Shape of each: (K,).
-        fits: whether it found a place. Shape: ().
-        evicted: whether another one made room. Shape: ().
+        place: counted through both sides, -1 for none.
+        hole: to which what lies between is shifted.
+        key: of the order there.
+        quantity: of it.
+        id: of it.
+        fits: whether an order has come in.
+        evicted: whether another one made room.
     """
 
-    columns: list[Tensor]
+    place: Tensor
+    hole: Tensor
+    key: Tensor
+    quantity: Tensor
+    id: Tensor
     fits: Tensor
     evicted: Tensor
 
@@ -100,98 +116,53 @@ def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_
     Returns:
         The book after it, what it did, and its trades.
     """
-    kind, room = message.kind, book.key.shape[-1]
-    valid = _valid(message, max_quantity(room), owners)
-    change = _changed(book, message, valid)
-    book = book._replace(quantity=change.quantity)
+    kind = message.kind
+    valid = _valid(message, max_quantity(book.key.shape[-1]), owners)
+    named = _named(book, message, valid)
+    # A modification that asks for no more at the same price stays where it is.
+    kept = (kind == Kind.MODIFY) & (named.place >= 0)
+    kept = kept & (message.price == named.key.abs()) & (message.quantity <= named.quantity)
+    remains = torch.where(kept, message.quantity, 0)
 
-    ordered = _ordered(kind) & valid
-    side = torch.where(change.again, change.side, message.side)
-    numbered = ordered | (change.again & (kind == Kind.REPLACE))
-    limit = torch.where(kind == Kind.MARKET, EMPTY - 1, -key_of(message.price, side))
-    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | (kind == Kind.REPLACE_ALL) | change.again
-    order_id = torch.where(numbered, book.next_id, message.target)
-    order = _Incoming(ordered | change.again, side, limit, message.quantity, message.owner, order_id, stays)
-
-    columns = (book.key, book.quantity, book.owner, book.id)
+    book = book._replace(quantity=torch.where(book.owner == named.cleared, 0, book.quantity))
+    order = _incoming(book, message, valid, named, kept)
     buys = order.side == BUY
-    own = [torch.where(buys, column[BUY], column[SELL]) for column in columns]
-    other = [torch.where(buys, column[SELL], column[BUY]) for column in columns]
-    key, there, makers, ids = other
-    match = _matched(key, there, makers, order, kind == Kind.POST_ONLY)
-    other[1] = there - match.size - match.prevented
-    filled = match.size.sum(dtype=torch.int32)
+    key, there, makers, ids = (torch.where(buys, column[SELL], column[BUY]) for column in book[:4])
+    match = _matched(key, there, makers, order, message.quantity, kind == Kind.POST_ONLY)
+    stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | (kind == Kind.REPLACE_ALL) | order.anew
+    rest = torch.where(order.active & stays & ~match.refused, message.quantity - match.filled, 0)
+    move = _placed(book, order, named, rest, remains, evict)
+    numbered = order.active & (kind != Kind.MODIFY)
+    new = _moved(book, move, order, match.size + match.prevented, numbered)
 
-    rest = torch.where(order.active & ~match.refused & order.stays, order.quantity - filled, 0)
-    insertion = _inserted(own, order, rest, evict)
-    rows = [
-        torch.stack([torch.where(buys, mine, theirs), torch.where(buys, theirs, mine)])
-        for mine, theirs in zip(insertion.columns, other, strict=True)
-    ]
-    new = Book(rows[0], rows[1], rows[2], rows[3], book.next_id + numbered.to(torch.int32))
-
-    status = torch.where(kind == Kind.NOTHING, Status.NOTHING, Status.DONE)
+    status = torch.full_like(kind, Status.DONE)
     for code, holds in (
-        (Status.NO_ROOM, (rest > 0) & ~insertion.fits),
+        (Status.NOTHING, kind == Kind.NOTHING),
+        (Status.NO_ROOM, (rest > 0) & ~move.fits),
         (Status.WOULD_TRADE, match.refused),
-        (Status.NOT_FOUND, change.missing),
+        (Status.NOT_FOUND, named.missing),
         (Status.INVALID, ~valid),
     ):
         status = torch.where(holds, code, status)
     price, traded = key.abs(), match.size > 0
+    last = [torch.where(buys, column[BUY, -1], column[SELL, -1]) for column in book[:4]]
     report = Report(
-        status=status.to(torch.int32),
-        side=torch.where(order.active, side, -1),
-        id=torch.where(order.active, order_id, -1),
-        filled=filled,
-        rested=torch.where(insertion.fits, rest, 0),
-        notional=(match.size.to(torch.int64) * price.to(torch.int64)).sum(),
-        cancelled=change.cancelled,
-        prevented=match.prevented.sum(dtype=torch.int32),
-        evicted_id=torch.where(insertion.evicted, own[3][-1], -1),
-        evicted_owner=torch.where(insertion.evicted, own[2][-1], -1),
-        evicted=torch.where(insertion.evicted, own[1][-1], 0),
+        status=status,
+        side=torch.where(order.active, order.side, -1),
+        id=torch.where(order.active, order.id, -1),
+        filled=match.filled,
+        rested=torch.where(move.fits, rest, 0),
+        notional=total(match.size.to(torch.int64) * price.to(torch.int64)),
+        cancelled=named.quantity - remains,
+        prevented=total(match.prevented),
+        evicted_id=torch.where(move.evicted, last[3], -1),
+        evicted_owner=torch.where(move.evicted, last[2], -1),
+        evicted=torch.where(move.evicted, last[1], 0),
     )
     trades = Trades(
         match.size, torch.where(traded, price, 0), torch.where(traded, makers, -1), torch.where(traded, ids, -1)
     )
     return new, report, trades
-
-
-def _changed(book: Book, message: Message, valid: Tensor) -> _Change:
-    """Return what a message cancels, modifies or takes out to replace."""
-    kind, live = message.kind, book.quantity > 0
-    targeted = ((kind == Kind.CANCEL) | (kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & valid
-    found = live & (book.id == message.target) & (book.owner == message.owner) & targeted
-    # Sums of int32 instead of any() of bool, which compilers widen to int64.
-    by_side = torch.where(found, book.quantity, 0).sum(-1, dtype=torch.int32)
-    shown = by_side[BUY] + by_side[SELL]
-    known = shown > 0
-    side = torch.where(by_side[SELL] > 0, SELL, BUY).to(torch.int32)
-
-    # A modification that asks for no more at the same price stays where it is.
-    key = torch.where(found, book.key, -EMPTY).amax()
-    kept = (kind == Kind.MODIFY) & (key_of(message.price, side) == key) & (message.quantity <= shown)
-    every = live & (book.owner == message.owner) & ((kind == Kind.CANCEL_ALL) | (kind == Kind.REPLACE_ALL)) & valid
-    removed = (found & ~kept) | every
-    cancelled = torch.where(removed, book.quantity, 0).sum(dtype=torch.int32)
-    cancelled = cancelled + torch.where(kept & known, shown - message.quantity, 0)
-    quantity = torch.where(removed, 0, book.quantity)
-    quantity = torch.where(found & kept, message.quantity, quantity)
-    again = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & known & ~kept
-    return _Change(quantity, cancelled, again, side, targeted & ~known)
-
-
-def _matched(key: Tensor, there: Tensor, makers: Tensor, order: _Incoming, post_only: Tensor) -> _Match:
-    """Return what an order meets among the keys, quantities and owners of the other side."""
-    met = (there > 0) & (key <= order.limit) & order.active
-    refused = post_only & (torch.where(met, there, 0).amax() > 0)
-    met = met & ~refused
-    available = torch.where(met & (makers != order.owner), there, 0)
-    before = available.cumsum(0, dtype=torch.int32) - available
-    size = torch.minimum((order.quantity - before).clamp(min=0), available)
-    reached = met & (makers == order.owner) & (before < order.quantity)
-    return _Match(size, torch.where(reached, there, 0), refused)
 
 
 def _ordered(kind: Tensor) -> Tensor:
@@ -213,28 +184,91 @@ def _valid(message: Message, most: int, owners: int) -> Tensor:
     return (right & (~ordered | sided)) | (kind == Kind.NOTHING)
 
 
-def _inserted(side: list[Tensor], order: _Incoming, quantity: Tensor, evict: bool) -> _Insertion:
-    """Return a side with an order of a quantity in its place; of quantity 0 as it was."""
-    key, there = side[0], side[1]
-    room = len(key)
-    place = torch.arange(room, dtype=torch.int32, device=key.device)
+def _named(book: Book, message: Message, valid: Tensor) -> _Named:
+    """Return what a message cancels, modifies or replaces."""
+    every = valid & ((message.kind == Kind.CANCEL_ALL) | (message.kind == Kind.REPLACE_ALL))
+    one = valid & (message.kind >= Kind.CANCEL) & ~every
+    owner, cleared, target = written_out(
+        torch.where(one, message.owner, _NOBODY), torch.where(every, message.owner, _NOBODY), message.target
+    )
+    key, quantity, owners, ids = (column.reshape(-1) for column in book[:4])
+    found = torch.where(((owners == owner) & (ids == target)) | (owners == cleared), quantity, 0)
+    shown = total(found)
+    known = one & (shown > 0)
+    return _Named(
+        place=torch.where(known, first(found > 0), -1),
+        key=largest(torch.where(found > 0, key, -EMPTY)),
+        id=target,
+        quantity=shown,
+        cleared=cleared,
+        missing=one & ~known,
+    )
+
+
+def _incoming(book: Book, message: Message, valid: Tensor, named: _Named, kept: Tensor) -> _Incoming:
+    """Return the order that a message brings in, or brings in anew."""
+    kind = message.kind
+    anew = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & (named.place >= 0) & ~kept
+    active = (_ordered(kind) & valid) | anew
+    # Keys of asks are positive, those of bids negative.
+    side = torch.where(anew, (named.key > 0).to(torch.int32), message.side)
+    limit = torch.where(side == BUY, message.price, -message.price)
+    limit = torch.where(active, torch.where(kind == Kind.MARKET, EMPTY - 1, limit), -EMPTY)
+    side, limit, owner = written_out(side, limit, message.owner)
+    order_id = torch.where(kind == Kind.MODIFY, message.target, book.next_id)
+    return _Incoming(active, anew, side, limit, owner, order_id)
+
+
+def _matched(
+    key: Tensor, there: Tensor, makers: Tensor, order: _Incoming, quantity: Tensor, post_only: Tensor
+) -> _Match:
+    """Return what an order of a quantity meets among the keys, quantities and owners of the other side."""
+    met = torch.where(key <= order.limit, there, 0)
+    available = torch.where(makers == order.owner, 0, met)
+    refused = post_only & (count(met > 0) > 0)
+    wanted = torch.where(order.active & ~refused, quantity, 0)
+    within = available.cumsum(0, dtype=torch.int32)
+    ahead = within - available
+    size = torch.minimum((wanted - ahead).clamp(min=0), available)
+    prevented = torch.where(ahead < wanted, met - available, 0)
+    return _Match(size, prevented, torch.minimum(wanted, within[-1]), refused)
+
+
+def _placed(book: Book, order: _Incoming, named: _Named, rest: Tensor, remains: Tensor, evict: bool) -> _Move:
+    """Return where the rest of an order goes, or where what remains of a named one is."""
+    buys, room = order.side == BUY, book.key.shape[-1]
     own_key = -order.limit
     # After all orders of the same price or a better one.
-    rank = (key <= own_key).sum(dtype=torch.int32)
-    hole = torch.where(there == 0, place, room).amin()
-    full, wanted = hole == room, quantity > 0
+    rank = count(torch.where(buys, book.key[BUY], book.key[SELL]) <= own_key)
+    hole = first(torch.where(buys, book.quantity[BUY], book.quantity[SELL]) == 0)
+    full, wanted = (hole == room) & ~order.anew, rest > 0
     evicted = full & wanted & (rank < room) if evict else torch.zeros_like(full)
     fits = wanted & (~full | evicted)
-    hole = torch.where(evicted, room - 1, hole)
-    rightwards = hole >= rank
-    at = torch.where(rightwards, rank, rank - 1)
-    from_left = rightwards & (place > rank) & (place <= hole)
-    from_right = ~rightwards & (place >= hole) & (place < at)
-    columns = []
-    for column, value in zip(side, (own_key, quantity, order.owner, order.id), strict=True):
-        right = torch.cat([column[:1], column[:-1]])
-        left = torch.cat([column[1:], column[-1:]])
-        moved = torch.where(from_left, right, torch.where(from_right, left, column))
-        moved = torch.where(place == at, value, moved)
-        columns.append(torch.where(fits, moved, column))
-    return _Insertion(columns, fits, evicted)
+    start = (~buys).to(torch.int32) * room
+    hole = torch.where(order.anew, named.place, torch.where(evicted, room - 1, hole) + start)
+    rank = rank + start
+    place, hole, key, quantity, order_id = written_out(
+        torch.where(fits, torch.where(hole >= rank, rank, rank - 1), named.place),
+        torch.where(fits, hole, named.place),
+        torch.where(fits, own_key, named.key),
+        torch.where(fits, rest, remains),
+        torch.where(fits, order.id, named.id),
+    )
+    return _Move(place, hole, key, quantity, order_id, fits, evicted)
+
+
+def _moved(book: Book, move: _Move, order: _Incoming, gone: Tensor, numbered: Tensor) -> Book:
+    """Return the book after a move, without what has gone from the other side."""
+    room, device = book.key.shape[-1], book.key.device
+    side = torch.arange(2, dtype=torch.int32, device=device).unsqueeze(-1)
+    place = side * room + torch.arange(room, dtype=torch.int32, device=device)
+    here = place == move.place
+    later, earlier = (place > move.place) & (place <= move.hole), (place < move.place) & (place >= move.hole)
+
+    def moved(column: Tensor, number: Tensor) -> Tensor:
+        shifted = torch.where(later, before(column), torch.where(earlier, after(column), column))
+        return torch.where(here, number, shifted)
+
+    quantity = moved(book.quantity, move.quantity) - torch.where(side == order.side, 0, gone)
+    key, owner, ids = moved(book.key, move.key), moved(book.owner, order.owner), moved(book.id, move.id)
+    return Book(key, quantity, owner, ids, book.next_id + numbered.to(torch.int32))
