@@ -10,7 +10,7 @@ import torch
 
 from vecenv.benchmarks.throughput import order_book
 from vecenv.benchmarks.throughput.order_book import OrderBookConfig, main
-from vecenv.kernels.order_book.native import compiler
+from vecenv.kernels.native_library import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
