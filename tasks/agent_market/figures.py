@@ -77,12 +77,13 @@ def book_figure(record: Played, name: str, currency: float) -> Figure:
     image = axis.imshow(
         np.where(shown > 0, shown, np.nan), origin="lower", aspect="auto", extent=edges, cmap="viridis", norm=LogNorm()
     )
-    axis.plot(tick, mid * currency, color="white", linewidth=1.2, label="mid")
+    axis.plot(tick, mid * currency, color="black", linewidth=1.2, label="mid")
     for side, colour, label in ((0, COLOURS[1], "own bid"), (1, COLOURS[2], "own ask")):
         axis.plot(tick, record.quotes[running, side] * currency, color=colour, linewidth=1.0, label=label)
     figure.colorbar(image, ax=axis, label="Shares at a price, best ten levels")
     axis.set_xlabel("Tick of the episode")
     axis.set_ylabel("Price")
+    axis.ticklabel_format(axis="y", useOffset=False)
     axis.legend(loc="upper left", framealpha=0.6)
     figure.suptitle(f"Order book of one episode, traded by {name}")
     return figure
