@@ -32,6 +32,9 @@ NUM_SAMPLES, SHORT_SAMPLES = 50, 20
 NUM_CANDLES = 65
 """Candles that a market remembers."""
 
+MOST_ARRIVALS = 500
+"""Largest mean number of wakes of a class in a tick; exp(-745) is 0."""
+
 TABLE_BITS = 12
 """Random words read tables of 2^12 entries by their highest bits."""
 
@@ -82,7 +85,7 @@ class BackgroundConfig:
     """Mean time between requotes of a maker."""
     levels: int = 10
     """Quotes of a maker on each side."""
-    level_spacing: float = 1.0
+    level_spacing: int = 1
     """Step between the levels as a multiple of the maker's spread."""
     first_spread: int = 10
     """Spread of a maker at the start, in price ticks."""
@@ -148,6 +151,15 @@ class BackgroundConfig:
                 raise ValueError(f"{item.name} must be a whole number, got {getattr(self, item.name)}")
         if self.num_owners(0) > 2**20:
             raise ValueError(f"a market has at most {2**20:,} background agents, got {self.num_owners(0):,}")
+        for name in ("session_seconds", "news_seconds", "volume_seconds"):
+            ticks = self.ticks(getattr(self, name))
+            if ticks >= 2**31:
+                raise ValueError(f"{name} must be fewer than 2^31 ticks of {self.tick_seconds:g} s, got {ticks:,}")
+        busiest = max(list(arrival_rates(self).values())[:3])
+        if busiest > MOST_ARRIVALS:
+            raise ValueError(
+                f"at most {MOST_ARRIVALS} agents of a class can wake in a tick on average, got {busiest:,.0f}"
+            )
         if self.min_quote > max_quantity(self.room):
             raise ValueError(f"min_quote must be at most {max_quantity(self.room):,}, got {self.min_quote:,}")
 
@@ -244,7 +256,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "news_chance": chance(config.news_rate * tick),
         "news_magnitude": config.news_magnitude,
         "news_duration": config.ticks(config.news_seconds),
-        "level_spacing": round(config.level_spacing),
+        "level_spacing": config.level_spacing,
         "first_spread": config.first_spread,
         "spread_alpha": round(config.spread_alpha * 2**8),
         "share_of_volume": round(config.share_of_volume * 2**16),

@@ -49,7 +49,8 @@ class Wake(NamedTuple):
 
 def view_of(now: View, views: Tensor, latency: Tensor) -> View:
     """Return what an agent with a latency sees. Shapes: (8, 3) and ()."""
-    past = views[(latency - 1).clamp(0, MAX_LATENCY - 1)]
+    # An index that all markets share would be read on the host.
+    past = views.index_select(0, (latency - 1).clamp(0, MAX_LATENCY - 1).reshape(1))[0]
     return View(*torch.where(latency == 0, torch.stack(now), past).unbind())
 
 

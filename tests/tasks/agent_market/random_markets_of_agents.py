@@ -32,7 +32,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "news_rate": (0.0, 0.3, 2.0),
     "news_magnitude": (1, 60, 10**6),
     "news_seconds": (1.0, 7.0, 40.0),
-    "level_spacing": (0.0, 0.5, 5.0, 2.0**10),
+    "level_spacing": (0, 1, 5, 2**10),
     "first_spread": (1, 50, 3_000, 2**20),
     "spread_alpha": (0.0, 0.2, 1.0),
     "share_of_volume": (0.0, 0.025, 1.0),
