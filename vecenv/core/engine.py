@@ -117,7 +117,7 @@ class BoundEngine:
             rows = self._with_own_memory(self.warmed(rows, donate=True), rows)
         return rows
 
-    def warmed(self, rows: Rows, donate: bool = False) -> Rows:
+    def warmed(self, rows: Rows, *, donate: bool = False) -> Rows:
         """Return rows after one tick of the warm-up; for ``donate`` see `step`."""
         if not donate:
             rows = self._with_own_memory(rows)
@@ -139,7 +139,7 @@ class BoundEngine:
         """Return the observation's blocks by reference. Shapes: (M,) -> (M, size of block) each."""
         return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
 
-    def step(self, rows: Rows, action: Tensor, donate: bool = False) -> Outcome:
+    def step(self, rows: Rows, action: Tensor, *, donate: bool = False) -> Outcome:
         """Advance every row by one step, without auto-reset.
 
         Args:
