@@ -12,6 +12,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torchrl.data import MultiCategorical
 
 import vecenv
+from tests.core.tally import TALLY, TallyConfig, Tallying
 from tests.ledger_task import LEDGER, InPlaceLedgerTask
 from tests.reach_zero import REACH_ZERO, ReachZero, Walk, WalkText
 from vecenv.registry import task_named
@@ -234,3 +235,52 @@ def test_a_donated_field_that_is_none_of_the_state_is_refused():
     message = "unknown donated field 'book'; the state of ledger has day, ledger, length, total"
     with pytest.raises(ValueError, match=message):
         vecenv.make(ledger_with(donated=frozenset({"ledger", "book"})), 2, compile=False)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_nested_donated_fields_conform(in_place):
+    check_task(TALLY, compiled=False, in_place=in_place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_place", [False, True])
+def test_compiled_steps_of_donated_fields_conform(in_place):
+    check_task(TALLY, in_place=in_place)
+
+
+def pure_step(self, *arguments):
+    return Tallying(TallyConfig()).step(*arguments)
+
+
+def width(self, state, params, shared):
+    return {"worth": state.worth, "width": torch.zeros_like(state.trail).add(1).sum()}
+
+
+CARELESS = {
+    "a step": (
+        {"donated": frozenset({"ledger"})},
+        "donated fields: step 1 writes to state.trail, which is not donated",
+    ),
+    "a warm-up": (
+        {"donated": frozenset({"trail"}), "step": pure_step},
+        "donated fields: step 0: a tick of the warm-up writes to state.ledger.entries, which is not donated",
+    ),
+    "a shape": ({"info": width}, "donated fields: step 0: info 'width' reads the donated field 'trail'"),
+    "a reference": (
+        {
+            "referenced_blocks": (1,),
+            "num_references": 9,
+            "reference": lambda self, state: state.ledger.entries[0] * 0 + (state.ledger.entries.sum() > 0),
+            "referenced": lambda self, reference, shared: (reference.float().unsqueeze(-1),),
+        },
+        "donated fields: step 0: the reference reads the donated field 'ledger'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CARELESS)
+def test_what_a_task_does_to_fields_is_told(name):
+    methods, message = CARELESS[name]
+    task = replace(TALLY, scenario=type("Careless", (Tallying,), methods))
+    with pytest.raises(TaskFault, match=f"^tally: {message}$"):
+        check_task(task, compiled=False, in_place=True)

@@ -69,6 +69,9 @@ ALLOWED = (
     # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
     Allowed(f"(?!{GRADED}|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
     Allowed(f"(?!{GRADED})({TIER})", "first grade", HINDSIGHT, "to device", None),
+    # A warm-up: which rows are to be started, at every step of a rollout.
+    Allowed("donated .* 3", "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 12),
+    Allowed("donated .* 3", "restart", "vecenv/core/episode_rows.py EpisodeRows.restart", "nonzero"),
     # Text is written and read on the host: one copy of what is shown, one of what was parsed.
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.device.allowed import faults
 from tests.device.learner_paths import AGENT_PATHS, EXACT_PATHS, GRPO_PATHS, PPO_PATHS, learner_path
-from tests.device.task_paths import TASKS, draws, task_path
+from tests.device.task_paths import DONATED, TASKS, donated_path, draws, task_path
 from tests.device.text_paths import TEXT_PATHS
 from tests.device.trial import on_both
 from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
@@ -37,6 +37,12 @@ def test_a_task(name):
 @pytest.mark.parametrize("name", marked(OTHERS))
 def test_another_path(name):
     said = faults(name, *on_both(OTHERS[name]))
+    assert not said, "\n".join(said)
+
+
+@pytest.mark.parametrize("name", DONATED)
+def test_donated_fields(name):
+    said = faults(name, *on_both(donated_path(name)))
     assert not said, "\n".join(said)
 
 

@@ -10,10 +10,12 @@ from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
+from tests.core.tally import WARM_UP, tally_env
 from tests.device.trial import Path, Trial
 from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
+from vecenv.core.rows import leaves
 from vecenv.text.door import TextDoor
 
 ROWS = 8
@@ -45,6 +47,13 @@ TASKS: dict[str, dict[str, Any]] = {
     "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
 }
 """Tasks in several settings, by name."""
+
+DONATED: dict[str, dict[str, Any]] = {
+    f"donated {form} {warm_up}": {"in_place": form == "in_place", "warm_up": warm_up}
+    for form in ("tensors", "in_place")
+    for warm_up in (0, WARM_UP)
+}
+"""Tasks with donated fields, by name: how they are overwritten, and the ticks of the warm-up."""
 
 
 def make(device: str, task: str, **rules: Any) -> VecEnv:
@@ -103,6 +112,24 @@ def draws(trial: Trial) -> None:
         placed = spec.to(trial.device)
         with trial.part("draw"):
             trial.keep(name, random_action(placed, key, elapsed))
+
+
+def donated_path(name: str) -> Path:
+    """Return the path of a task in `DONATED`."""
+
+    def path(trial: Trial) -> None:
+        env = tally_env(ROWS, compiled=trial.device == "cuda", device=trial.device, **DONATED[name])
+        collector = FusedCollector(env, num_steps=2 * STEPS)
+        for number in range(2):
+            with trial.part("restarting rollout" if env.scenario.warm_up else "captured rollout"):
+                batch = collector.rollout()
+            trial.keep(f"rollout {number}", [batch["action"], batch["observation"], batch["next", "done"]])
+            trial.keep(f"rows {number}", leaves(env.rows))
+        with trial.part("restart"):
+            env.restart(env.rows.done)
+        trial.keep("restarted", leaves(env.rows))
+
+    return path
 
 
 def _roll_out(trial: Trial, env: VecEnv) -> None:

@@ -197,16 +197,14 @@ class FusedCollector:
 
     def _replay(self) -> None:
         for step in range(self.num_steps):
-            self._step(step)
+            for phase in self._phases:
+                phase.call(phase.inputs[step], phase.outputs[step])
 
     def _replay_with_restarts(self, restarts: Restarts) -> None:
         for step in range(self.num_steps):
             restarts.prepare(step)
-            self._step(step)
-
-    def _step(self, step: int) -> None:
-        for phase in self._phases:
-            phase.call(phase.inputs[step], phase.outputs[step])
+            for phase in self._phases:
+                phase.call(phase.inputs[step], phase.outputs[step])
 
     @torch.no_grad()
     def rollout(self) -> TensorDict:

@@ -114,9 +114,14 @@ class BoundEngine:
             # Results of vmap may be views of one value, which nothing may overwrite.
             rows = owned(rows)
         for _ in range(self.scenario.warm_up):
-            following = rows.replace(state=self._vmap(self.scenario.warmed, rows.state))
-            rows = self._with_own_memory(following, rows)
+            rows = self._with_own_memory(self.warmed(rows, donate=True), rows)
         return rows
+
+    def warmed(self, rows: Rows, *, donate: bool = False) -> Rows:
+        """Return rows after one tick of the warm-up; for ``donate`` see `step`."""
+        if not donate:
+            rows = self._with_own_memory(rows)
+        return rows.replace(state=self._vmap(self.scenario.warmed, rows.state))
 
     def restart_done(self, rows: Rows, seed: Tensor, start_ids: Tensor) -> Rows:
         """Return the rows with every done row reset to the start of its next episode (auto-reset)."""
@@ -134,7 +139,7 @@ class BoundEngine:
         """Return the observation's blocks by reference. Shapes: (M,) -> (M, size of block) each."""
         return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
 
-    def step(self, rows: Rows, action: Tensor, donate: bool = False) -> Outcome:
+    def step(self, rows: Rows, action: Tensor, *, donate: bool = False) -> Outcome:
         """Advance every row by one step, without auto-reset.
 
         Args:

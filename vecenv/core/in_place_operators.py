@@ -37,7 +37,7 @@ def read_before_overwritten(graph: Graph) -> None:
     """Let all that is read of an argument be computed before an operator overwrites it."""
     for operator in operators_in_place(graph):
         earlier = _before(operator)
-        later = set(graph.nodes).difference(earlier)
+        later = set(graph.nodes).difference(earlier, [operator])
         for node in _read_of(_overwritten(operator), earlier):
             if later.intersection(node.users):
                 _compute_before(operator, node, later)

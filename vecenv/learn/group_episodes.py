@@ -12,7 +12,7 @@ from torch import Tensor
 from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.rows import Rows
+from vecenv.core.rows import Rows, hollow
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.registry import task_of
 
@@ -101,10 +101,11 @@ def played_accounts(
     Raises:
         ValueError: as `episode_accounts`.
     """
-    rows, rewards = [env.rows_of(ids)[0]], []
+    donated = env.scenario.donated
+    rows, rewards = [hollow(env.rows_of(ids)[0], donated)], []
     while not bool(rows[-1].done.all()):
         rewards.append(env.advance(act())[list(ids)])
-        rows.append(env.rows_of(ids)[0])
+        rows.append(hollow(env.rows_of(ids)[0], donated))
     # torch.stack accepts tensorclasses.
     whole: Any = torch.stack(rows)  # type: ignore[arg-type]
     number = torch.tensor(list(ids), device=env.device)
