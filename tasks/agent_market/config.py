@@ -9,6 +9,9 @@ from vecenv.tasks.agent_market.background import NUM_CANDLES, BackgroundConfig
 MAX_TICKS = 2**23
 """Most ticks of a market, so that its random numbers have indices of 32 bits."""
 
+MAX_ORDERS = 64
+"""Most orders of a list."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeatConfig(BackgroundConfig):
@@ -26,6 +29,8 @@ class SeatConfig(BackgroundConfig):
     """Show the public estimate of the fundamental, and what is derived from it."""
     depth: bool = False
     """Show the best ten levels of both sides too."""
+    max_orders: int = 4
+    """Orders of a list, such as an answer in text, at most."""
     reward_scale: float = 1e-3
     """Factor of the reward."""
 
@@ -36,6 +41,8 @@ class SeatConfig(BackgroundConfig):
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if not self.warm_up_ticks >= 0:
             raise ValueError(f"warm_up_ticks must not be negative, got {self.warm_up_ticks}")
+        if not 2 <= self.max_orders <= MAX_ORDERS:
+            raise ValueError(f"max_orders must be in 2 … {MAX_ORDERS}, got {self.max_orders}")
         if self.max_ticks % self.ticks_per_step:
             raise ValueError(
                 f"max_ticks must be a multiple of ticks_per_step ({self.ticks_per_step}), got {self.max_ticks}"

@@ -10,9 +10,9 @@ from torch import Tensor
 from torchrl.data import MultiCategorical
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.config import SeatConfig
-from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, kept_quote, message
+from vecenv.tasks.agent_market.orders import Order, order
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
 from vecenv.tasks.agent_market.seat_state import SeatState
 from vecenv.tasks.agent_market.streams import MarketStream
 
@@ -85,25 +85,45 @@ class Execution(MarketScenario):
         signs = {"buy": word * 0 + 1, "sell": word * 0 - 1, "random": torch.where(word % 2 == 0, 1, -1)}
         return torch.stack([signs[self.config.side], word * 0 + self.config.parent_size])
 
-    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
-        """Return the messages for the passive order of each side, and the market order."""
+    def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
+        """Return what is left of the parent order on its side, and nothing on the other."""
+        left, buys = remaining(state), state.parent[0] > 0
+        return torch.where(buys, left, 0), torch.where(buys, 0, left)
+
+    def orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return the orders of an action; in the last step what is left is sent to the market, and nothing else."""
+        orders = super().orders(state, action)
+        kind = torch.where(state.parent[0] > 0, Order.BUY, Order.SELL)
+        cancels = torch.where((state.own[0] > 0).any(), Order.CANCEL, Order.NONE)
+        closing = [order(cancels, 1, 0, state.tick), order(kind, 1, remaining(state), state.tick)]
+        closing += [order(Order.NONE, 1, 0, state.tick)] * (len(orders) - len(closing))
+        last = state.tick + self.config.ticks_per_step >= self.config.max_ticks
+        return torch.where(last, torch.stack(closing), orders)
+
+    def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return the passive order of each side, and the market order."""
         config, left = self.config, remaining(state)
         slice_choice, passive_choice = action.unbind()
         buys = state.parent[0] > 0
-        last = state.tick + config.ticks_per_step >= config.max_ticks
         quantity = left * 0
         for number, part in enumerate(config.slices):
             quantity = torch.where(slice_choice == number, round(part * config.even_slice), quantity)
-        quantity = torch.where(last, left, torch.minimum(quantity, left))
+        quantity = torch.minimum(quantity, left)
         passive = torch.minimum(quantity * 0 + round(config.passive_slices * config.even_slice), left - quantity)
         bid, ask = state.touch.to(torch.int64).unbind()
         better = (passive_choice == IMPROVES) & (ask - bid > 1)
         price = torch.where(buys, bid + better.to(torch.int64), ask - better.to(torch.int64))
         # Beside nobody there is no price to join.
-        waits = (passive_choice != WAITS) & (passive > 0) & (torch.where(buys, bid, ask) > 0)
-        quotes = [kept_quote(state, side, waits & (buys == (side == BUY)), price, passive) for side in (BUY, SELL)]
-        kind = torch.where(quantity > 0, Kind.MARKET, Kind.NOTHING)
-        return [*quotes, message(kind, torch.where(buys, BUY, SELL), 1, quantity, -1, state.tick)]
+        waits = (passive_choice != WAITS) & (torch.where(buys, bid, ask) > 0)
+        passive = torch.where(waits, passive, 0)
+        market = torch.where(quantity > 0, torch.where(buys, Order.BUY, Order.SELL), Order.NONE)
+        return torch.stack(
+            [
+                order(Order.BID, price, torch.where(buys, passive, 0), state.tick),
+                order(Order.ASK, price, torch.where(buys, 0, passive), state.tick),
+                order(market, 1, quantity, state.tick),
+            ]
+        )
 
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors

@@ -106,7 +106,8 @@ class Report(NamedTuple):
         seat_traded: shares bought and sold by each seat. Shape: (S, 2), int32.
         own_quantity: of each seat's orders in the book, by side. Shape: (S, 2), int32.
         own_price: of the best of them, 0 without. Shape: (S, 2), int32.
-        own_ahead: quantity before that order at its price. Shape: (S, 2), int32.
+        own_size: quantity of that order. Shape: (S, 2), int32.
+        own_ahead: quantity before it at its price. Shape: (S, 2), int32.
         own_id: of that order, -1 without. Shape: (S, 2), int32.
     """
 
@@ -128,6 +129,7 @@ class Report(NamedTuple):
     seat_traded: Tensor
     own_quantity: Tensor
     own_price: Tensor
+    own_size: Tensor
     own_ahead: Tensor
     own_id: Tensor
 

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torchrl.data import MultiCategorical
 
-from vecenv.kernels.order_book.messages import BUY, SELL, Message
+from vecenv.kernels.order_book.messages import BUY, SELL
 from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.rewards import equity_change
-from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, kept_quote
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
 from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
 
 
@@ -68,22 +69,24 @@ class MarketMaking(MarketScenario):
         """Shares that count as one in observations."""
         return float(self.config.quote_size)
 
-    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
-        """Return the messages that make bid and ask what is chosen: 0 for none, else a number of a distance from 1."""
+    def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
+        """Return what is left to the largest inventory on both sides."""
+        return self.config.max_inventory - state.shares, self.config.max_inventory + state.shares
+
+    def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return bid and ask as chosen: 0 for none, else a number of a distance from 1."""
         config = self.config
         sent = []
-        for side in (BUY, SELL):
-            choice = action[side]
+        for side, kind in ((BUY, Order.BID), (SELL, Order.ASK)):
+            choice, room = action[side], self.room(state)[side]
             distance = choice * 0
             for number, value in enumerate(config.distances):
                 distance = torch.where(choice == number + 1, value, distance)
-            if side == BUY:
-                price, room = (state.doubled_mid >> 1) - distance, config.max_inventory - state.shares
-            else:
-                price, room = ((state.doubled_mid + 1) >> 1) + distance, config.max_inventory + state.shares
+            mid = state.doubled_mid
+            price = (mid >> 1) - distance if side == BUY else ((mid + 1) >> 1) + distance
             wanted = (choice > 0) & (room >= config.quote_size) & (price > 0)
-            sent.append(kept_quote(state, side, wanted, price, choice * 0 + config.quote_size))
-        return sent
+            sent.append(order(kind, price, torch.where(wanted, config.quote_size, 0), state.tick))
+        return torch.stack(sent)
 
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors

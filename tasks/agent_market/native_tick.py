@@ -65,7 +65,8 @@ def _report_places(layout: Sequence[int]) -> list[tuple[tuple[int, ...], torch.d
     seats = layout[0]
     shapes: dict[str, tuple[int, ...]] = {"news": (4,), "prices": (2, DEPTH), "quantities": (2, DEPTH)}
     shapes |= {"seat_cash": (seats,), "seat_shares": (seats,)}
-    shapes |= dict.fromkeys(("seat_traded", "own_quantity", "own_price", "own_ahead", "own_id"), (seats, 2))
+    own = [f"own_{part}" for part in ("quantity", "price", "size", "ahead", "id")]
+    shapes |= dict.fromkeys(("seat_traded", *own), (seats, 2))
     counts = {torch.int32: 0, torch.int64: 0}
     places = []
     for name in Report._fields:

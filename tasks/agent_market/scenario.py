@@ -1,17 +1,18 @@
 """What all tasks of the agent-based market share: the market is advanced, the seat accounted for and shown.
 
-A task adds how actions become messages, the reward, the grade and when an episode ends.
+A task adds how actions become orders, the reward, the grade and when an episode ends.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
+from torchrl.data import TensorSpec, Unbounded
 
 from vecenv.core.random import EpisodeKey
 from vecenv.core.scenario import Scenario
@@ -21,10 +22,8 @@ from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.features import Candles, News, Quote, average_weights, feature_names, features
 from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
 from vecenv.tasks.agent_market.native_tick import advanced_market
+from vecenv.tasks.agent_market.orders import SEAT, order_messages
 from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
-
-SEAT = 0
-"""Owner of the learner's orders."""
 
 Tensors = Mapping[str, Tensor]
 
@@ -54,8 +53,20 @@ class MarketScenario(Scenario[SeatState]):
         }
 
     @abstractmethod
-    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
-        """Return the messages of an action, in turn. Shape of each: (), int32."""
+    def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return the orders that an action of `action_spec` stands for. Shape: (J, 3), int64; see `orders.Order`."""
+
+    @abstractmethod
+    def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
+        """Return how many shares may be bought and sold, with those in open orders. Shape of each: (), int64."""
+
+    def understood_actions(self) -> Sequence[TensorSpec]:
+        """Return the specs of the task's actions and of lists of orders, shape (max_orders, 3), see `orders.Order`."""
+        return [self.action_spec, Unbounded((self.config.max_orders, 3), dtype=torch.int64)]
+
+    def orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return the orders of an action, or of a list of them what is carried out. Shape: (J, 3), int64."""
+        return action if action.ndim == 2 else self.chosen_orders(state, action)
 
     def own_features(self) -> tuple[str, ...]:
         """Return the names of what the task itself shows."""
@@ -88,7 +99,7 @@ class MarketScenario(Scenario[SeatState]):
             peak=2 * cash,
             traded=zero.expand(2).clone(),
             last_traded=none.expand(2).clone(),
-            own=torch.stack([none, none, none, none - 1]).unsqueeze(-1).expand(4, 2).clone(),
+            own=torch.stack([none, none, none, none, none - 1]).unsqueeze(-1).expand(5, 2).clone(),
             tick=zero,
             first_mid=market.doubled_mid,
             flow=zero.expand(2).clone(),
@@ -110,8 +121,8 @@ class MarketScenario(Scenario[SeatState]):
 
     def step(self, state: SeatState, action: Tensor, params: Tensors, shared: Tensors) -> SeatState:
         """Send the messages of an action, and advance the market to the next one."""
-        sent = self.messages(state, action, params)
-        orders = Message(*(torch.stack(words).to(torch.int32) for words in zip(*sent, strict=True)))
+        sent = order_messages(state, self.orders(state, action), self.room(state))
+        orders = Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
         ticks = self.config.ticks_per_step
         market, report = advanced_market(state.market, orders, rules_of(params, shared), self.layout, ticks)
         first_cash = round(self.config.initial_cash / self.config.price_tick)
@@ -137,7 +148,7 @@ class MarketScenario(Scenario[SeatState]):
 
     def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Tensor | Market]:
         """Return the fields of the state that show the market."""
-        own = (report.own_quantity, report.own_price, report.own_ahead, report.own_id)
+        own = (report.own_quantity, report.own_price, report.own_size, report.own_ahead, report.own_id)
         sign, magnitude, remaining, _ = report.news.unbind()
         sizes = report.quantities.sum(-1, dtype=torch.int32)
         shown = features(
@@ -238,41 +249,3 @@ def nothings(like: Tensor, count: int) -> Message:
     """Return messages that ask for nothing. Shape of each: (count,), int32."""
     zero = (like * 0).to(torch.int32).expand(count)
     return Message(zero + Kind.NOTHING, zero, zero, zero, zero, zero - 1)
-
-
-def message(
-    kind: Tensor | int,
-    side: Tensor | int,
-    price: Tensor | int,
-    quantity: Tensor | int,
-    target: Tensor | int,
-    like: Tensor,
-) -> Message:
-    """Return a message of the seat. Shape of each: (), int32."""
-    zero = (like * 0).to(torch.int32)
-    words = (kind, side, price, quantity, SEAT, target)
-    return Message(*(zero + word for word in words))
-
-
-def kept_quote(state: SeatState, side: int, wanted: Tensor, price: Tensor, quantity: Tensor) -> Message:
-    """Return the message that makes the seat's order on a side what it is to be.
-
-    An order at the price that is wanted keeps its place, made smaller where it is too large; else it is moved, placed
-    (post-only) or cancelled.
-
-    Args:
-        state: of the seat, which has at most one order on the side.
-        side: `BUY` or `SELL`.
-        wanted: whether there is to be an order. Shape: (), bool.
-        price: of it. Shape: (), int64.
-        quantity: of it. Shape: (), int64.
-    """
-    own = own_orders(state, side)
-    there = own.quantity > 0
-    stays = there & (own.price == price) & (own.quantity <= quantity)
-    kind = torch.where(there, torch.where(stays, Kind.NOTHING, Kind.MODIFY), Kind.POST_ONLY)
-    kind = torch.where(wanted, kind, torch.where(there, Kind.CANCEL, Kind.NOTHING))
-    return message(kind, side, price, quantity, own.id, state.tick)
-
-
-__all__ = ["ACCOUNT_FEATURES", "BUY", "SELL", "MarketScenario", "kept_quote", "message", "nothings"]

@@ -27,7 +27,7 @@ class SeatState(TensorClass, frozen=True):  # type: ignore[call-arg]
         peak: highest doubled equity. Shape: (), int64.
         traded: shares bought and sold in the episode. Shape: (2,), int64.
         last_traded: shares bought and sold in the last step. Shape: (2,), int32.
-        own: quantity, best price, queue before it and id of the seat's orders, by side. Shape: (4, 2), int32.
+        own: of the seat's orders, as in `Own`, by side. Shape: (5, 2), int32.
         tick: ticks since the episode began. Shape: (), int64.
         first_mid: doubled mid when it began. Shape: (), int64.
         flow: volume and notional of the market's trades in the episode. Shape: (2,), int64.
@@ -65,12 +65,14 @@ class Own(NamedTuple):
     Attributes:
         quantity: of all of them.
         price: of the best, 0 without.
+        size: quantity of the best.
         ahead: quantity before it at its price.
         id: of it, -1 without.
     """
 
     quantity: Tensor
     price: Tensor
+    size: Tensor
     ahead: Tensor
     id: Tensor
 

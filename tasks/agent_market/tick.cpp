@@ -55,7 +55,7 @@ struct ReportPointers {
   int64_t *estimate, *news;
   int32_t *prices, *quantities;
   int64_t *seat_cash, *seat_shares;
-  int32_t *seat_traded, *own_quantity, *own_price, *own_ahead, *own_id;
+  int32_t *seat_traded, *own_quantity, *own_price, *own_size, *own_ahead, *own_id;
 };
 
 struct Block {
@@ -315,6 +315,7 @@ struct Simulation {
     std::copy(market.shares, market.shares + layout.seats, report.seat_shares);
     std::fill(report.own_quantity, report.own_quantity + 2 * layout.seats, 0);
     std::fill(report.own_price, report.own_price + 2 * layout.seats, 0);
+    std::fill(report.own_size, report.own_size + 2 * layout.seats, 0);
     std::fill(report.own_ahead, report.own_ahead + 2 * layout.seats, 0);
     std::fill(report.own_id, report.own_id + 2 * layout.seats, -1);
     for (int side = 0; side < 2; ++side) look_at(side);
@@ -343,6 +344,7 @@ struct Simulation {
         const int64_t place = 2 * side.owner[i] + number;
         if (report.own_quantity[place] == 0) {
           report.own_price[place] = std::abs(last);
+          report.own_size[place] = quantity;
           report.own_ahead[place] = at_level;
           report.own_id[place] = side.id[i];
         }

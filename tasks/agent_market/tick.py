@@ -243,7 +243,9 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
     high, low = _extremes(market.doubled_mid, flow)
     own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
-    quantity, price, ahead, order = (torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True))
+    quantity, price, size, ahead, order = (
+        torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True)
+    )
     return Report(
         bid=bid,
         ask=ask,
@@ -263,6 +265,7 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
         seat_traded=flow.seats,
         own_quantity=quantity,
         own_price=price,
+        own_size=size,
         own_ahead=ahead,
         own_id=order,
     )
@@ -303,12 +306,13 @@ def _candles_after(candles: Tensor, opens: Tensor, last: Tensor) -> Tensor:
 
 
 def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, ...]:
-    """Return quantity of a seat's orders on a side; price, queue and id of the best. Shape of each: (), int32."""
+    """Return quantity of a seat's orders on a side; price, size, queue and id of the best. Shape of each: (), int32."""
     own = (book.owner[side] == seat) & (book.quantity[side] > 0)
     place = torch.arange(own.shape[-1], device=own.device)
     first = torch.where(own, place, own.shape[-1]).amin()
     at_first = own & (place == first)
     quantity = torch.where(own, book.quantity[side], 0).sum(dtype=torch.int32)
     price = torch.where(at_first, book.key[side].abs(), 0).sum(dtype=torch.int32)
+    size = torch.where(at_first, book.quantity[side], 0).sum(dtype=torch.int32)
     order = torch.where(at_first, book.id[side], -1).amax()
-    return quantity, price, queue_ahead(book, order), order
+    return quantity, price, size, queue_ahead(book, order), order

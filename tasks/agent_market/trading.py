@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, MultiCategorical
 
-from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.config import SeatConfig
+from vecenv.tasks.agent_market.orders import Order, order
 from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted
-from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors, message
-from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity, own_orders
+from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
+from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
 
 SELLS, HOLDS, BUYS = 0, 1, 2
 """Choices of the discrete action, and of the side of a limit order."""
@@ -90,21 +90,24 @@ class Trading(MarketScenario):
         """Shares that count as one in observations."""
         return float(self.config.order_size)
 
-    def messages(self, state: SeatState, action: Tensor, params: Tensors) -> list[Message]:
-        """Return a market order; or a cancellation and a limit order."""
+    def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
+        """Return what is left to the largest position on both sides."""
+        return self.config.max_position - state.shares, self.config.max_position + state.shares
+
+    def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
+        """Return an order at the market; or a cancellation and a limit order."""
         config = self.config
         if config.action == "limit":
-            return self._limit_order(state, action)
+            return self._limit_orders(state, action)
         if config.action == "discrete":
             wanted = (action[0] - HOLDS) * config.order_size
         else:
             finite = torch.where(action[0].isfinite(), action[0], 0.0)
             wanted = torch.round(finite.clamp(-1, 1) * config.order_size).to(torch.int64)
-        wanted = wanted.clamp(-config.max_position - state.shares, config.max_position - state.shares)
-        kind = torch.where(wanted != 0, Kind.MARKET, Kind.NOTHING)
-        return [message(kind, torch.where(wanted > 0, BUY, SELL), 1, wanted.abs(), -1, state.tick)]
+        kind = torch.where(wanted > 0, Order.BUY, torch.where(wanted < 0, Order.SELL, Order.NONE))
+        return order(kind, 1, wanted.abs(), state.tick).unsqueeze(0)
 
-    def _limit_order(self, state: SeatState, action: Tensor) -> list[Message]:
+    def _limit_orders(self, state: SeatState, action: Tensor) -> Tensor:
         config = self.config
         side_choice, distance_choice, size_choice, cancels = action.unbind()
         buys = side_choice == BUYS
@@ -113,21 +116,14 @@ class Trading(MarketScenario):
         mid = state.doubled_mid >> 1
         price = torch.where(buys, torch.where(bid > 0, bid, mid) - distance, torch.where(ask > 0, ask, mid) + distance)
         size = _chosen([round(size * config.order_size) for size in config.sizes], size_choice)
-        kept = cancels == 0
-        waiting = [torch.where(kept, own_orders(state, side).quantity, 0) for side in (BUY, SELL)]
-        room = torch.where(
-            buys,
-            config.max_position - state.shares - waiting[BUY],
-            config.max_position + state.shares - waiting[SELL],
-        )
-        size = torch.minimum(size, room)
+        side = torch.where(buys, Order.BUY_LIMIT, Order.SELL_LIMIT)
         acts = (side_choice != HOLDS) & (size > 0)
-        return [
-            message(torch.where(kept, Kind.NOTHING, Kind.CANCEL_ALL), BUY, 1, 1, -1, state.tick),
-            message(
-                torch.where(acts, Kind.LIMIT, Kind.NOTHING), torch.where(buys, BUY, SELL), price, size, -1, state.tick
-            ),
-        ]
+        return torch.stack(
+            [
+                order(torch.where(cancels == 0, Order.NONE, Order.CANCEL), 1, 0, state.tick),
+                order(torch.where(acts, side, Order.NONE), price, size, state.tick),
+            ]
+        )
 
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors

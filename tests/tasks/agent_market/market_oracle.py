@@ -358,18 +358,19 @@ class MarketOracle:
             "seat_cash": [self.cash[seat] for seat in seats],
             "seat_shares": [self.shares[seat] for seat in seats],
             "seat_traded": self.flow.seats,
-            "own_quantity": [[quantity for quantity, _, _, _ in sides] for sides in own],
-            "own_price": [[price for _, price, _, _ in sides] for sides in own],
-            "own_ahead": [[ahead for _, _, ahead, _ in sides] for sides in own],
-            "own_id": [[number for _, _, _, number in sides] for sides in own],
+            **{
+                f"own_{name}": [[side[place] for side in sides] for sides in own]
+                for place, name in enumerate(("quantity", "price", "size", "ahead", "id"))
+            },
         }
 
-    def _own(self, seat: int, queue: list[Order]) -> tuple[int, int, int, int]:
-        """Quantity of a seat's orders on a side; price of the best, the quantity before it at its price, and its id."""
+    def _own(self, seat: int, queue: list[Order]) -> tuple[int, int, int, int, int]:
+        """Quantity of a seat's orders on a side; of the best price, size, the quantity before it at its price, id."""
         mine = [order for order in queue if order.owner == seat]
         if not mine:
-            return 0, 0, 0, -1
-        return sum(order.quantity for order in mine), mine[0].price, before(self.book, mine[0].id), mine[0].id
+            return 0, 0, 0, 0, -1
+        best = mine[0]
+        return sum(order.quantity for order in mine), best.price, best.quantity, before(self.book, best.id), best.id
 
     def state(self) -> dict[str, Any]:
         """State by the names of `Market`, with the book as lists of orders."""

@@ -1,0 +1,139 @@
+"""Lists of orders, which every action of a seat becomes, and the messages that carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
+from vecenv.tasks.agent_market.seat_state import Own, SeatState, own_orders
+
+SEAT = 0
+"""Owner of the learner's orders."""
+
+UNKNOWN = -1
+"""Kind of a message that no book carries out."""
+
+
+class Order(IntEnum):
+    """What an order of a list asks for.
+
+    Attributes:
+        NONE: nothing.
+        BUY: buy at the market.
+        SELL: sell at the market.
+        BUY_LIMIT: buy up to a price; the rest waits in the book.
+        SELL_LIMIT: sell down to a price; the rest waits in the book.
+        BID: have a bid of a price and at most a quantity. The best own bid keeps its place if it is at the price, and
+            is made smaller if it is too large; at another price it is moved; without one a bid is placed that does not
+            trade at once. A quantity of 0 cancels it. A second one of a list is ignored.
+        ASK: likewise.
+        CANCEL: cancel all own orders.
+    """
+
+    NONE = 0
+    BUY = 1
+    SELL = 2
+    BUY_LIMIT = 3
+    SELL_LIMIT = 4
+    BID = 5
+    ASK = 6
+    CANCEL = 7
+
+
+def order(kind: Tensor | int, price: Tensor | int, quantity: Tensor | int, like: Tensor) -> Tensor:
+    """Return an order: kind, price in price ticks, shares. Shape: (3,), int64."""
+    zero = (like * 0).to(torch.int64)
+    return torch.stack([zero + kind, zero + price, zero + quantity])
+
+
+class _Left(NamedTuple):
+    """What the orders of a list so far have left of one side. Shape of each: ().
+
+    Attributes:
+        room: shares that may still be traded, with those in the book, int64.
+        waiting: shares of own orders in the book, int64.
+        quotes: whether a quote may still be asked for.
+        kept: whether the orders in the book have not been cancelled.
+    """
+
+    room: Tensor
+    waiting: Tensor
+    quotes: Tensor
+    kept: Tensor
+
+
+def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor]) -> list[Message]:
+    """Return the messages of a list of orders, in turn. Shape of each: (), int32.
+
+    Quantities are cut to the room that the orders before and those in the book leave, even if all of them are filled;
+    an order without room is left out. What no book accepts becomes a message that the book refuses and counts.
+
+    Args:
+        state: of the seat.
+        orders: kind, price in price ticks, and shares. Shape: (M, 3), int64.
+        room: shares that may be bought and that may be sold. Shape of each: (), int64.
+    """
+    own = [own_orders(state, side) for side in (BUY, SELL)]
+    yes = state.tick == state.tick
+    left = [_Left(shares, orders.quantity.to(torch.int64), yes, yes) for shares, orders in zip(room, own, strict=True)]
+    sent = []
+    for words in orders:
+        buys = (words[0] == Order.BUY) | (words[0] == Order.BUY_LIMIT) | (words[0] == Order.BID)
+        here = Own(*_chosen(buys, own)), _Left(*_chosen(buys, left))
+        message, after = _carried_over(words, torch.where(buys, BUY, SELL), *here)
+        sent.append(message)
+        cancels = words[0] == Order.CANCEL
+        left = [
+            _Left(
+                room=torch.where(mine, after.room, side.room),
+                waiting=torch.where(cancels, 0, torch.where(mine, after.waiting, side.waiting)),
+                quotes=torch.where(mine, after.quotes, side.quotes),
+                kept=side.kept & ~cancels,
+            )
+            for mine, side in zip((buys, ~buys), left, strict=True)
+        ]
+    return sent
+
+
+def _chosen(buys: Tensor, sides: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
+    """Return the fields of the side that buys or sells."""
+    return [torch.where(buys, bid, ask) for bid, ask in zip(*sides, strict=True)]
+
+
+def _carried_over(words: Tensor, side: Tensor, own: Own, left: _Left) -> tuple[Message, _Left]:
+    """Return the message of an order, and what it leaves of its side."""
+    kind, price, quantity = words.unbind()
+    at_market = (kind == Order.BUY) | (kind == Order.SELL)
+    enters = at_market | (kind == Order.BUY_LIMIT) | (kind == Order.SELL_LIMIT)
+    quotes = ((kind == Order.BID) | (kind == Order.ASK)) & left.quotes
+    ignored = (kind == Order.NONE) | (((kind == Order.BID) | (kind == Order.ASK)) & ~left.quotes)
+    cancels = kind == Order.CANCEL
+
+    there = (own.quantity > 0) & left.kept
+    waiting = left.waiting - torch.where(quotes & there, own.size, 0)
+    asked = quantity.clamp(0, 2**31 - 1)
+    size = torch.minimum(asked, left.room - waiting).clamp(min=0)
+    wanted = size > 0
+    stays = there & (own.price == price) & (own.size <= size)
+
+    placed = torch.where(there, torch.where(stays, Kind.NOTHING, Kind.MODIFY), Kind.POST_ONLY)
+    quote = torch.where(wanted, placed, torch.where(there, Kind.CANCEL, Kind.NOTHING))
+    entry = torch.where(at_market, Kind.MARKET, Kind.LIMIT)
+    entry = torch.where((asked > 0) & ~wanted, Kind.NOTHING, entry)
+    rest = torch.where(cancels, Kind.CANCEL_ALL, torch.where(ignored, Kind.NOTHING, UNKNOWN))
+    asks_for = torch.where(enters, entry, torch.where(quotes, quote, rest))
+    level = torch.where(at_market | cancels, 1, price.clamp(0, 2**31 - 1))
+    sent = (asks_for, side, level, size, kind * 0 + SEAT, own.id)
+
+    spent = torch.where(quotes & stays, own.size, size)
+    return Message(*(word.to(torch.int32) for word in sent)), _Left(
+        room=left.room - torch.where(enters | quotes, spent, 0),
+        waiting=waiting,
+        quotes=left.quotes & ~quotes,
+        kept=left.kept,
+    )
