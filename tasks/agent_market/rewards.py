@@ -16,6 +16,16 @@ def equity_change(state: SeatState, next_state: SeatState, price_tick: float, sc
     return ((after - before).double() * (price_tick / 2 * scale)).float()
 
 
+def shortfall_of_fills(state: SeatState, next_state: SeatState, price_tick: float, scale: float) -> Tensor:
+    """Return minus what a step's fills have cost beyond the mid before it, in currency times a scale.
+
+    The implementation shortfall of the step's orders, whose arrival price is that mid. Shape: (), float32.
+    """
+    bought = next_state.shares - state.shares
+    doubled_gain = 2 * (next_state.cash - state.cash) + bought * state.doubled_mid
+    return (doubled_gain.double() * (price_tick / 2 * scale)).float()
+
+
 def risk_adjusted(
     state: SeatState, next_state: SeatState, ended: Tensor, weights: tuple[float, float, float], config: SeatConfig
 ) -> Tensor:

@@ -11,7 +11,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.orders import Order, order
-from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted
+from vecenv.tasks.agent_market.rewards import equity_change, risk_adjusted, shortfall_of_fills
 from vecenv.tasks.agent_market.scenario import MarketScenario, Tensors
 from vecenv.tasks.agent_market.seat_state import SeatState, doubled_equity
 
@@ -33,8 +33,9 @@ class TradingConfig(SeatConfig):
     """Distances of limit orders from the best price of their own side, in price ticks, outwards."""
     sizes: tuple[float, ...] = (0.25, 0.5, 1.0)
     """Quantities of limit orders as shares of order_size."""
-    reward: Literal["equity", "risk_adjusted"] = "equity"
-    """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end."""
+    reward: Literal["equity", "risk_adjusted", "shortfall"] = "equity"
+    """Change of equity; or less drawdown and trades, with a bonus for the Sharpe ratio at the end; or minus what fills
+    have cost beyond the mid before the step."""
     drawdown_weight: float = 0.1
     """Weight of the drawdown below the peak equity, of every step."""
     cost_per_share: float = 0.0
@@ -128,10 +129,12 @@ class Trading(MarketScenario):
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
     ) -> Tensor:
-        """Return the change of equity, or what the risk-adjusted reward makes of it."""
+        """Return the reward of the config."""
         config = self.config
         if config.reward == "equity":
             return equity_change(state, next_state, config.price_tick, config.reward_scale)
+        if config.reward == "shortfall":
+            return shortfall_of_fills(state, next_state, config.price_tick, config.reward_scale)
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
         weights = (config.drawdown_weight, config.cost_per_share, config.sharpe_weight)
         return risk_adjusted(state, next_state, ended, weights, config)

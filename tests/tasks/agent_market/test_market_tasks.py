@@ -16,7 +16,7 @@ from vecenv.registry import task_named
 from vecenv.tasks.agent_market.agents import EXECUTORS
 from vecenv.tasks.agent_market.execution import ExecutionConfig
 from vecenv.tasks.agent_market.market_making import MarketMakingConfig
-from vecenv.tasks.agent_market.trading import BUYS, TradingConfig
+from vecenv.tasks.agent_market.trading import BUYS, Trading, TradingConfig
 from vecenv.testing import check_task
 
 # Short episodes, as `check_task` plays the longest of them.
@@ -118,6 +118,33 @@ def test_the_reward_is_the_known_profit(kind):
     )
     reward = env.engine.bound()._vmap(env.scenario.reward, before, drawn(env), after)
     assert reward.tolist() == [(10 * 10.5 - 7 * 3) * 0.25]
+
+
+@pytest.mark.parametrize(("bought", "paid", "told"), [(7, 7_021, -21), (-4, -3_990, -10), (5, 5_000, 0)])
+def test_the_shortfall_of_fills_is_what_they_cost_beyond_the_mid(bought, paid, told):
+    """At a mid of 1,000 ticks before the step, wherever it is after it; a tick is 0.25."""
+    env = made("discrete", 1, **EXACT, reward="shortfall")
+    before = env.state.replace(shares=torch.tensor([3]), cash=torch.tensor([50_000]), doubled_mid=torch.tensor([2_000]))
+    after = before.replace(
+        shares=before.shares + bought, cash=before.cash - paid, doubled_mid=torch.tensor([2_222]), tick=before.tick + 1
+    )
+    reward = env.engine.bound()._vmap(env.scenario.reward, before, drawn(env), after)
+    assert reward.tolist() == [told * 0.25]
+
+
+class HalfTheProfit(Trading):
+    """A reward of one's own."""
+
+    def reward(self, state, action, next_state, params, shared):
+        return super().reward(state, action, next_state, params, shared) / 2
+
+
+def test_a_reward_of_ones_own_is_a_subclass():
+    task = replace(task_named("agent_market"), name="half_the_profit", scenario=HalfTheProfit)
+    own, usual = (vecenv.make(kind, 8, seed=2, compile=False, max_ticks=20) for kind in (task, "agent_market"))
+    for _ in range(20):
+        action = drawn(usual)
+        assert torch.equal(2 * own.advance(action), usual.advance(action))
 
 
 @pytest.mark.parametrize("kind", ["discrete", "continuous", "limit", "market_making"])
