@@ -172,9 +172,7 @@ def test_openenv_serves_it():
     from vecenv.adapters.openenv.session import MarketSession
 
     async def played():
-        session = MarketSession(
-            MarketService("reach_zero", {"test": RowPool(TextRows(make(2), TextRules()))}, 10, 0, [])
-        )
+        session = MarketSession(MarketService("reach_zero", {"test": RowPool(TextRows(make(2), TextRules()))}, 10, 0))
         shown = await session.reset_async(seed=1, split="test", index=3)
         assert shown.text.startswith("You are at ") and list(shown.outcomes) == ["distance"]
         for _ in range(25):

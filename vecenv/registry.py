@@ -59,6 +59,7 @@ class Task:
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.
+        text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
         figures: draws the family's pictures by file name, given the test environment, the compared agents and the seed.
         recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
     """
@@ -82,6 +83,7 @@ class Task:
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None
     spoken: Callable[[Any], Any] = lambda config: config
+    text_config: Callable[[], Any] | None = None
     figures: Callable[[VecEnv, Mapping[str, Any], int], Mapping[str, Any]] | None = None
     recorder: Callable[..., Sequence[Any]] | None = None
 
@@ -93,6 +95,10 @@ class Task:
         """
         if self.text is None:
             raise ValueError(f"task {self.name!r} has no text")
+
+    def default_text_config(self) -> Any:  # noqa: ANN401
+        """Return the default config of agents that act by text."""
+        return (self.text_config or self.config)()
 
     def build(self, tape: MarketTape | None = None, config: Any = None) -> Scenario:  # noqa: ANN401
         """Return the scenario for a config, the default if None.
@@ -213,5 +219,5 @@ def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv: 
     record = task_named(task)
     record.check_text()
     given = options.pop("config", None)
-    config = record.spoken(record.config() if given is None else given)
+    config = record.spoken(record.default_text_config() if given is None else given)
     return make(record, num_envs, **{"compile": False, "config": config} | options)

@@ -87,7 +87,7 @@ class Execution(MarketScenario):
 
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
         """Return what is left of the parent order on its side, and nothing on the other."""
-        left, buys = remaining(state), state.parent[0] > 0
+        left, buys = remaining(state), state.parent[..., 0] > 0
         return torch.where(buys, left, 0), torch.where(buys, 0, left)
 
     def orders(self, state: SeatState, action: Tensor) -> Tensor:
@@ -146,20 +146,20 @@ class Execution(MarketScenario):
 
 
 def remaining(state: SeatState) -> Tensor:
-    """Return the shares of the parent order that are left. Shape: (), int64."""
-    return state.parent[1] - state.parent[0] * state.shares
+    """Return the shares of the parent order that are left. Shape: () or that of the rows, int64."""
+    return state.parent[..., 1] - state.parent[..., 0] * state.shares
 
 
 def shortfall(state: SeatState) -> Tensor:
     """Return the implementation shortfall, in basis points of the parent order at the arrival price.
 
     What has been paid above the mid at the arrival, and what is left at the mid now: Perold, "The implementation
-    shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). Shape: (), float64.
+    shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). Shape: () or that of the rows, float64.
     """
     arrival = state.first_mid.double() / 2
     paid = state.cost - state.shares.double() * arrival
-    waiting = remaining(state).double() * state.parent[0].double() * (state.doubled_mid.double() / 2 - arrival)
-    return 1e4 * (paid + waiting) / (arrival * state.parent[1].double()).clamp(min=1.0)
+    waiting = remaining(state).double() * state.parent[..., 0].double() * (state.doubled_mid.double() / 2 - arrival)
+    return 1e4 * (paid + waiting) / (arrival * state.parent[..., 1].double()).clamp(min=1.0)
 
 
 def shortfall_to_vwap(state: SeatState) -> Tensor:

@@ -58,7 +58,10 @@ class MarketScenario(Scenario[SeatState]):
 
     @abstractmethod
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
-        """Return how many shares may be bought and sold, with those in open orders. Shape of each: (), int64."""
+        """Return how many shares may be bought and sold, with those in open orders, of one row or of several.
+
+        Shape of each: () or that of the rows, int64.
+        """
 
     def understood_actions(self) -> Sequence[TensorSpec]:
         """Return the specs of the task's actions and of lists of orders, shape (max_orders, 3), see `orders.Order`."""

@@ -78,8 +78,8 @@ class Own(NamedTuple):
 
 
 def own_orders(state: SeatState, side: int) -> Own:
-    """Return the seat's orders on a side."""
-    return Own(*state.own[:, side].unbind())
+    """Return the seat's orders on a side, of one row or of several."""
+    return Own(*state.own[..., side].unbind(-1))
 
 
 def doubled_equity(cash: Tensor, shares: Tensor, doubled_mid: Tensor) -> Tensor:

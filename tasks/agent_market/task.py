@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TypeVar
+
 from vecenv.registry import Task
 from vecenv.tasks.agent_market.agents import EXECUTORS, QUOTERS, TRADERS
+from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
 from vecenv.tasks.agent_market.figures import execution_figures, trading_figures
 from vecenv.tasks.agent_market.market_making import MarketMaking, MarketMakingConfig
+from vecenv.tasks.agent_market.text.task_texts import ExecutionText, MarketMakingText, TradingText
 from vecenv.tasks.agent_market.trading import Trading, TradingConfig
+
+Config = TypeVar("Config", bound=SeatConfig)
+
+TEXT_TICKS, TEXT_STEP, TEXT_CANDLE = 600, 30, 10
+"""Ticks of an episode, of a step and of a candle for agents that act by text: twenty answers."""
+
+
+def spoken(config: Config) -> Config:
+    """Return the config that shows ten levels of the book, which texts hold."""
+    return replace(config, depth=True)
+
+
+def slow(config: Config) -> Config:
+    """Return the config with few and long steps, for agents that act by text."""
+    return replace(config, max_ticks=TEXT_TICKS, ticks_per_step=TEXT_STEP, candle_ticks=TEXT_CANDLE)
+
 
 AGENT_MARKET = Task(
     name="agent_market",
@@ -18,6 +39,9 @@ AGENT_MARKET = Task(
     reference="hold",
     outcomes={"profit": "currency", "traded": "count", "equity": "currency", "evicted": "count"},
     figures=trading_figures("Position"),
+    text=TradingText,
+    spoken=spoken,
+    text_config=lambda: slow(TradingConfig()),
 )
 
 EXECUTION = Task(
@@ -29,6 +53,9 @@ EXECUTION = Task(
     reference="twap",
     outcomes={"shortfall": "count", "shortfall_to_vwap": "count", "left": "count", "evicted": "count"},
     figures=execution_figures,
+    text=ExecutionText,
+    spoken=spoken,
+    text_config=lambda: slow(ExecutionConfig()),
 )
 
 MARKET_MAKING = Task(
@@ -40,4 +67,7 @@ MARKET_MAKING = Task(
     reference="fixed_spread_4",
     outcomes={"profit": "currency", "traded": "count", "shares": "count", "evicted": "count"},
     figures=trading_figures("Inventory"),
+    text=MarketMakingText,
+    spoken=spoken,
+    text_config=lambda: slow(MarketMakingConfig()),
 )

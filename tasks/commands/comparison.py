@@ -69,6 +69,12 @@ def compared_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
     return task_named(task).compared(config_of(task) if config is None else config)
 
 
+def text_config(task: str, config: Any = None) -> Any:  # noqa: ANN401
+    """Return a config of a task, its default for texts if None, as agents that act by text are compared under it."""
+    record = task_named(task)
+    return record.compared(record.spoken(record.default_text_config() if config is None else config))
+
+
 def chosen_agents(task: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the chosen baselines, with `ALL` expanded.
 

@@ -12,12 +12,14 @@ from rich.console import Console
 
 import vecenv
 from vecenv.adapters.guard import Limits
+from vecenv.core.device import device_named
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import compared_config, show_market, wide_console
+from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
+from vecenv.tasks.commands.simulated import FIRST, OWNER, VALIDATION, is_simulated, without_effect
 from vecenv.text.turns import TextRows, TextRules
 
 if TYPE_CHECKING:
@@ -33,9 +35,6 @@ TOKEN = "VECENV_TOKEN"
 
 SPARE_ROWS = 2
 """Extra rows per split: for the web interface, and for a reset without a session."""
-
-SINGLE, MANY = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL"), ("HOLD",)
-"""Answer buttons of the web interface, for one symbol and for several."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,8 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
             raise ValueError(f"validation_fraction must be between 0 and 1, got {self.validation_fraction}")
         if not self.splits or len(set(self.splits)) < len(self.splits):
             raise ValueError(f"splits must be different and at least one, got {', '.join(self.splits) or 'none'}")
+        if is_simulated(self.task) and self.num_tasks > VALIDATION:
+            raise ValueError(f"num_tasks must be at most {VALIDATION:,} for {self.task}, got {self.num_tasks:,}")
         if self.num_tasks < 1 or self.num_tasks >= 1 << 32:
             raise ValueError(f"num_tasks must be in [1, 2^32), got {self.num_tasks}")
         if not 0 <= self.seed < 1 << 63:
@@ -80,6 +81,8 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
+        if is_simulated(self.task):
+            return without_effect() | {"validation_fraction": OWNER}
         names = super().inapplicable()
         if tuple(self.splits) == ("test",):
             names["validation_fraction"] = "the splits train and validation"
@@ -96,12 +99,7 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        return cls(task=options.task, env=with_preset(compared_config(options.task), "task", options.task_preset))
-
-    def clicks(self) -> tuple[str, ...]:
-        """Return the answers of the web interface's buttons: with one symbol, orders need no name."""
-        single = len(getattr(self.with_symbols(self.env), "symbols", ())) == 1
-        return SINGLE if single else MANY
+        return cls(task=options.task, env=with_preset(text_config(options.task), "task", options.task_preset))
 
     def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
         """Return the markets of the splits to serve.
@@ -139,7 +137,7 @@ def main(settings: ServeSettings) -> dict[str, Any]:
             console.print(f"{told}; watch it on {url}/web" if settings.web else told, soft_wrap=True)
 
         pools = row_pools(settings, console)
-        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed, settings.clicks())
+        service = MarketService(settings.task, pools, settings.num_tasks, settings.seed)
         serve(build_app(service, limits, url, token, settings.web), limits, bound, started)
     return {"task": settings.task, "splits": list(pools)}
 
@@ -148,19 +146,23 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
     """Make the market and return a row pool per split, compiled and ready."""
     from vecenv.adapters.openenv.pool import RowPool
 
-    config = settings.with_symbols(settings.env)
-    with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    parts = settings.parts(tape)
-    show_market(console, tape, {name.capitalize(): part for name, part in parts.items()})
+    simulated = is_simulated(settings.task)
+    markets: dict[Split, dict[str, Any]] = {name: {"device": device_named(settings.device)} for name in settings.splits}
+    config = settings.env
+    if not simulated:
+        config = settings.with_symbols(settings.env)
+        with working(console, f"Making the market {settings.market} …"):
+            tape = settings.tape(config)
+        parts = settings.parts(tape)
+        show_market(console, tape, {name.capitalize(): part for name, part in parts.items()})
+        markets = {name: {"market": part, "device": part.device} for name, part in parts.items()}
     pools: dict[str, RowPool] = {}
-    for name, part in parts.items():
+    for name, market in markets.items():
         env = vecenv.make(
             settings.task,
             settings.limits.sessions + SPARE_ROWS,
-            market=part,
+            **market,
             seed=settings.seed,
-            device=part.device,
             compile=settings.compile,
             config=config,
         )
@@ -169,5 +171,5 @@ def row_pools(settings: ServeSettings, console: Console) -> dict[str, RowPool]:
             # The first step and the first outlook compile; sessions reset their rows later.
             env.advance(env.action_spec.zero(), torch.zeros(env.num_envs, dtype=torch.bool, device=env.device))
             rows.begin([0])
-        pools[name] = RowPool(rows)
+        pools[name] = RowPool(rows, FIRST[name] if simulated else 0)
     return pools

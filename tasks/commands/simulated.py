@@ -17,6 +17,9 @@ from vecenv.tasks.commands.market_settings import MarketSettings
 VALIDATION, TEST = 2**30, 2**31
 """First numbers of sub-environments of validations and tests; those of a training begin at 0."""
 
+FIRST = {"train": 0, "validation": VALIDATION, "test": TEST}
+"""First numbers by split."""
+
 OWNER = "a task on a market of bars"
 """What settings of the market belong to."""
 

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from vecenv.tasks.commands.comparison import (
     compared_config,
     held_out_environment,
     show_market,
+    text_config,
     validation_environment,
     wide_console,
 )
@@ -112,12 +113,11 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     """Train in a locked folder, and compare."""
     console = wide_console()
     config = settings.with_symbols(settings.env)
-    # A language model acts by order lists.
-    config = config if settings.model is None else compared_config(settings.task, config)
+    config = config if settings.model is None else text_config(settings.task, config)
     # Reading bars from a file is over before the thread would be of use.
     drawn = generator_of(settings.market) is not None
     if is_simulated(settings.task):
-        return _run_simulated(settings, rows, folder, lock, console)
+        return _run_simulated(replace(settings, env=config), rows, folder, lock, console)
     with (
         toolchain_prepared(settings.compile and drawn and device_named(settings.device).type == "cpu"),
         working(console, f"Making the market {settings.market} …"),

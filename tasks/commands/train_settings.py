@@ -44,6 +44,8 @@ class TrainOptions(PresetOption):
     """Folder of a run to resume with its settings."""
     market: str = "neural"
     """As `MarketSettings.market`."""
+    model: str | None = None
+    """grpo: language model to train instead of a policy, a folder or a name on the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     algorithm: Literal["ppo", "grpo", "exact"] = "ppo"
     """ppo; grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient
     through an account of fractional shares."""
-    model: str | None = None
-    """grpo: language model to train instead of a policy, a folder or a name on the Hugging Face hub."""
     num_envs: int = 2048
     """ppo and exact: number of parallel sub-environments."""
     num_groups: int = 128
@@ -229,7 +229,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)
-        elif options.task is not None and is_simulated(options.task) and task_preset is None:
+        elif options.task is not None and is_simulated(options.task) and task_preset is None and options.model is None:
             path = shipped_presets("train").get(options.task)
         elif options.task in (None, cls.task) and task_preset is None:
             generated = generator_of(options.market) is not None
@@ -239,5 +239,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         task = options.task or known
         if options.resume is not None and task != known:
             raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
-        settings = with_values(cls(task=task, env=config_of(task)), values | {"task": task}, str(path), NOT_IN_FILES)
+        env = config_of(task) if options.model is None else task_named(task).default_text_config()
+        settings = with_values(cls(task=task, env=env), values | {"task": task}, str(path), NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", task_preset))

@@ -77,7 +77,7 @@ def service_of(
     tapes: Mapping[str, MarketTape], rows: int = 8, rules: TextRules | None = None, num_tasks: int = 50, seed: int = 7
 ) -> MarketService:
     pools = {name: RowPool(TextRows(small_env(rows, tape), rules or TextRules())) for name, tape in tapes.items()}
-    return MarketService(TASK, pools, num_tasks, seed, answers=("HOLD", "BUY"))
+    return MarketService(TASK, pools, num_tasks, seed)
 
 
 @contextmanager

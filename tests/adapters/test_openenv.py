@@ -398,7 +398,8 @@ def test_what_is_drawn_of_an_episode():
     assert "task 3, day 2" in html and html.count("<tr>") == 3 and 'class="invalid"' in html
     assert session.state.currency == "INR" and f"<td>Rs{last.outcomes['portfolio_value']:,.2f}</td>" in html
     assert shown.text not in html and last.text.splitlines()[0] in html
-    assert session.web_actions(last.model_dump()) == [("HOLD", {"text": "HOLD"}), ("BUY", {"text": "BUY"})]
+    buttons = ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL")
+    assert session.web_actions(last.model_dump()) == [(text, {"text": text}) for text in buttons]
 
 
 def test_whom_a_server_may_serve():

@@ -37,6 +37,10 @@ class TaskText(ABC):
         """Return whether the last step did more than wait, shape (B,), bool; None where every step does."""
         return None
 
+    def examples(self) -> Sequence[str]:
+        """Return short answers that are valid in any state, such as for buttons; none by default."""
+        return ()
+
     def tools(self, names: Sequence[str]) -> Tools:
         """Return tools that an agent may call before it answers.
 

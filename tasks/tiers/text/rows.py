@@ -59,6 +59,11 @@ class TierText(TaskText):
         """Return whether the last step traded. Shape: (B,), bool."""
         return state.traded > 0
 
+    def examples(self) -> tuple[str, ...]:
+        """Return a hold and, with one symbol, which orders need not name, orders of it."""
+        single = len(getattr(self.scenario.config, "symbols", ())) == 1
+        return ("HOLD", "BUY 0.5", "BUY", "SELL 0.5", "SELL") if single else ("HOLD",)
+
     def random_answer(self, draw: Random) -> str:
         """Return one random valid order."""
         symbols = self.scenario.tape.symbols

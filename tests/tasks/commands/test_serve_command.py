@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 
@@ -27,8 +28,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 import vecenv
+from vecenv.adapters.guard import Limits
+from vecenv.adapters.openenv.pool import Answer, Opening
 from vecenv.tasks.commands.cli import main
-from vecenv.tasks.commands.serve import ServeSettings
+from vecenv.tasks.commands.serve import ServeSettings, row_pools
 from vecenv.text.door import TextDoor
 from vecenv.text.turns import TextRows
 
@@ -139,7 +142,7 @@ def test_splits_of_a_history_share_no_day():
 def test_what_is_offered_to_a_click_can_be_read(task):
     given = ServeSettings.defaults(("--task", task))
     env = vecenv.make(task, market_options={"num_paths": 2, "num_days": 340}, config=given.env, compile=False)
-    clicks = given.clicks()
+    clicks = env.scenario.text.examples()
     assert (len(clicks) > 1) == (task == "single_stock")
     assert all(bool(TextDoor(env).parse([text], [0])[1]) for text in clicks)
 
@@ -194,3 +197,22 @@ def test_text_rows_of_a_served_split_are_the_tasks_own():
     assert pool.free == given.limits.sessions + SPARE_ROWS
     assert isinstance(pool._rows, TextRows) and pool._rows.rules == given.text
     assert pool._rows.env.scenario.tape.path_span == (6, 8)
+
+
+@pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
+def test_splits_of_a_simulated_market_have_random_numbers_of_their_own(task):
+    given = replace(ServeSettings.defaults(("--task", task)), compile=False, limits=Limits(sessions=1))
+    pools = row_pools(given, Console(quiet=True))
+    opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
+    assert list(opened) == ["train", "validation", "test"]
+    assert all(first == again != other for first, other, again in opened.values())
+    assert len({first.shown for first, _, _ in opened.values()}) == 3
+    (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])
+    assert turn.valid and turn.acted and turn.shown.startswith("Step 2 of 20")
+
+
+def test_settings_of_bars_are_not_those_of_a_simulated_market():
+    given = ServeSettings.defaults(("--task", "execution"))
+    assert {"market", "num_days", "test_start", "validation_fraction"} <= set(given.inapplicable())
+    with pytest.raises(ValueError, match="num_tasks must be at most 1,073,741,824 for execution"):
+        replace(given, num_tasks=2**30 + 1)

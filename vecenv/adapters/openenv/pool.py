@@ -46,10 +46,11 @@ class RowPool:
 
     Args:
         rows: rows to lend, all free.
+        first: start id of the episode of index 0.
     """
 
-    def __init__(self, rows: TextRows) -> None:
-        self._rows = rows
+    def __init__(self, rows: TextRows, first: int = 0) -> None:
+        self._rows, self._first = rows, first
         self._free = deque(range(rows.env.num_envs))
         self._waiting: list[tuple[Opening | Answer, asyncio.Future[Any]]] = []
 
@@ -67,6 +68,12 @@ class RowPool:
     def currency(self) -> str | None:
         """Currency code of the prices, None if unknown."""
         return self._rows.env.scenario.metadata().get("market", {}).get("currency")
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Short answers that are valid in any state."""
+        text = self._rows.env.scenario.text
+        return () if text is None else tuple(text.examples())
 
     def lend(self) -> int:
         """Return a row for exclusive use.
@@ -132,6 +139,6 @@ class RowPool:
             torch.tensor([getattr(opening, name) for opening in openings], device=rows.env.device)
             for name in ("seed", "index")
         )
-        rows.env.begin_rows(ids, seeds, indices)
+        rows.env.begin_rows(ids, seeds, self._first + indices)
         begun = zip(rows.begin(ids), rows.instructions(ids), strict=True)
         return [Opened(shown, instructions, outcomes) for (shown, outcomes), instructions in begun]

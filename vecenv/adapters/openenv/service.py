@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -34,7 +34,6 @@ class MarketService:
         pools: row pools by split, in listing order; the first is the default.
         num_tasks: tasks per split. An index identifies an episode of its split.
         seed: default seed of the episodes.
-        answers: answer buttons of the web interface.
 
     Raises:
         ValueError: there is no split or no task.
@@ -46,13 +45,16 @@ class MarketService:
         pools: Mapping[str, RowPool],
         num_tasks: int = 1000,
         seed: int = 0,
-        answers: Sequence[str] = ("HOLD",),
     ) -> None:
         if not pools or num_tasks < 1:
             raise ValueError(f"at least one split and one task are needed, got {len(pools)} and {num_tasks}")
         self.task, self.pools, self.num_tasks, self.seed = task, dict(pools), num_tasks, seed
-        self.answers = tuple(answers)
         self._unnamed = count()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Short answers, for the buttons of the web interface."""
+        return next(iter(self.pools.values())).examples
 
     def episode(self, seed: object, options: Mapping[str, object]) -> EpisodeName:
         """Return the requested episode: without seed and index, the next listed one.

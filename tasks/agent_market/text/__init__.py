@@ -1,0 +1,1 @@
+"""Text interface of the agent-based market."""

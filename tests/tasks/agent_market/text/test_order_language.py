@@ -1,0 +1,153 @@
+"""The language of orders: what is an answer, what is none, and what it becomes."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+import torch
+
+from vecenv.kernels.order_book.messages import MAX_PRICE
+from vecenv.tasks.agent_market.orders import Order
+from vecenv.tasks.agent_market.text.parse import OrderLanguage
+
+LANGUAGE = OrderLanguage(price_tick=0.01, default=100, max_orders=4)
+
+BUY, SELL, BUY_LIMIT, SELL_LIMIT, BID, ASK, CANCEL = (Order(number) for number in range(1, 8))
+
+
+@pytest.mark.parametrize(
+    ("text", "orders"),
+    [
+        ("HOLD", ()),
+        ("hold; HOLD\n", ()),
+        ("BUY", ((BUY, 1, 100),)),
+        ("sell 7", ((SELL, 1, 7),)),
+        ("BUY AT 99.98", ((BUY_LIMIT, 9_998, 100),)),
+        ("BUY 100 AT 99.98", ((BUY_LIMIT, 9_998, 100),)),
+        ("BUY 1,500 AT $1,000.04", ((BUY_LIMIT, 100_004, 1_500),)),
+        ("SELL 5@100", ((SELL_LIMIT, 10_000, 5),)),
+        ("SELL @ 100.", ((SELL_LIMIT, 10_000, 100),)),
+        ("BID 50 AT .5; ASK 50 AT 101", ((BID, 50, 50), (ASK, 10_100, 50))),
+        ("BID 0;ASK 0", ((BID, 1, 0), (ASK, 1, 0))),
+        ("CANCEL\r\nBUY 1\nBUY 2; SELL 3", ((CANCEL, 1, 0), (BUY, 1, 1), (BUY, 1, 2), (SELL, 1, 3))),
+        ("<think>SELL all?</think><answer>BUY 3</answer> done", ((BUY, 1, 3),)),
+        ("BUY 1 AT 0.014", ((BUY_LIMIT, 1, 1),)),
+        ("BUY 1 AT 0.015", ((BUY_LIMIT, 2, 1),)),
+        ("BUY 1 AT 0.025", ((BUY_LIMIT, 2, 1),)),
+        (f"BUY 999999999 AT {MAX_PRICE / 100}", ((BUY_LIMIT, MAX_PRICE, 999_999_999),)),
+    ],
+)
+def test_answers(text, orders):
+    assert LANGUAGE.parse(text) == orders
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            None,
+            3,
+            b"BUY",
+            [],
+            "",
+            " ;\n",
+            "<answer></answer>",
+            "BUY 100 shares",
+            "BUY 1.5",
+            "BUY -1",
+            "BUY +1",
+            "BUY 0",
+        ),
+        *("BUY 0 AT 100", "BUY 1000000000", "BUY 1 AT", "BUY 1 AT 0", "BUY 1 AT 0.004", "BUY 1 AT -1", "BUY 1 AT 1e3"),
+        *("BUY 1 AT nan", "BUY 1 AT .", "BUY 1 AT $$1", "BUY 1 AT 10737418.25", "BUY1", "BUY 1AT 2", "BUY 50%"),
+        *("BID", "BID 5", "BID AT 100", "BID 0 AT 100", "ASK 5 AT", "HOLD 1", "CANCEL 1", "CANCEL BID", "QUOTE 1"),
+        *("BUY; SELL; BUY; SELL; BUY", "BID 1 AT 1; BID 2 AT 1", "BUY 1; nonsense", "BUY 1 AT " + "1" * 25, "ＢＵＹ 1"),
+        *("BUY １", "BUY 1\u00a0AT 2", "\ud800", "BUY 1 AT ٣"),
+    ],
+)
+def test_no_answers(text):
+    """No order at all: not even the part of a text that could be read."""
+    assert LANGUAGE.parse(text) is None
+    orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text)])
+    assert not bool(valid) and not bool(orders[..., 0].any())
+
+
+@pytest.mark.parametrize("price_tick", [0.01, 0.25, 0.1, 1.0, 0.005, 25.0])
+def test_written_orders_are_read_again(price_tick):
+    """Every kind of order, at prices from the smallest to the largest."""
+    language = OrderLanguage(price_tick, default=10, max_orders=3)
+    draw = random.Random(7)
+    for _ in range(500):
+        kinds = draw.sample([BUY, SELL, BUY_LIMIT, SELL_LIMIT, BID, ASK, CANCEL], draw.randrange(4))
+        orders = []
+        for kind in kinds:
+            priced = kind in (BUY_LIMIT, SELL_LIMIT, BID, ASK)
+            price = draw.choice([1, MAX_PRICE, draw.randrange(1, MAX_PRICE)]) if priced else 1
+            shares = 0 if kind == CANCEL else draw.randrange(1, 10**9)
+            orders.append((kind, price, shares))
+        assert language.parse(language.written(orders)) == tuple(orders)
+    assert language.written([(BID, 5, 0), (ASK, 0, -3), (Order.NONE, 1, 1)]) == "BID 0; ASK 0"
+
+
+def test_what_a_book_refuses_is_not_written():
+    refused = [(BUY, 1, 0), (SELL, 1, -2), (BUY_LIMIT, 0, 5), (SELL_LIMIT, MAX_PRICE + 1, 5), (BID, -1, 5), (9, 1, 1)]
+    assert LANGUAGE.written(refused) == "HOLD"
+
+
+def test_a_batch_is_one_tensor():
+    orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text) for text in ("SELL 3; BID 4 AT 1", "no", "HOLD")])
+    nothing = [0, 1, 0]
+    assert orders.dtype == torch.int64 and valid.tolist() == [True, False, True]
+    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], [nothing] * 4, [nothing] * 4]
+    empty, none = LANGUAGE.tensor([])
+    assert empty.shape == (0, 4, 3) and none.shape == (0,)
+
+
+PIECES = (
+    *(
+        "BUY",
+        "SELL",
+        "BID",
+        "ASK",
+        "HOLD",
+        "CANCEL",
+        "AT",
+        "@",
+        "$",
+        ";",
+        "\n",
+        "\t",
+        " ",
+        ",",
+        ".",
+        "-",
+        "0",
+        "1",
+        "99",
+    ),
+    *("1,000.04", "<think>", "</think>", "<answer>", "</answer>", "%", "e5", "\ud800", "٣", "買", "{", "\0", "buy"),
+)
+
+
+def test_whatever_is_written_is_read_or_refused():
+    """Random pieces: never an error, and what is read is in range."""
+    draw, read = random.Random(3), 0
+    for _ in range(30_000):
+        text = "".join(draw.choice(PIECES) + draw.choice(["", " "]) for _ in range(draw.randrange(1, 9)))
+        orders = LANGUAGE.parse(text)
+        for kind, price, shares in orders or ():
+            assert 1 <= price <= MAX_PRICE and 0 <= shares < 10**9
+            assert shares > 0 or kind in (BID, ASK, CANCEL)
+        read += bool(orders)
+        assert orders is None or LANGUAGE.parse(LANGUAGE.written(orders)) == orders
+    assert read > 500
+
+
+@pytest.mark.parametrize("piece", ["BUY 1 AT 1", "1", "BUY ", "<answer>", "BUY 1;", "1,000", "@ ", " \t", "<think>"])
+def test_long_texts_take_linear_time(piece):
+    started = time.perf_counter()
+    LANGUAGE.parse(piece * 200_000)
+    LANGUAGE.parse("BUY " + piece * 200_000)
+    assert time.perf_counter() - started < 10
