@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
@@ -32,6 +34,7 @@ class RowBuffers:
             # One object at all steps: a compiled call knows by it which output is an input.
             parts.append([buffer[0]] * (num_steps + 1) if donated else list(buffer))
         self.steps = [list(step) for step in zip(*parts, strict=True)]
+        self._given: list[tuple[weakref.ref[Tensor], int] | None] = [None] * len(own)
 
     @staticmethod
     def least_bytes(env: VecEnv, num_steps: int) -> int:
@@ -40,16 +43,25 @@ class RowBuffers:
         return sum(leaf.nbytes if donated else num_steps * leaf.nbytes for leaf, donated in own)
 
     def take(self) -> None:
-        """Copy the environment's rows to the first step."""
-        for buffer, leaf in zip(self.steps[0], leaves(self._env.rows), strict=True):
-            buffer.copy_(leaf)
+        """Copy the environment's rows to the first step, except donated leaves that are as `give` left them."""
+        for buffer, leaf, given in zip(self.steps[0], leaves(self._env.rows), self._given, strict=True):
+            if given is None or given[0]() is not leaf or given[1] != leaf._version:
+                buffer.copy_(leaf)
+        # From now on a rollout may overwrite the donated buffers.
+        self._given = [None] * len(self._given)
 
     def give(self) -> None:
         """Replace the environment's rows by those after the last step.
 
         They are copies: the environment may be stepped, saved or collected elsewhere before the next rollout.
         """
-        self._env.take_leaves([buffer.clone() for buffer in self.steps[-1]])
+        copies = [buffer.clone() for buffer in self.steps[-1]]
+        self._env.take_leaves(copies)
+        self._given = [
+            # Tensors of inference mode do not count their changes.
+            (weakref.ref(copy), copy._version) if donated and not copy.is_inference() else None
+            for copy, donated in zip(copies, self.donated, strict=True)
+        ]
 
     def rows(self, after: bool) -> Rows:
         """Return the rows after (or before) every step, their donated fields `hollow`. Batch: (T, N)."""
