@@ -33,6 +33,7 @@ class Order(IntEnum):
             trade at once. A quantity of 0 cancels it. A second one of a list is ignored.
         ASK: likewise.
         CANCEL: cancel all own orders.
+        INVALID: nothing; the step counts as one with an invalid action.
     """
 
     NONE = 0
@@ -43,6 +44,7 @@ class Order(IntEnum):
     BID = 5
     ASK = 6
     CANCEL = 7
+    INVALID = 8
 
 
 def order(kind: Tensor | int, price: Tensor | int, quantity: Tensor | int, like: Tensor) -> Tensor:
@@ -110,8 +112,9 @@ def _carried_over(words: Tensor, side: Tensor, own: Own, left: _Left) -> tuple[M
     kind, price, quantity = words.unbind()
     at_market = (kind == Order.BUY) | (kind == Order.SELL)
     enters = at_market | (kind == Order.BUY_LIMIT) | (kind == Order.SELL_LIMIT)
-    quotes = ((kind == Order.BID) | (kind == Order.ASK)) & left.quotes
-    ignored = (kind == Order.NONE) | (((kind == Order.BID) | (kind == Order.ASK)) & ~left.quotes)
+    asks_quote = (kind == Order.BID) | (kind == Order.ASK)
+    quotes = asks_quote & left.quotes
+    ignored = (kind == Order.NONE) | (kind == Order.INVALID) | (asks_quote & ~left.quotes)
     cancels = kind == Order.CANCEL
 
     there = (own.quantity > 0) & left.kept

@@ -22,7 +22,7 @@ from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.features import Candles, News, Quote, average_weights, feature_names, features
 from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
 from vecenv.tasks.agent_market.native_tick import advanced_market
-from vecenv.tasks.agent_market.orders import SEAT, order_messages
+from vecenv.tasks.agent_market.orders import SEAT, Order, order_messages
 from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
 
 Tensors = Mapping[str, Tensor]
@@ -109,6 +109,7 @@ class MarketScenario(Scenario[SeatState]):
             last_volume=zero,
             changes=real.expand(2).clone(),
             parent=self.parent_order(key, params),
+            invalid=zero,
             counts=market.counts,
             batch_size=[],
         )
@@ -124,7 +125,8 @@ class MarketScenario(Scenario[SeatState]):
 
     def step(self, state: SeatState, action: Tensor, params: Tensors, shared: Tensors) -> SeatState:
         """Send the messages of an action, and advance the market to the next one."""
-        sent = order_messages(state, self.orders(state, action), self.room(state))
+        listed = self.orders(state, action)
+        sent = order_messages(state, listed, self.room(state))
         orders = Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
         ticks = self.config.ticks_per_step
         market, report = advanced_market(state.market, orders, rules_of(params, shared), self.layout, ticks)
@@ -146,6 +148,7 @@ class MarketScenario(Scenario[SeatState]):
             tick=state.tick + ticks,
             flow=state.flow + torch.stack([volume, report.notional]),
             last_volume=volume,
+            invalid=state.invalid + (listed[:, 0] == Order.INVALID).any(),
             changes=state.changes + torch.stack([change, change.square()]),
         )
 
@@ -220,19 +223,21 @@ class MarketScenario(Scenario[SeatState]):
         return doubled_equity(state.cash, state.shares, state.doubled_mid) <= 0
 
     def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        """Return equity, profits, cash and mid in currency, shares, and the market's counts."""
+        """Return equity, profits, cash and mid in currency, return, shares, invalid actions, and counts."""
         currency = self.config.price_tick
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double() * (currency / 2)
         counts = dict(zip(COUNTS, state.counts.unbind(), strict=True))
         return {
             "equity": equity,
             "profit": equity - self.config.initial_cash,
+            "total_return": equity / self.config.initial_cash - 1,
             "realised_profit": (state.cash.double() + state.cost) * currency - self.config.initial_cash,
             "peak_equity": state.peak.double() * (currency / 2),
             "cash": state.cash.double() * currency,
             "mid": state.doubled_mid.double() * (currency / 2),
             "shares": state.shares,
             "traded": state.traded.sum(),
+            "invalid_actions": state.invalid,
             "tick": state.tick,
         } | counts
 

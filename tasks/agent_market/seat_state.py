@@ -34,6 +34,7 @@ class SeatState(TensorClass, frozen=True):  # type: ignore[call-arg]
         last_volume: volume of the market's trades in the last step. Shape: (), int64.
         changes: sums of the steps' changes of equity and of their squares, in currency. Shape: (2,), float64.
         parent: sign and shares of an order to execute, else zeros. Shape: (2,), int64.
+        invalid: steps with an invalid action. Shape: (), int64.
         counts: of the market. Shape: (5,), int64.
     """
 
@@ -56,6 +57,7 @@ class SeatState(TensorClass, frozen=True):  # type: ignore[call-arg]
     last_volume: Tensor
     changes: Tensor
     parent: Tensor
+    invalid: Tensor
     counts: Tensor
 
 

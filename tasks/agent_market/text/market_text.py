@@ -122,7 +122,7 @@ class MarketText(TaskText):
         """Parse the orders of each text.
 
         Args:
-            texts: arbitrary objects; an invalid text becomes a hold.
+            texts: arbitrary objects; an invalid text becomes an invalid hold.
             state: of the texts' rows.
 
         Returns:

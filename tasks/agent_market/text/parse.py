@@ -127,7 +127,7 @@ class OrderLanguage:
             return "CANCEL"
         if kind in _QUOTES.values() and shares <= 0:
             return f"{kind.name} 0"
-        if kind == Order.NONE or shares <= 0:
+        if kind in (Order.NONE, Order.INVALID) or shares <= 0:
             return ""
         if kind in _AT_MARKET.values():
             return f"{kind.name} {shares}"
@@ -141,11 +141,12 @@ class OrderLanguage:
         """Stack parsed texts into one tensor of actions.
 
         Returns:
-            Kind, price and shares of each order, padded with none, shape (B, M, 3), int64; and whether each text is
-            valid, shape (B,), bool.
+            Kind, price and shares of each order, padded with none, shape (B, M, 3), int64, where an invalid text is
+            one of kind `Order.INVALID`; and whether each text is valid, shape (B,), bool.
         """
-        nothing = (int(Order.NONE), 1, 0)
-        rows = [[*(orders or ()), *[nothing] * (self.max_orders - len(orders or ()))] for orders in parsed]
+        nothing, invalid = (int(Order.NONE), 1, 0), (int(Order.INVALID), 1, 0)
+        lists = [(invalid,) if orders is None else orders for orders in parsed]
+        rows = [[*orders, *[nothing] * (self.max_orders - len(orders))] for orders in lists]
         actions = torch.tensor(rows, dtype=torch.int64).reshape(len(parsed), self.max_orders, 3)
         return actions, torch.tensor([orders is not None for orders in parsed], dtype=torch.bool)
 

@@ -49,7 +49,7 @@ def told(orders: list[tuple[int, int, int]], own: list[Own], room: list[int]) ->
     quoted, kept, sent = set(), True, []
     for kind, price, quantity in orders:
         quantity = min(max(quantity, 0), 2**31 - 1)
-        if kind == Order.NONE:
+        if kind in (Order.NONE, Order.INVALID):
             sent.append((Kind.NOTHING,))
         elif kind == Order.CANCEL:
             waiting, kept = [0, 0], False
@@ -97,7 +97,7 @@ def drawn_case(draw: random.Random) -> tuple[list[tuple[int, int, int]], list[Ow
         more = draw.choice([0, 70]) if size else 0
         own.append(Own(size + more, draw.choice([99, 100, 101]), size, draw.randrange(50)) if size else Own())
     room = [draw.choice([0, 100, 250, 1_000]) + draw.choice([0, side.quantity]) for side in own]
-    kinds = [*Order, *Order, 8, -1, 2**40]
+    kinds = [*Order, *Order, 9, -1, 2**40]
     quantities = [-5, 0, 1, 30, 100, 300, 2**31, 2**62]
     orders = [
         (int(draw.choice(kinds)), draw.choice([-3, 0, 99, 100, 101, 2**30, 2**40]), draw.choice(quantities))
@@ -160,11 +160,13 @@ def test_random_lists_stay_within_the_limits(kind, compiled):
     draw = torch.Generator().manual_seed(1)
     reached = 0
     for _ in range(60):
-        kinds = torch.randint(0, 9, (64, 4), generator=draw)
+        kinds = torch.randint(0, 10, (64, 4), generator=draw)
         away = torch.randint(-3, 4, (64, 4), generator=draw)
         prices = (env.state.doubled_mid >> 1).unsqueeze(-1) + away
         sizes = torch.randint(0, 300, (64, 4), generator=draw)
-        before = env.state.counts[:, 1].clone()
+        before, invalid = env.state.counts[:, 1].clone(), env.state.invalid.clone()
+        config = env.scenario.config
+        closed = (env.state.tick + config.ticks_per_step >= config.max_ticks) & (kind == "execution")
         env.advance(torch.stack([kinds, prices, sizes], -1))
         state = env.state
         bids, asks = state.own[:, 0].long().unbind(1)
@@ -176,6 +178,7 @@ def test_random_lists_stay_within_the_limits(kind, compiled):
         assert bool((long <= most).all()) and bool((short <= most).all())
         assert not bool(state.market.cash.sum(-1).any()) and not bool(state.market.shares.sum(-1).any())
         assert bool((state.counts[:, 1] >= before).all())
+        assert torch.equal(state.invalid - invalid, (kinds == Order.INVALID).any(1).long() * ~closed)
         reached = max(reached, int(state.shares.abs().max()))
         env.restart(env.rows.done)
     assert reached > most // 2 and int(state.counts[:, 1].max()) > 0

@@ -71,7 +71,7 @@ def test_no_answers(text):
     """No order at all: not even the part of a text that could be read."""
     assert LANGUAGE.parse(text) is None
     orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text)])
-    assert not bool(valid) and not bool(orders[..., 0].any())
+    assert not bool(valid) and orders[0, :, 0].tolist() == [Order.INVALID, 0, 0, 0]
 
 
 @pytest.mark.parametrize("price_tick", [0.01, 0.25, 0.1, 1.0, 0.005, 25.0])
@@ -100,7 +100,8 @@ def test_a_batch_is_one_tensor():
     orders, valid = LANGUAGE.tensor([LANGUAGE.parse(text) for text in ("SELL 3; BID 4 AT 1", "no", "HOLD")])
     nothing = [0, 1, 0]
     assert orders.dtype == torch.int64 and valid.tolist() == [True, False, True]
-    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], [nothing] * 4, [nothing] * 4]
+    invalid = [[8, 1, 0], *[nothing] * 3]
+    assert orders.tolist() == [[[2, 1, 3], [5, 100, 4], nothing, nothing], invalid, [nothing] * 4]
     empty, none = LANGUAGE.tensor([])
     assert empty.shape == (0, 4, 3) and none.shape == (0,)
 
