@@ -18,7 +18,7 @@ from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.accounts import Accounts
 from vecenv.kernels.order_book.book import Book
-from vecenv.kernels.order_book.messages import Message, Report
+from vecenv.kernels.order_book.messages import Message, Report, report_types
 
 SOURCE = Path(__file__).with_name("process_all.cpp")
 
@@ -53,7 +53,7 @@ def _process_all(
     _check(book, accounts, messages)
     made = [tensor.contiguous().clone() for tensor in (*book, *accounts)]
     sent = [words.contiguous() for words in messages]
-    reports = [torch.empty_like(sent[0], dtype=kind) for kind in _report_types()]
+    reports = [torch.empty_like(sent[0], dtype=kind) for kind in report_types()]
     place = Report._fields.index("notional")
     told = [column.data_ptr() for column in (*reports[:place], *reports[place + 1 :])]
     slots, room, owners = sent[0].shape[-1], made[0].shape[-1], made[-1].shape[-1]
@@ -89,14 +89,10 @@ def _check(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequenc
             raise ValueError(f"{name} must have shape {(*batch, *shape)} and type {kind}, got {form(tensor)}")
 
 
-def _report_types() -> list[torch.dtype]:
-    return [torch.int64 if name == "notional" else torch.int32 for name in Report._fields]
-
-
 @_process_all.register_fake
 def _(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor], evict: bool) -> list[Tensor]:
     made = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (*book, *accounts)]
-    return [*made, *(torch.empty_like(messages[0], dtype=kind) for kind in _report_types())]
+    return [*made, *(torch.empty_like(messages[0], dtype=kind) for kind in report_types())]
 
 
 @_process_all.register_vmap
