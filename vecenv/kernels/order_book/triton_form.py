@@ -1,6 +1,6 @@
-"""`accounts.process_all` in Triton, for GPUs; imported where Triton is installed and a GPU asks for it.
+"""`accounts.process_all` in Triton, for GPUs; imported only where there are both.
 
-Each book is a program of one warp up to 128 orders a side, so that nothing waits for another warp. It has not run on a
+Each book is a program, of one warp up to 128 orders a side, so that nothing waits for another warp. It has not run on a
 GPU yet: its numbers are those of the reference bit for bit in Triton's interpreter, and it compiles for sm_90 (tests).
 """
 
@@ -18,6 +18,9 @@ from vecenv.kernels.order_book.triton_kernel import process_books
 
 LANES = 32
 """Threads of a warp, and the fewest lanes of a program: fewer would do the same work twice."""
+
+OPTIONS = {"debug": True, "sanitize_overflow": False}
+"""Triton's: assertions hold, of those of the kernel alone, since sums of a side fit int32 by the rules."""
 
 PLACES_A_LANE = 4
 """Places of a side that a thread holds at most."""
@@ -39,7 +42,7 @@ def processed_books(
     """Carry out messages to one book, or to a batch of books along the first dimensions of all tensors.
 
     Tensors lie on a GPU, or on a CPU for Triton's interpreter (``TRITON_INTERPRET=1``), and have the shapes and types
-    that the operator checks.
+    that the operator of `native` checks. An order of an owner without an account that is met is an error of the device.
 
     Returns:
         The tensors of the book and of the accounts after the messages, and of the reports.
@@ -65,5 +68,6 @@ def processed_books(
                 MOST=max_quantity(room),
                 EVICT=evict,
                 num_warps=warps_of(room),
+                **OPTIONS,
             )
     return [*made, *held, *told]

@@ -1,8 +1,9 @@
 """The order book in Triton: one program carries out the messages of one book, as `accounts.process_all` does.
 
-Both sides stay in registers, a place a lane, until all messages are done. Scalars of a message are the same for all
-lanes, so a program branches on them: only what a message needs is computed. What lies between two places is shifted by
-`tl.gather`, which within one warp is a shuffle of registers: no scratch memory and no barrier.
+Both sides stay in registers until all messages are done. The numbers of a message are the same for all lanes, so a
+program branches on them: only what a message needs is computed. What lies between two places is shifted by one with
+`tl.gather`, which needs no copy of the book in memory and no barrier of its own: up to two places a thread Triton makes
+shuffles of registers of it, beyond that it goes by way of shared memory.
 """
 
 from __future__ import annotations
@@ -99,22 +100,10 @@ def process_books(
 ) -> None:  # fmt: skip
     """Carry out the messages of the book that has the number of the program.
 
-    Arrays are contiguous: those of the book (N, 2, K), of the accounts (N, A), of messages and reports (N, M). The
-    accounts are changed in place; the book is read from one memory and written to another.
-
-    Args:
-        keys, quantities, owners_of, ids, next_ids: the book.
-        new_keys, new_quantities, new_owners_of, new_ids, new_next_ids: the book after the messages.
-        cash, shares: the accounts.
-        kinds, sent_sides, prices, sizes, senders, targets: the messages.
-        statuses, told_sides, told_ids, filleds, resteds, notionals, cancelleds, preventeds, evicted_ids,
-            evicted_owners, evicteds: the reports.
-        slots: messages of a book, M.
-        owners: accounts of a book, A.
-        ROOM: orders of a side, K.
-        WIDTH: lanes, a power of two from K.
-        MOST: largest quantity of an order.
-        EVICT: as in `matching.process`.
+    Arrays are contiguous: those of the book (N, 2, K), of the accounts (N, A), of messages and reports (N, M). The book
+    is read from one memory and written to another (``new_…``); the accounts are changed in place. ``slots`` is M,
+    ``owners`` A, ``ROOM`` K, ``WIDTH`` a power of two from K, ``MOST`` the largest quantity of an order. With Triton's
+    option ``debug`` an order that is met and whose owner has no account is an error of the device.
     """
     number = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, WIDTH)
@@ -188,9 +177,11 @@ def process_books(
                     paid = traded.to(tl.int64) * tl.abs(other[0]).to(tl.int64)
                     notional = tl.sum(paid)
                     sign = tl.where(buys, 1, -1).to(tl.int64)
+                    settled = (traded > 0) & (other[2] >= 0) & (other[2] < owners)
+                    tl.device_assert(settled == (traded > 0), "an order in the book is of an owner without an account")
                     # Two places may be of one owner.
-                    tl.atomic_add(cash + other[2], sign * paid, mask=traded > 0, sem="relaxed")
-                    tl.atomic_add(shares + other[2], -sign * traded.to(tl.int64), mask=traded > 0, sem="relaxed")
+                    tl.atomic_add(cash + other[2], sign * paid, mask=settled, sem="relaxed")
+                    tl.atomic_add(shares + other[2], -sign * traded.to(tl.int64), mask=settled, sem="relaxed")
                     tl.atomic_add(cash + sender, -sign * notional, sem="relaxed")
                     tl.atomic_add(shares + sender, sign * filled.to(tl.int64), sem="relaxed")
                 rest = tl.where((kind == _MARKET) | (kind == _IMMEDIATE), 0, quantity - filled)
