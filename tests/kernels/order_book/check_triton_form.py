@@ -15,7 +15,8 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import interpreter_builder
 
 from tests.kernels.order_book.random_messages import OWNERS, accounts_of, books, drawn
-from vecenv.kernels.order_book.accounts import Accounts, process_all
+from tests.kernels.order_book.test_order_kinds import ASKS, BIDS, CASES, ME, MINE
+from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
 from vecenv.kernels.order_book.book import Book
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Report, Status
 from vecenv.kernels.order_book.triton_form import processed_books
@@ -78,6 +79,19 @@ def test_it_is_the_reference_bit_for_bit(room, evict):
     expected |= {"filled", "rested", "cancelled", "prevented"} | ({"evicted"} if evict else set())
     assert expected - seen == set() and holes
     assert evict or "evicted" not in seen
+
+
+def test_each_kind_does_what_it_says():
+    """The cases that are worked out by hand, a book each, some of which random messages miss."""
+    before = [(Kind.LIMIT, SELL, *words[:3], -1) for words in ASKS]
+    before += [(Kind.LIMIT, BUY, *words[:3], -1) for words in (*BIDS, MINE)]
+    sent = [[*before, (*case.words[:4], ME, *(case.words[4:] or (-1,)))] for case in CASES.values()]
+    messages = Message(*torch.tensor(sent, dtype=torch.int32).movedim(-1, 0))
+    accounts = Accounts(*(leaf.expand(len(CASES), -1).clone() for leaf in empty_accounts(ME + 1)))
+    book = books(len(CASES), 6)
+    expected = reference(book, accounts, messages, True)
+    assert expected[2].status[:, -1].tolist() == [case.status for case in CASES.values()]
+    assert differing(expected, processed_books(book, accounts, messages, True)) == []
 
 
 def test_a_book_alone_and_no_book():
