@@ -14,7 +14,7 @@ from torch import Tensor
 from triton.runtime.errors import InterpreterError
 from triton.runtime.interpreter import interpreter_builder
 
-from tests.kernels.order_book.random_messages import OWNERS, accounts_of, books, drawn
+from tests.kernels.order_book.random_messages import OWNERS, accounts_of, books, drawn, filling
 from tests.kernels.order_book.test_order_kinds import ASKS, BIDS, CASES, ME, MINE
 from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
 from vecenv.kernels.order_book.book import Book
@@ -39,17 +39,6 @@ def differing(expected: tuple[Book, Accounts, Report], found: list[Tensor]) -> l
     return [name for name, one, other in pairs if one.dtype != other.dtype or not torch.equal(one, other)]
 
 
-def filling(random: np.random.Generator, count: int, room: int) -> Message:
-    """Orders that meet nothing, as many as both sides have room for, in random order of their prices."""
-    side = torch.arange(2 * room, dtype=torch.int32).expand(count, -1) % 2
-    behind, quantity, owner = (
-        torch.from_numpy(random.integers(low, high, side.shape).astype(np.int32))
-        for low, high in ((1, 9), (1, 12), (0, OWNERS))
-    )
-    price = 100 + torch.where(side == BUY, -behind, behind)
-    return Message(torch.full_like(side, Kind.LIMIT), side, price, quantity, owner, torch.full_like(side, -1))
-
-
 @pytest.mark.parametrize("evict", [True, False])
 @pytest.mark.parametrize("room", [5, 8, 32, 64])
 def test_it_is_the_reference_bit_for_bit(room, evict):
@@ -57,7 +46,7 @@ def test_it_is_the_reference_bit_for_bit(room, evict):
     book, accounts, filled = reference(books(count, room), accounts_of(count), filling(random, count, room), evict)
     assert bool((book.quantity > 0).all()) and bool((filled.status == Status.DONE).all()), "sides are full"
     holes = 0
-    for step in range(20):
+    for step in range(14):
         next_id = book.next_id.numpy() + slots // 2
         sent = np.stack([drawn(random, count, next_id, room) for _ in range(slots)], -1)
         # What is rare, of an owner that there is: the last books do not lose all their orders.
