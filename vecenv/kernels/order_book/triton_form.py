@@ -23,7 +23,7 @@ OPTIONS = {"debug": True, "sanitize_overflow": False}
 """Triton's: assertions hold, of those of the kernel alone, since sums of a side fit int32 by the rules."""
 
 PLACES_A_LANE = 4
-"""Places of a side that a thread holds at most."""
+"""Places of a side that a thread holds at most, until a program has the 32 warps that it may have."""
 
 
 def width_of(room: int) -> int:
