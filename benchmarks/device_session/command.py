@@ -30,14 +30,15 @@ _PARTS = "vecenv.benchmarks.device_session.parts"
 PARTS = (
     Part("machine", "bandwidth and matrix products", "vecenv.benchmarks.device_session.ceilings:points", 25, 25, 40),
     Part("tests", "the tests marked gpu", "vecenv.benchmarks.device_session.gpu_tests:points", 85, 20, 60, ("pytest",)),
-    Part("throughput", "stock_trading, all columns", f"{_PARTS}:throughput", 120, 20, 60),
+    Part("throughput", "stock_trading, all columns", f"{_PARTS}:throughput", 110, 20, 60),
     Part("rollouts", "days of a neural market", f"{_PARTS}:rollouts", 45, 15, 45),
     Part("training", "a minute of training it", f"{_PARTS}:training", 80, 25, 120),
-    Part("tiers", "the trading tiers", f"{_PARTS}:tiers", 65, 25, 90),
+    Part("tiers", "the trading tiers", f"{_PARTS}:tiers", 60, 25, 90),
     Part("turns", "turns of groups, canned answers", f"{_PARTS}:turns", 30, 20, 60),
     Part("language", "GRPO, tiny model", f"{_PARTS}:language", 30, 20, 60, ("transformers",)),
+    Part("books", "messages to order books", f"{_PARTS}:books", 25, 20, 60),
     Part("text", "observations and answers", f"{_PARTS}:texts", 20, 15, 30),
-    Part("curve", "the other counts and modes", f"{_PARTS}:curve", 40, 15, 60),
+    Part("curve", "the other counts and modes", f"{_PARTS}:curve", 30, 15, 60),
 )
 """Name, description, points, time share (seconds of nine minutes), minimum seconds, longest point, required modules."""
 

@@ -17,6 +17,7 @@ from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.device_session.point import Place, Point
 from vecenv.benchmarks.throughput.curve import BenchConfig, Column, Mode, measure
 from vecenv.benchmarks.throughput.grpo_rollouts import GrpoRolloutsConfig, Turns, canned_turns, model_turns
+from vecenv.benchmarks.throughput.order_book import OrderBookConfig, call_bytes, measure_books
 from vecenv.benchmarks.throughput.text import STYLES, TextFigure, measure_parsing, measure_rendering, started_env
 from vecenv.benchmarks.throughput.worldmodel_rollouts import (
     RolloutsConfig,
@@ -194,6 +195,27 @@ def texts(place: Place) -> Sequence[Point]:
     ]
     parsed = Point(f"parse {rows[0]}", partial(figure, lambda: measure_parsing(env(STYLES[0]), rows[0], repeats)))
     return [*points, parsed]
+
+
+def books(place: Place) -> Sequence[Point]:
+    """Return messages to limit order books: by the operator, and of calls of one message in PyTorch beside it."""
+    bench = _Bench(place)
+    room = bench.sized(64, 4)
+    config = OrderBookConfig(device=place.device, unrolled=1, repeats=bench.sized(15, 2))
+
+    def messages(count: int, slots: int) -> dict[str, Any]:
+        figures = measure_books(config, room, count, slots)
+        operator = figures[-1]
+        share = call_bytes(room, config.owners, count, slots) / (operator.microseconds / 1e6) / bench.copy
+        headline = ", ".join(
+            f"{figure.messages_per_second:,.0f} messages/s{'' if figure is operator else ' in PyTorch'}"
+            for figure in figures
+            if figure.accounts
+        )
+        return {"headline": headline, "bandwidth_share": share, "figures": [asdict(figure) for figure in figures]}
+
+    sizes = bench.sized(((4096, 64), (65_536, 64), (65_536, 6), (4096, 6), (4096, 1), (65_536, 1)), ((4, 2), (4, 1)))
+    return [Point(f"{count} books x {slots}", partial(messages, count, slots)) for count, slots in sizes]
 
 
 def turns(place: Place) -> Sequence[Point]:

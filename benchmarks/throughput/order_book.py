@@ -1,8 +1,8 @@
-"""Messages per second of the limit order book: the PyTorch form, compiled, and the operator in C++.
+"""Messages per second of the limit order book: the PyTorch form, compiled, and the operator in C++ or Triton.
 
 Random messages near one price, of every kind; most orders rest. Books have seen four messages for each place before,
 and every call goes on from the books that the one before left. Forms take turns, so that other work on the machine
-slows all of them; medians count.
+slows all of them; medians count. Messages are drawn on the CPU, the same for every device.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch import Tensor
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.compiling import compile_in_place
+from vecenv.core.device import device_named
 from vecenv.kernels.order_book.accounts import Accounts, empty_accounts, process_all
 from vecenv.kernels.order_book.book import Book, empty_book
 from vecenv.kernels.order_book.matching import process
-from vecenv.kernels.order_book.messages import BUY, Kind, Message, Report
-from vecenv.kernels.order_book.native import library, process_all_native
+from vecenv.kernels.order_book.messages import BUY, Kind, Message, Report, report_types
+from vecenv.kernels.order_book.native import has_operator, process_all_native
 
-CPU = torch.device("cpu")
 MIDDLE = 100
 """Price in ticks around which orders come in."""
 DEEPEST, CROSSING = 9, 4
@@ -43,6 +43,9 @@ WARM_UP = 4
 """Messages for each place before a measurement."""
 MOST_CALLS, MESSAGES_A_ROUND = 64, 100_000
 """Calls of a round: so many messages, but not more calls."""
+
+NEEDS = {"cpu": "a working C++ compiler", "cuda": "Triton"}
+"""What the operator needs, by device type."""
 
 Form = Literal["pytorch", "operator"]
 Run = Callable[[Sequence[Message]], None]
@@ -62,6 +65,8 @@ class OrderBookConfig:
     """The PyTorch form is measured with up to so many messages a call: each takes some ten seconds to compile."""
     owners: int = 4
     """Owners of orders."""
+    device: str = "cpu"
+    """cpu, cuda or auto."""
     repeats: int = 15
     """Timed rounds of calls."""
     threads: int = 1
@@ -105,21 +110,20 @@ def main(config: OrderBookConfig) -> dict[str, Any]:
     """Measure, print and write the figures.
 
     Raises:
-        ValueError: ``repeats`` is below 1, or there is no working C++ compiler.
+        ValueError: ``repeats`` is below 1, or the device is not available or has no operator.
     """
     if config.repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {config.repeats}")
-    if library() is None:
-        raise ValueError("the order book in C++ needs a working C++ compiler")
+    device = device_named(config.device)
     torch.set_num_threads(config.threads)
     figures = []
     for room, num_books, slots in product(config.rooms, config.num_books, config.messages):
-        for figure in _measured(config, room, num_books, slots):
+        for figure in measure_books(config, room, num_books, slots):
             print(figure.line(), flush=True)
             figures.append(figure)
     result: dict[str, Any] = {
         "benchmark": "order_book",
-        "device": machine.device_name(CPU),
+        "device": machine.device_name(device),
         "torch": torch.__version__,
         "config": plain(config),
         "figures": [asdict(figure) for figure in figures],
@@ -128,11 +132,18 @@ def main(config: OrderBookConfig) -> dict[str, Any]:
     return result
 
 
-def _measured(config: OrderBookConfig, room: int, num_books: int, slots: int) -> list[BookFigure]:
-    """Time all forms at one size, in turns."""
+def measure_books(config: OrderBookConfig, room: int, num_books: int, slots: int) -> list[BookFigure]:
+    """Time all forms at one size, in turns.
+
+    Raises:
+        ValueError: the device is not available or has no operator.
+    """
+    device = device_named(config.device)
+    if not has_operator(device):
+        raise ValueError(f"the order book's operator needs {NEEDS[device.type]}")
     generator = torch.Generator().manual_seed(room)
-    book = Book(*(leaf.expand(num_books, *leaf.shape).clone() for leaf in empty_book(room)))
-    accounts = Accounts(*(leaf.expand(num_books, -1).clone() for leaf in empty_accounts(config.owners)))
+    book = Book(*(leaf.expand(num_books, *leaf.shape).clone() for leaf in empty_book(room, device)))
+    accounts = Accounts(*(leaf.expand(num_books, -1).clone() for leaf in empty_accounts(config.owners, device)))
     book, accounts, _ = _played(book, accounts, config.owners, WARM_UP * room, 1, generator)
     calls = min(MOST_CALLS, math.ceil(MESSAGES_A_ROUND / (num_books * slots)))
     _, _, batches = _played(book, accounts, config.owners, slots, calls, generator)
@@ -145,13 +156,21 @@ def _measured(config: OrderBookConfig, room: int, num_books: int, slots: int) ->
     times: dict[tuple[Form, bool], list[float]] = {key: [] for key in runs}
     for _ in range(1 + config.repeats):
         for key, run in runs.items():
-            times[key] += machine.seconds_of(lambda run=run: run(batches), CPU, 1)  # type: ignore[misc]
+            times[key] += machine.seconds_of(lambda run=run: run(batches), device, 1)  # type: ignore[misc]
     figures = []
     for (form, settled), seconds in times.items():
         # The first round is a warm-up.
         call = statistics.median(seconds[1:]) / calls
         figures.append(BookFigure(form, settled, num_books, room, slots, num_books * slots / call, 1e6 * call))
     return figures
+
+
+def call_bytes(room: int, owners: int, num_books: int, slots: int) -> int:
+    """Return the bytes that a call cannot avoid moving: books and accounts in and out, messages in, reports out."""
+    shape = empty_book(room), empty_accounts(owners)
+    state = sum(tensor.nbytes for part in shape for tensor in part)
+    words = len(Message._fields) * torch.int32.itemsize + sum(kind.itemsize for kind in report_types())
+    return num_books * (2 * state + slots * words)
 
 
 def _played(
@@ -180,9 +199,9 @@ def _drawn(book: Book, owners: int, slots: int, generator: torch.Generator) -> M
         torch.where(side == BUY, MIDDLE - behind, MIDDLE + behind),
         integers(1, LARGEST + 1),
         integers(0, owners),
-        book.next_id[:, None] + slots // 2 - 1 - integers(0, 3 * room),
+        book.next_id.cpu()[:, None] + slots // 2 - 1 - integers(0, 3 * room),
     )
-    return Message(*(word.to(torch.int32) for word in words))
+    return Message(*(word.to(book.key.device, torch.int32) for word in words))
 
 
 def _operator(book: Book, accounts: Accounts) -> Run:
@@ -207,7 +226,9 @@ def _compiled(step: Step, start: list[Tensor], messages: Message) -> Run:
 
     shapes = batched(*(torch.empty_like(tensor, device="meta") for tensor in (*start, *messages)))
     # Two sets of buffers, of which each call reads one and writes the other.
-    buffers = [[torch.zeros(shape.shape, dtype=shape.dtype) for shape in shapes] for _ in range(2)]
+    buffers = [
+        [torch.zeros(shape.shape, dtype=shape.dtype, device=start[0].device) for shape in shapes] for _ in range(2)
+    ]
     call = compile_in_place(batched, [*start, *messages], buffers[0])
 
     def run(batches: Sequence[Message]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vecenv.benchmarks.throughput import order_book
-from vecenv.benchmarks.throughput.order_book import OrderBookConfig, main
+from vecenv.benchmarks.throughput.order_book import OrderBookConfig, call_bytes, main
 from vecenv.kernels.native_library import compiler
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -67,3 +67,14 @@ def test_longer_calls_are_left_to_the_operator():
 def test_nothing_to_repeat_is_refused():
     with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
         main(replace(SMALL, repeats=0))
+
+
+def test_a_device_without_the_operator_is_told(monkeypatch):
+    monkeypatch.setattr(order_book, "has_operator", lambda device: False)
+    with pytest.raises(ValueError, match=r"the order book's operator needs a working C\+\+ compiler"):
+        main(SMALL)
+
+
+def test_a_call_moves_books_twice_and_messages_and_reports_once():
+    # 4 orders of 2 sides with 4 numbers each, and the next id; cash and shares of 3 owners; 6 and 10 words and a long.
+    assert call_bytes(room=4, owners=3, num_books=5, slots=2) == 5 * (2 * (132 + 48) + 2 * (24 + 48))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from vecenv.kernels.order_book.accounts import Accounts, empty_accounts
 from vecenv.kernels.order_book.book import Book, empty_book, max_quantity
-from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, Kind
+from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, Kind, Message
 
 OWNERS = 3
 """Owners that have an account, one fewer than send messages."""
@@ -40,3 +41,14 @@ def drawn(random: np.random.Generator, count: int, next_id: np.ndarray, room: in
     quantity = np.where(wrong & (column == 2), bad, quantity)
     owner = np.where(wrong & (column == 3), bad, owner)
     return np.stack([kind, side, price, quantity, owner, target]).astype(np.int32)
+
+
+def filling(random: np.random.Generator, count: int, room: int) -> Message:
+    """Orders that meet nothing, as many as both sides have room for, in random order of their prices."""
+    side = torch.arange(2 * room, dtype=torch.int32).expand(count, -1) % 2
+    behind, quantity, owner = (
+        torch.from_numpy(random.integers(low, high, side.shape).astype(np.int32))
+        for low, high in ((1, 9), (1, 12), (0, OWNERS))
+    )
+    price = 100 + torch.where(side == BUY, -behind, behind)
+    return Message(torch.full_like(side, Kind.LIMIT), side, price, quantity, owner, torch.full_like(side, -1))

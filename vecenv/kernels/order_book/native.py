@@ -1,13 +1,15 @@
 """`accounts.process_all` in C++, for CPUs: built by the machine's compiler when it is first asked for.
 
 An operator of `torch.library`, so that `torch.vmap` batches it and compiled steps call it. Its numbers are those of the
-reference bit for bit, holes included (a test).
+reference bit for bit, holes included (a test). On a GPU the operator is in Triton (`triton_form`), which is imported
+when it is first called there.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from torch import Tensor
 
 from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
-from vecenv.kernels.order_book.accounts import Accounts
+from vecenv.kernels.order_book.accounts import Accounts, process_all
 from vecenv.kernels.order_book.book import Book
-from vecenv.kernels.order_book.messages import Message, Report
+from vecenv.kernels.order_book.messages import Message, Report, report_types
 
 SOURCE = Path(__file__).with_name("process_all.cpp")
 
@@ -28,13 +30,30 @@ def library() -> ctypes.CDLL | None:
     return built_library(SOURCE)
 
 
+def has_operator(device: torch.device) -> bool:
+    """Whether `process_all_native` works on a device: with a compiler on a CPU, with Triton on a GPU of CUDA."""
+    return library() is not None if device.type == "cpu" else device.type == "cuda" and find_spec("triton") is not None
+
+
+def processed_messages(
+    book: Book, accounts: Accounts, messages: Message, evict: bool = True
+) -> tuple[Book, Accounts, Report]:
+    """Do what `accounts.process_all` does: by the operator where the device has it, else in PyTorch.
+
+    Raises:
+        ValueError: as `process_all_native`.
+    """
+    chosen = process_all_native if has_operator(book.key.device) else process_all
+    return chosen(book, accounts, messages, evict)
+
+
 def process_all_native(
     book: Book, accounts: Accounts, messages: Message, evict: bool = True
 ) -> tuple[Book, Accounts, Report]:
-    """Do what `accounts.process_all` does; on a CPU, and where `library` is not None.
+    """Do what `accounts.process_all` does; where `has_operator`.
 
     Raises:
-        RuntimeError: there is no library.
+        RuntimeError: the device has no operator.
         ValueError: a tensor has another shape or type than the reference takes, or an owner of an order has no account.
     """
     tensors = torch.ops.vecenv.process_all(list(book), list(accounts), list(messages), evict)
@@ -53,7 +72,7 @@ def _process_all(
     _check(book, accounts, messages)
     made = [tensor.contiguous().clone() for tensor in (*book, *accounts)]
     sent = [words.contiguous() for words in messages]
-    reports = [torch.empty_like(sent[0], dtype=kind) for kind in _report_types()]
+    reports = [torch.empty_like(sent[0], dtype=kind) for kind in report_types()]
     place = Report._fields.index("notional")
     told = [column.data_ptr() for column in (*reports[:place], *reports[place + 1 :])]
     slots, room, owners = sent[0].shape[-1], made[0].shape[-1], made[-1].shape[-1]
@@ -89,14 +108,20 @@ def _check(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequenc
             raise ValueError(f"{name} must have shape {(*batch, *shape)} and type {kind}, got {form(tensor)}")
 
 
-def _report_types() -> list[torch.dtype]:
-    return [torch.int64 if name == "notional" else torch.int32 for name in Report._fields]
+@_process_all.register_kernel("cuda")
+def _(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor], evict: bool) -> list[Tensor]:
+    if not has_operator(book[0].device):
+        raise RuntimeError("there is no order book for GPUs: Triton is not installed")
+    from vecenv.kernels.order_book.triton_form import processed_books
+
+    _check(book, accounts, messages)
+    return processed_books(book, accounts, messages, evict)
 
 
 @_process_all.register_fake
 def _(book: Sequence[Tensor], accounts: Sequence[Tensor], messages: Sequence[Tensor], evict: bool) -> list[Tensor]:
     made = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (*book, *accounts)]
-    return [*made, *(torch.empty_like(messages[0], dtype=kind) for kind in _report_types())]
+    return [*made, *(torch.empty_like(messages[0], dtype=kind) for kind in report_types())]
 
 
 @_process_all.register_vmap
