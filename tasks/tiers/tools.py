@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,33 +24,12 @@ from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
 from vecenv.tasks.tiers.text.parse import orders_tensor, parse_orders
 from vecenv.tasks.tiers.text.rows import TierText
-from vecenv.text.calculator import calculate
 from vecenv.text.money import money
-from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
+from vecenv.text.tool_calls import Step, ToolCall
+from vecenv.text.tool_set import CALCULATOR, Tool, ToolFault, ToolSet, told_fault
 
 MOST_DAYS = 60
 """Maximum number of days in a history."""
-
-
-class ToolFault(Exception):
-    """Error of a tool call, reported to the agent."""
-
-
-@dataclass(frozen=True)
-class Tool:
-    """Declaration of a tool.
-
-    Attributes:
-        family: tools that are enabled together.
-        usage: one-line description for agents.
-        arguments: types by name.
-        needed: required arguments.
-    """
-
-    family: str
-    usage: str
-    arguments: Mapping[str, type]
-    needed: tuple[str, ...] = ()
 
 
 TOOLS: dict[str, Tool] = {
@@ -73,26 +51,8 @@ TOOLS: dict[str, Tool] = {
         {"orders": str},
         ("orders",),
     ),
-    "calculator": Tool("math", "the value of an expression; expression", {"expression": str}, ("expression",)),
+    "calculator": CALCULATOR,
 }
-
-ALL = "all"
-
-
-def offered_tools(names: Sequence[str]) -> tuple[str, ...]:
-    """Resolve names of tools and families, or all, to tools.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    families = {tool.family for tool in TOOLS.values()}
-    unknown = [name for name in names if name not in TOOLS and name not in families and name != ALL]
-    if unknown:
-        raise ValueError(
-            f"unknown tools {', '.join(unknown)}; there are {', '.join(TOOLS)}, the families "
-            f"{', '.join(sorted(families))}, and {ALL}"
-        )
-    return tuple(name for name, tool in TOOLS.items() if ALL in names or name in names or tool.family in names)
 
 
 @dataclass(frozen=True)
@@ -130,7 +90,7 @@ class TierTextWithTools(TierText):
         return TierTools(self.scenario, self, names)
 
 
-class TierTools:
+class TierTools(ToolSet[_Row]):
     """Tools of a tier scenario.
 
     Args:
@@ -142,37 +102,27 @@ class TierTools:
         ValueError: there is no such tool.
     """
 
-    def __init__(self, scenario: TierRules, text: TierText, offered: Sequence[str]) -> None:
-        self.scenario, self.text, self.offered = scenario, text, offered_tools(offered)
+    tools = TOOLS
+    example = "position"
+    turn = "day"
 
-    def instructions(self, form: Form, most: int) -> str:
-        """Return the agent's instructions on the tools."""
-        example = "position" if "position" in self.offered else self.offered[0]
-        arguments = ", ".join(f'"{name}": …' for name in TOOLS[example].arguments)
-        if form == "json":
-            how = f'{{"name": "{example}", "arguments": {{{arguments}}}}}'
-            answer = "Anything else is your answer."
-        else:
-            how = f"Action: {example}\nAction Input: {{{arguments}}}"
-            answer = "Your answer follows Final Answer:"
-        opening = f"Before you answer you may call tools, one at a time, at most {most} a day, like this:"
-        lines = [f"  {name}: {TOOLS[name].usage}" for name in self.offered]
-        return "\n".join([opening, how, *lines, answer])
+    def __init__(self, scenario: TierRules, text: TierText, offered: Sequence[str]) -> None:
+        super().__init__(offered)
+        self.scenario, self.text = scenario, text
 
     def results(self, state: TierState, calls: Sequence[ToolCall], step: Step) -> list[str]:
-        """Return the result or error text of each call."""
-        rows = self._rows(state)
+        """Return the result or error text of each call; all orders of ``what_if`` take one hypothetical step."""
+        rows = self.rows(state)
         told: list[str] = [""] * len(calls)
         wished: dict[int, Tensor] = {}
         for place, (row, call) in enumerate(zip(rows, calls, strict=True)):
+            if call.name != "what_if":
+                told[place] = self.result(row, call)
+                continue
             try:
-                arguments = self._arguments(call)
-                if call.name == "what_if":
-                    wished[place] = self._orders(row, arguments["orders"])
-                else:
-                    told[place] = self._functions[call.name](row, **arguments)
+                wished[place] = self._orders(row, self.arguments(call)["orders"])
             except ToolFault as fault:
-                told[place] = f"{FAULT}{fault}"
+                told[place] = told_fault(fault)
         if wished:
             places = list(wished)
             after = step(places, torch.stack(list(wished.values())).to(state.day.device))
@@ -180,7 +130,8 @@ class TierTools:
                 told[place] = text
         return told
 
-    def _rows(self, state: TierState) -> list[_Row]:
+    def rows(self, state: TierState) -> list[_Row]:
+        """Return what the functions need of each row."""
         text, columns = self.text, (state.path.tolist(), state.day.tolist(), state.rule.tolist())
         rows = []
         for place, (names, path, day, rule) in enumerate(zip(text.symbols(state), *columns, strict=True)):
@@ -188,34 +139,10 @@ class TierTools:
             rows.append(_Row(state, place, names, slots, only, path, day))
         return rows
 
-    def _arguments(self, call: ToolCall) -> dict[str, Any]:
-        """Validate and return the arguments of a call."""
-        if call.fault:
-            raise ToolFault(call.fault)
-        if call.name not in self.offered:
-            raise ToolFault(f"there is no tool {call.name[:40]!r}; there are {', '.join(self.offered)}")
-        tool = TOOLS[call.name]
-        unknown = [name for name in call.arguments if name not in tool.arguments]
-        if unknown:
-            raise ToolFault(f"{call.name} takes no {str(unknown[0])[:40]!r}; it takes {', '.join(tool.arguments)}")
-        lacking = [name for name in tool.needed if name not in call.arguments]
-        if lacking:
-            raise ToolFault(f"{call.name} needs {lacking[0]}")
-        for name, value in call.arguments.items():
-            # Python's bool is a subclass of int.
-            if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
-                kind = "a whole number" if tool.arguments[name] is int else "a text"
-                raise ToolFault(f"{name} must be {kind}")
-        return dict(call.arguments)
-
     @property
-    def _functions(self) -> dict[str, Callable[..., str]]:
-        return {
-            "price_history": self._price_history,
-            "indicator": self._indicator,
-            "position": self._position,
-            "calculator": self._calculator,
-        }
+    def functions(self) -> dict[str, Callable[..., str]]:
+        """Functions by name; ``what_if`` is answered in `results`."""
+        return {"price_history": self._price_history, "indicator": self._indicator, "position": self._position}
 
     def _price_history(self, row: _Row, symbol: str | None = None, days: int = 5) -> str:
         slot = _slot(row, symbol)
@@ -249,12 +176,6 @@ class TierTools:
             f"{money(sign, shares * price)}, profit {price / average - 1:+z.1%}, held for "
             f"{int(row.state.days_held[here])} days"
         )
-
-    def _calculator(self, row: _Row, expression: str) -> str:
-        try:
-            return f"{calculate(expression):.10g}"
-        except ValueError as error:
-            raise ToolFault(str(error)) from error
 
     def _closes(self, row: _Row, slot: int, days: int) -> list[float]:
         """Return the last closes up to today, at most since the listing, in currency."""

@@ -1,6 +1,6 @@
 """Removal of reasoning blocks from an agent's text, before orders and tool calls are parsed.
 
-Rule 2 of ``tasks/tiers/text/parse.py`` defines reasoning. Never raises; time is linear in the text's length.
+Rule 2 of `vecenv.text.answer_lines` defines reasoning. Never raises; time is linear in the text's length.
 """
 
 from __future__ import annotations

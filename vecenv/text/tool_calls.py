@@ -8,7 +8,7 @@ Two formats are supported, set per run:
 ``react``  a line ``Action: price_history`` and after it, where there are arguments, ``Action Input: {"days": 5}``
            (Yao et al., "ReAct", arXiv 2210.03629, 2022). ``Final Answer:`` begins the answer. What comes first counts.
 
-Any other text is an answer. Reasoning, by rule 2 of ``tasks/tiers/text/parse.py``, is ignored with the calls in it. A
+Any other text is an answer. Reasoning, by rule 2 of `vecenv.text.answer_lines`, is ignored with the calls in it. A
 malformed call is a call with an empty name and the fault.
 """
 

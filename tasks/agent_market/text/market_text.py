@@ -16,6 +16,7 @@ from vecenv.tasks.agent_market.seat_state import doubled_equity, own_orders
 from vecenv.tasks.agent_market.text.parse import OrderLanguage
 from vecenv.tasks.agent_market.text.prompt import order_grammar, system_prompt
 from vecenv.tasks.agent_market.text.render import Renderer, Shown
+from vecenv.tasks.agent_market.tools import MarketTools
 from vecenv.text.task_text import TaskText
 
 
@@ -134,6 +135,14 @@ class MarketText(TaskText):
     def examples(self) -> tuple[str, ...]:
         """Return answers without prices."""
         return "HOLD", "BUY", "SELL", "CANCEL"
+
+    def tools(self, names: Sequence[str]) -> MarketTools:
+        """Return the tools of the given names.
+
+        Raises:
+            ValueError: there is no such tool.
+        """
+        return MarketTools(self.scenario, names)
 
     def random_answer(self, draw: Random) -> str:
         """Return one or two random valid orders."""

@@ -2,31 +2,19 @@ r"""Parsing and formatting of orders as text.
 
 Specification of the language:
 
-1.  **Input.** Anything may come in and nothing raises; what is not a ``str`` is invalid. Case does not matter, for the
-    26 ASCII letters alone. A character outside ASCII is part of no order. The time is linear in the text's length.
-2.  **Reasoning.** ``<think>`` and ``</think>`` are tags, without blanks or attributes inside. What stands between a
-    ``<think>`` and the next ``</think>`` is reasoning, and so is all that stands before a ``</think>`` that no
-    ``<think>`` opens: a template may have written that one. Each is read as one blank. Where no ``</think>`` follows
-    the last ``<think>``, all from the first open one on is reasoning, unless an answer ends the text: if an
-    ``<answer>`` and then a ``</answer>`` follow the last ``<think>``, and nothing but blanks, ``\n`` and ``\r`` follows
-    the last ``</answer>``, then the text is what stands from the last ``<answer>`` before that on.
-3.  **Block.** ``<answer>`` and ``</answer>`` are tags, without blanks or attributes inside. The content ends at the
-    last ``</answer>`` and begins after the last ``<answer>`` before it. Where there is no such pair, the whole text is
-    the content.
-4.  **Commas.** A comma after a digit and before exactly three digits (the fourth character is no digit) is a thousands
-    separator and is dropped. Every other comma becomes a blank.
-5.  **Orders.** The content is split at ``\n``, ``\r`` and ``;``. Blanks are the space and the tab; they are stripped
-    from both ends of each order, and empty orders are skipped. Content without any order is invalid.
-6.  **Grammar.** Every order must be ``HOLD`` or ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid.
-    One or more blanks stand between the parts, none or more before the percent sign.
-7.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
-    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (rule 4 applied) or a float64
-    value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to [0, 1]. No
-    number means 1.
-8.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
+1.  **Lines.** Those of `vecenv.text.answer_lines`: reasoning, answer blocks, commas, case and splitting are its rules.
+    A text without any line is invalid.
+2.  **Grammar.** Blanks are the space and the tab. Every line must be ``HOLD`` or
+    ``(BUY|SELL) [SYMBOL] [NUMBER [%]]``, else the whole text is invalid. One or more blanks stand between the parts,
+    none or more before the percent sign.
+3.  **NUMBER.** ``[+-]`` optional, then ``digits``, ``digits.``, ``digits.digits`` or ``.digits``, then optionally ``E``
+    with an optional sign and digits; digits are 0 to 9. With more than 32 characters (without thousands separators) or
+    a float64 value that is infinite, the text is invalid. A percent sign divides by 100; the result is clamped to
+    [0, 1]. No number means 1.
+4.  **SYMBOL.** One or more letters, digits or ``& - . _ ^ = / :`` that are the name of a known symbol; any other makes
     the text invalid. A part that matches NUMBER is a number, so no symbol may be called like one. Without a symbol the
     order is for the only one; where there are several, the text is invalid.
-9.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
+5.  **Count.** ``HOLD`` adds no order. More than eight others make the text invalid.
 """
 
 from __future__ import annotations
@@ -42,12 +30,10 @@ import torch
 from torch import Tensor
 
 from vecenv.tasks.tiers.order_list import MAX_ORDERS, Kind
-from vecenv.text.reasoning import without_reasoning
+from vecenv.text.answer_lines import answer_lines
 
 MAX_NUMBER_LENGTH = 32
 
-_OPEN, _CLOSE = "<ANSWER>", "</ANSWER>"
-_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 # Possessive quantifiers keep a failing match linear; only of single characters, for those of groups are wrong before
 # CPython 3.11.5 (gh-106052).
 _NAME = r"[A-Z0-9&._^=/:-]++"
@@ -103,22 +89,11 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
     Returns:
         The orders, none for a hold, or None where the text is invalid.
     """
-    if not isinstance(text, str):
+    lines = answer_lines(text)
+    if not lines:
         return None
-    if not str.isascii(text):
-        # Replace non-ASCII characters by question marks, which no order has, so that upper-casing affects ASCII only.
-        text = str.encode(text, "ascii", "replace").decode("ascii")
-    text = str.upper(text)
-    content = _answer(without_reasoning(text) if "THINK>" in text else text)
-    if "," in content:
-        content = _THOUSANDS.sub("", content).replace(",", " ")
     orders: list[Order] = []
-    empty = True
-    for line in content.replace("\r", "\n").replace(";", "\n").split("\n"):
-        line = line.strip(" \t")
-        if not line:
-            continue
-        empty = False
+    for line in lines:
         match = _ORDER.fullmatch(line)
         if match is None:
             return None
@@ -130,14 +105,7 @@ def parse_orders(text: object, symbols: Mapping[str, int], only: int | None = No
         if slot is None or fraction is None or len(orders) == MAX_ORDERS:
             return None
         orders.append(Order(_KINDS[side], slot, fraction))
-    return None if empty else tuple(orders)
-
-
-def _answer(text: str) -> str:
-    """Return the content of the last complete block of an upper-case text, or the whole text."""
-    end = text.rfind(_CLOSE)
-    start = text.rfind(_OPEN, 0, end) if end >= 0 else -1
-    return text if start < 0 else text[start + len(_OPEN) : end]
+    return tuple(orders)
 
 
 def _fraction(number: str, percent: bool) -> float | None:

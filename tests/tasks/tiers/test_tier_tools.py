@@ -14,10 +14,11 @@ from vecenv.core.rows import leaves
 from vecenv.market.bars import CLOSE
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
-from vecenv.tasks.tiers.tools import TOOLS, TierTools, offered_tools
+from vecenv.tasks.tiers.tools import TOOLS, TierTools
 from vecenv.text.door import TextDoor
 from vecenv.text.task_text import TaskText
 from vecenv.text.tool_calls import FAULT, ToolCall
+from vecenv.text.tool_set import offered_tools
 
 TASK, ROWS = "multi_stock_3", 4
 
@@ -172,11 +173,11 @@ def test_faults_are_told(call, fault):
 
 
 def test_tools_are_offered_one_a_family_or_all():
-    assert offered_tools(["all"]) == tuple(TOOLS)
-    assert offered_tools(["account", "calculator"]) == ("position", "what_if", "calculator")
-    assert offered_tools(["position"]) == ("position",)
+    assert offered_tools(TOOLS, ["all"]) == tuple(TOOLS)
+    assert offered_tools(TOOLS, ["account", "calculator"]) == ("position", "what_if", "calculator")
+    assert offered_tools(TOOLS, ["position"]) == ("position",)
     with pytest.raises(ValueError, match="unknown tools moon; there are price_history"):
-        offered_tools(["moon", "all"])
+        offered_tools(TOOLS, ["moon", "all"])
     tools = TextDoor(tool_env()).text.tools(["market"])
     assert isinstance(tools, TierTools)
     for form in ("json", "react"):

@@ -1,0 +1,154 @@
+"""Tools of a task for text agents: their declarations, instructions and checked arguments."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from vecenv.text.calculator import calculate
+from vecenv.text.tool_calls import FAULT, Form, Step, ToolCall
+
+Row = TypeVar("Row")
+
+ALL = "all"
+"""Stands for all tools of a task."""
+
+
+class ToolFault(Exception):
+    """Error of a tool call, reported to the agent."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """Declaration of a tool.
+
+    Attributes:
+        family: tools that are enabled together.
+        usage: one-line description for agents.
+        arguments: types by name.
+        needed: required arguments.
+    """
+
+    family: str
+    usage: str
+    arguments: Mapping[str, type]
+    needed: tuple[str, ...] = ()
+
+
+CALCULATOR = Tool("math", "the value of an expression; expression", {"expression": str}, ("expression",))
+"""The calculator, whose function every `ToolSet` has."""
+
+
+def offered_tools(tools: Mapping[str, Tool], names: Sequence[str]) -> tuple[str, ...]:
+    """Resolve names of tools and families, or all, to tools.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    families = {tool.family for tool in tools.values()}
+    unknown = [name for name in names if name not in tools and name not in families and name != ALL]
+    if unknown:
+        raise ValueError(
+            f"unknown tools {', '.join(unknown)}; there are {', '.join(tools)}, the families "
+            f"{', '.join(sorted(families))}, and {ALL}"
+        )
+    return tuple(name for name, tool in tools.items() if ALL in names or name in names or tool.family in names)
+
+
+class ToolSet(ABC, Generic[Row]):
+    """Tools of a task, each a function of a row and of the call's arguments.
+
+    Args:
+        offered: tools, families, or all.
+
+    Attributes:
+        tools: declarations by name.
+        example: tool of the example in the instructions, if it is offered.
+        turn: what an agent answers, such as a day.
+
+    Raises:
+        ValueError: there is no such tool.
+    """
+
+    tools: ClassVar[Mapping[str, Tool]]
+    example: ClassVar[str]
+    turn: ClassVar[str]
+
+    def __init__(self, offered: Sequence[str]) -> None:
+        self.offered = offered_tools(self.tools, offered)
+
+    @abstractmethod
+    def rows(self, state: Any) -> Sequence[Row]:  # noqa: ANN401
+        """Return what the functions need of each row."""
+
+    @property
+    @abstractmethod
+    def functions(self) -> Mapping[str, Callable[..., str]]:
+        """Functions by name, which take a row and the arguments by name, and may raise a `ToolFault`."""
+
+    def instructions(self, form: Form, most: int) -> str:
+        """Return the agent's instructions on the tools."""
+        example = self.example if self.example in self.offered else self.offered[0]
+        arguments = ", ".join(f'"{name}": …' for name in self.tools[example].arguments)
+        if form == "json":
+            how = f'{{"name": "{example}", "arguments": {{{arguments}}}}}'
+            answer = "Anything else is your answer."
+        else:
+            how = f"Action: {example}\nAction Input: {{{arguments}}}"
+            answer = "Your answer follows Final Answer:"
+        opening = f"Before you answer you may call tools, one at a time, at most {most} a {self.turn}, like this:"
+        lines = [f"  {name}: {self.tools[name].usage}" for name in self.offered]
+        return "\n".join([opening, how, *lines, answer])
+
+    def results(self, state: Any, calls: Sequence[ToolCall], step: Step) -> list[str]:  # noqa: ANN401
+        """Return the result or error text of each call; ``step`` is not taken."""
+        return [self.result(row, call) for row, call in zip(self.rows(state), calls, strict=True)]
+
+    def result(self, row: Row, call: ToolCall) -> str:
+        """Return the result or error text of one call."""
+        try:
+            arguments = self.arguments(call)
+            if call.name == "calculator":
+                return _calculated(**arguments)
+            return self.functions[call.name](row, **arguments)
+        except ToolFault as fault:
+            return told_fault(fault)
+
+    def arguments(self, call: ToolCall) -> dict[str, Any]:
+        """Validate and return the arguments of a call.
+
+        Raises:
+            ToolFault: the call or an argument is not valid.
+        """
+        if call.fault:
+            raise ToolFault(call.fault)
+        if call.name not in self.offered:
+            raise ToolFault(f"there is no tool {call.name[:40]!r}; there are {', '.join(self.offered)}")
+        tool = self.tools[call.name]
+        unknown = [name for name in call.arguments if name not in tool.arguments]
+        if unknown:
+            takes = f"it takes {', '.join(tool.arguments)}" if tool.arguments else "it takes none"
+            raise ToolFault(f"{call.name} takes no {str(unknown[0])[:40]!r}; {takes}")
+        lacking = [name for name in tool.needed if name not in call.arguments]
+        if lacking:
+            raise ToolFault(f"{call.name} needs {lacking[0]}")
+        for name, value in call.arguments.items():
+            # Python's bool is a subclass of int.
+            if not isinstance(value, tool.arguments[name]) or isinstance(value, bool):
+                kind = "a whole number" if tool.arguments[name] is int else "a text"
+                raise ToolFault(f"{name} must be {kind}")
+        return dict(call.arguments)
+
+
+def told_fault(fault: ToolFault) -> str:
+    """Return the text that tells an agent of a fault."""
+    return f"{FAULT}{fault}"
+
+
+def _calculated(expression: str) -> str:
+    try:
+        return f"{calculate(expression):.10g}"
+    except ValueError as error:
+        raise ToolFault(str(error)) from error
