@@ -19,6 +19,7 @@ from vecenv.core.scenario import Scenario
 from vecenv.market.account import MarketAccount
 from vecenv.market.load import Market, MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.text.recording import Recording
 from vecenv.text.task_text import TaskText
 
 GROUP = "vecenv.tasks"
@@ -61,7 +62,7 @@ class Task:
         spoken: returns the config for agents that act by text.
         text_config: returns the default config of agents that act by text, before `spoken`; `config` if None.
         figures: draws the family's pictures by file name, given the test environment, the compared agents and the seed.
-        recorder: plays episodes with an agent and records some of them, see `vecenv.tasks.tiers.recorder`.
+        recording: of episodes; None for a task whose episodes are not recorded.
     """
 
     name: str
@@ -85,7 +86,17 @@ class Task:
     spoken: Callable[[Any], Any] = lambda config: config
     text_config: Callable[[], Any] | None = None
     figures: Callable[[VecEnv, Mapping[str, Any], int], Mapping[str, Any]] | None = None
-    recorder: Callable[..., Sequence[Any]] | None = None
+    recording: Recording[Any, Any] | None = None
+
+    def check_recording(self) -> Recording[Any, Any]:
+        """Return the recording of the task's episodes.
+
+        Raises:
+            ValueError: they are not recorded.
+        """
+        if self.recording is None:
+            raise ValueError(f"episodes of {self.name!r} are not recorded")
+        return self.recording
 
     def check_text(self) -> None:
         """Check that the task has a text interface.

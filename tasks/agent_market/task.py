@@ -11,6 +11,7 @@ from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.execution import Execution, ExecutionConfig
 from vecenv.tasks.agent_market.figures import execution_figures, trading_figures
 from vecenv.tasks.agent_market.market_making import MarketMaking, MarketMakingConfig
+from vecenv.tasks.agent_market.recording import MarketRecording
 from vecenv.tasks.agent_market.text.task_texts import ExecutionText, MarketMakingText, TradingText
 from vecenv.tasks.agent_market.trading import Trading, TradingConfig
 
@@ -41,6 +42,7 @@ AGENT_MARKET = Task(
     figures=trading_figures("Position"),
     text=TradingText,
     spoken=spoken,
+    recording=MarketRecording(),
     text_config=lambda: slow(TradingConfig()),
 )
 
@@ -55,6 +57,7 @@ EXECUTION = Task(
     figures=execution_figures,
     text=ExecutionText,
     spoken=spoken,
+    recording=MarketRecording(),
     text_config=lambda: slow(ExecutionConfig()),
 )
 
@@ -69,5 +72,6 @@ MARKET_MAKING = Task(
     figures=trading_figures("Inventory"),
     text=MarketMakingText,
     spoken=spoken,
+    recording=MarketRecording(),
     text_config=lambda: slow(MarketMakingConfig()),
 )

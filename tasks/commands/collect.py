@@ -9,24 +9,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+from rich.console import Console
 from rich.table import Table
 
+from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands.comparison import (
     baseline_agents,
     chosen_agents,
-    compared_config,
     held_out_environment,
     show_market,
+    text_config,
     wide_console,
 )
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
-from vecenv.tasks.tiers.recorder import record_episodes
-from vecenv.tasks.tiers.records import RecordedEpisode
+from vecenv.tasks.commands.simulated import FIRST, held_out_simulation, is_simulated, without_effect
 from vecenv.text.door import TextDoor
+from vecenv.text.recording import Recording
+from vecenv.text.records import EpisodeRecord
 
 TaskConfig = TypeVar("TaskConfig")
 
@@ -38,17 +41,21 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     out: Path = Path("conversations.jsonl")
     """File to write, ending in .jsonl: a line per conversation, under ``messages`` as chat templates take them."""
     agents: tuple[str, ...] = ("rule_based", "oracle")
-    """Baseline agents."""
+    """Baseline agents; by default the task's reference if it has none of these."""
     episodes: int = 256
     """Episodes of each agent; all play the same ones."""
     seed: int = 0
     """Seed of the episodes."""
     conversation: Literal["episode", "day"] = "episode"
-    """Content of a line: all days of an episode, or a single day without the earlier ones."""
+    """Content of a line: all days (steps) of an episode, or a single one without the earlier ones."""
     min_grade: float = 0.0
     """Lowest grade of the episodes that are kept."""
     env: TaskConfig = field(kw_only=True)
     """Rules of the task."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect: see `commands.applicable`."""
+        return without_effect() if is_simulated(self.task) else super().inapplicable()
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
@@ -58,7 +65,10 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        return cls(task=options.task, env=with_preset(compared_config(options.task), "task", options.task_preset))
+        record = task_named(options.task)
+        agents = tuple(name for name in cls.agents if name in record.agents) or (record.reference,)
+        env = with_preset(text_config(options.task), "task", options.task_preset)
+        return cls(task=options.task, agents=agents, env=env)
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:
@@ -73,25 +83,22 @@ def main(settings: CollectSettings) -> dict[str, Any]:
 
 def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write their conversations."""
-    config = settings.with_symbols(settings.env)
-    console = wide_console()
-    with working(console, f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    training = settings.training(tape)
-    show_market(console, tape, {"Training": training})
-    env, _ = held_out_environment(settings.task, training, config, settings.episodes)
+    console, recording = wide_console(), task_named(settings.task).check_recording()
+    env = _training_episodes(settings, console)
     counts: dict[str, Counter[str]] = {}
     partial = settings.out.with_suffix(".partial")
     with partial.open("w") as file:
         for name, agent in baseline_agents(env, names).items():
             with working(console, f"{name} plays …"):
-                records = record_episodes(env, agent, range(env.num_envs), settings.seed)
+                records = recording.record(env, agent, range(env.num_envs), settings.seed)
             told = zip(records, TextDoor(env).instructions(range(env.num_envs)), strict=True)
             kept = [(record, system) for record, system in told if _grade(record) >= settings.min_grade]
-            lines = [line for episode in kept for line in conversations(*episode, name, settings.conversation)]
+            lines = [
+                line for episode in kept for line in conversations(recording, *episode, name, settings.conversation)
+            ]
             file.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
             counts[name] = Counter(episodes=len(records), kept=len(kept), conversations=len(lines))
-            counts[name]["answers"] = sum(len(record.days) for record, _ in kept)
+            counts[name]["answers"] = sum(len(record.steps) for record, _ in kept)
             counts[name]["characters"] = sum(len(said["content"]) for line in lines for said in line["messages"])
     if not any(count["kept"] for count in counts.values()):
         partial.unlink()
@@ -102,8 +109,24 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
     return {"file": str(settings.out), "agents": {name: dict(count) for name, count in counts.items()}}
 
 
+def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
+    """Return the environment of training episodes, one a row."""
+    if is_simulated(settings.task):
+        return held_out_simulation(settings.task, settings.env, settings.episodes, FIRST["train"], settings.device)
+    config = settings.with_symbols(settings.env)
+    with working(console, f"Making the market {settings.market} …"):
+        tape = settings.tape(config)
+    training = settings.training(tape)
+    show_market(console, tape, {"Training": training})
+    return held_out_environment(settings.task, training, config, settings.episodes)[0]
+
+
 def conversations(
-    record: RecordedEpisode, instructions: str, agent: str, conversation: Literal["episode", "day"]
+    recording: Recording[Any, Any],
+    record: EpisodeRecord,
+    instructions: str,
+    agent: str,
+    conversation: Literal["episode", "day"],
 ) -> Iterator[dict[str, Any]]:
     """Return the lines of an episode: ``messages``, beginning with the instructions, and their origin."""
     system = {"role": "system", "content": instructions}
@@ -112,21 +135,20 @@ def conversations(
         "agent": agent,
         "grade": _grade(record),
         "total_return": record.total_return,
-        "market": record.market["fingerprint"],
         "seed": record.seed,
         "env_id": record.env_id,
-        "dates": record.dates,
+        **recording.origin(record),
     }
     if conversation == "episode":
-        yield {"messages": [system, *(said for day in record.days for said in day.messages)], **origin}
+        yield {"messages": [system, *(said for step in record.steps for said in step.messages)], **origin}
         return
-    for number, day in enumerate(record.days, 1):
-        yield {"messages": [system, *day.messages], **origin, "day": number}
+    for number, step in enumerate(record.steps, 1):
+        yield {"messages": [system, *step.messages], **origin, recording.step_name: number}
 
 
-def _grade(record: RecordedEpisode) -> float:
+def _grade(record: EpisodeRecord) -> float:
     """Return the grade under the task's grader."""
-    return record.grades[record.config["grader"]]
+    return record.grades[record.config.get("grader", "grade")]
 
 
 def _check(settings: CollectSettings) -> None:
@@ -136,6 +158,7 @@ def _check(settings: CollectSettings) -> None:
         ValueError: the task has no text, or the file cannot be written.
     """
     task_named(settings.task).check_text()
+    task_named(settings.task).check_recording()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():
         raise ValueError(f"{settings.out}: a file that ends in .jsonl, in a folder that exists, is needed")
 

@@ -31,6 +31,7 @@ from vecenv.tasks.commands.comparison import (
     config_of,
     held_out_environment,
     show_market,
+    text_config,
     trained_agents,
     trained_config,
     wide_console,
@@ -48,10 +49,11 @@ from vecenv.tasks.commands.simulated import (
     show_simulation,
     without_effect,
 )
-from vecenv.tasks.tiers.records import write_jsonl, write_parquet
+from vecenv.text.recording import write_parquet
+from vecenv.text.records import write_jsonl
 
-RECORD_WRITERS = {".jsonl": write_jsonl, ".parquet": write_parquet}
-"""Record writers by file suffix."""
+RECORD_FILES = (".jsonl", ".parquet")
+"""Suffixes of files of records."""
 
 TaskConfig = TypeVar("TaskConfig")
 
@@ -87,7 +89,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
     record: Path | None = None
-    """File for the episodes of the table's first agent, tiers only: .jsonl, for vecenv replay, or .parquet."""
+    """File for the episodes of the table's first agent: .jsonl, for vecenv replay, or .parquet."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
     """Answer settings of a language model."""
     env: TaskConfig = field(kw_only=True)
@@ -114,7 +116,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
-            settings = cls(task=task, env=compared_config(task))
+            settings = cls(task=task, env=compared_config(task) if options.model is None else text_config(task))
         if options.task not in (None, settings.task):
             place = options.checkpoint[0] if options.checkpoint else options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
@@ -174,10 +176,13 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
         console.print(f"Written to {settings.folder}", soft_wrap=True)
     if settings.record is not None:
         agent = next(iter(agents.values()))
-        recorder = task_named(settings.task).recorder
-        assert recorder is not None
-        records = recorder(env, agent, range(env.num_envs), settings.seed, market_origin(settings))
-        RECORD_WRITERS[settings.record.suffix](settings.record, records)
+        recording = task_named(settings.task).check_recording()
+        market = None if is_simulated(settings.task) else market_origin(settings)
+        records = recording.record(env, agent, range(env.num_envs), settings.seed, market)
+        if settings.record.suffix == ".parquet":
+            write_parquet(settings.record, recording, records)
+        else:
+            write_jsonl(settings.record, records)
         console.print(f"{len(records)} episodes written to {settings.record}", soft_wrap=True)
     return result
 
@@ -229,7 +234,6 @@ def _refuse_bad_record(settings: EvaluateSettings) -> None:
     """Raise if episodes cannot be recorded for the task or in the file format."""
     if settings.record is None:
         return
-    if task_named(settings.task).recorder is None:
-        raise ValueError(f"episodes of {settings.task!r} are not recorded")
-    if settings.record.suffix not in RECORD_WRITERS:
-        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_WRITERS)}")
+    task_named(settings.task).check_recording()
+    if settings.record.suffix not in RECORD_FILES:
+        raise ValueError(f"{settings.record}: episodes are written as {' or '.join(RECORD_FILES)}")

@@ -11,23 +11,18 @@ from rich.console import Console
 from rich.table import Table
 
 import vecenv
+from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import config_of, wide_console
+from vecenv.registry import Task, task_named, task_names, task_of
+from vecenv.tasks.commands.comparison import wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
-from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.config import TIERS
-from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, write_jsonl
-from vecenv.tasks.tiers.text.prompt import order_grammar
+from vecenv.tasks.commands.simulated import is_simulated, without_effect
 from vecenv.text.door import TextDoor
-from vecenv.text.money import exact_money
+from vecenv.text.recording import Recording
+from vecenv.text.records import EpisodeRecord, write_jsonl
 
 TaskConfig = TypeVar("TaskConfig")
-
-REFERENCES = ("buy_and_hold", "oracle")
-"""Agents that are compared with the player."""
 
 HELP, QUIT = "?", ("quit", "exit", "q")
 
@@ -39,14 +34,14 @@ class PlayOptions:
     """Options that determine the defaults of the other settings."""
 
     task: str = "single_stock"
-    """Tier to play: single_stock, single_stock_costs, multi_stock_3, portfolio or full_autonomous."""
+    """Installed task with text and records, such as single_stock, portfolio, agent_market or market_making."""
     task_preset: str | None = None
     """Preset of the rules."""
 
 
 @dataclass(frozen=True)
 class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
-    """Settings of ``vecenv play``. The episode is drawn from all days used."""
+    """Settings of ``vecenv play``. The episode is drawn from all days used, or simulated."""
 
     seed: int = 0
     """Seed of the episode."""
@@ -57,6 +52,8 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
+        if is_simulated(self.task):
+            return without_effect()
         split = ("train_end", "test_start", "test_fraction", "embargo")
         return super().inapplicable() | dict.fromkeys(split, "commands that split the days")
 
@@ -65,64 +62,86 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
         """Return the defaults of the command line.
 
         Raises:
-            ValueError: there is no such tier or preset.
+            ValueError: there is no such task or preset, or the task cannot be played.
         """
         options = early_options(PlayOptions, args)
-        if options.task not in TIERS:
-            raise ValueError(f"{options.task!r} is not a tier that can be played; there are {', '.join(TIERS)}")
-        return cls(task=options.task, env=with_preset(config_of(options.task), "task", options.task_preset))
+        record = task_named(options.task)
+        if not _playable(record):
+            playable = ", ".join(name for name in task_names() if _playable(task_named(name)))
+            raise ValueError(
+                f"{options.task!r} has no text or no records, so it cannot be played; there are {playable}"
+            )
+        config = record.default_text_config()
+        return cls(task=options.task, env=with_preset(config, "task", options.task_preset))
+
+
+def _playable(task: Task) -> bool:
+    """Whether a task has what playing needs."""
+    return task.text is not None and task.recording is not None
 
 
 def main(settings: PlaySettings) -> dict[str, Any]:
     """Trade an episode yourself, in the terminal, from the text that language models read."""
     if settings.record is not None and not settings.record.absolute().parent.is_dir():
         raise ValueError(f"{settings.record}: there is no folder {settings.record.parent}")
-    config = task_named(settings.task).spoken(settings.with_symbols(settings.env))
-    console = wide_console()
-    with console.status(f"Making the market {settings.market} …"):
-        tape = settings.tape(config)
-    env = vecenv.make(
-        settings.task, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=config
-    )
-    played = play(env, console, market_origin(settings))
-    references = {name: record_episodes(env, AGENTS[name](), [0], settings.seed)[0] for name in REFERENCES}
-    console.print(outcome_table({"you": played, **references}))
+    record, console = task_named(settings.task), wide_console()
+    recording = record.check_recording()
+    env, market = _environment(settings, record, console)
+    played = play(env, console, market)
+    names = [name for name in (record.reference, record.hindsight) if name in record.agents]
+    references = {name: recording.record(env, record.agents[name](), [0], settings.seed)[0] for name in names}
+    console.print(outcome_table(recording, {"you": played, **references}))
     if settings.record is not None:
         write_jsonl(settings.record, [played])
         console.print(f"Recorded in {settings.record}", soft_wrap=True)
     return {
-        **{name: getattr(played, name) for name in ("task", "seed", "dates", "finished", "total_return", "grades")},
-        "days": len(played.days),
-        "references": {name: record.grades for name, record in references.items()},
+        **{name: getattr(played, name) for name in ("task", "seed", "finished", "total_return", "grades")},
+        **recording.result(played),
+        "references": {name: other.grades for name, other in references.items()},
     }
 
 
-def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> RecordedEpisode:
+def _environment(settings: PlaySettings, record: Task, console: Console) -> tuple[VecEnv, dict[str, Any] | None]:
+    """Return an environment of one row, and what reproduces its market, None if the task simulates its own."""
+    if is_simulated(settings.task):
+        device = device_named(settings.device)
+        config = record.spoken(settings.env)
+        return vecenv.make(record, 1, seed=settings.seed, device=device, compile=False, config=config), None
+    config = record.spoken(settings.with_symbols(settings.env))
+    with console.status(f"Making the market {settings.market} …"):
+        tape = settings.tape(config)
+    env = vecenv.make(record, 1, market=tape, seed=settings.seed, device=tape.device, compile=False, config=config)
+    return env, market_origin(settings)
+
+
+def play(env: VecEnv, console: Console, market: dict[str, Any] | None = None) -> EpisodeRecord:
     """Let a person trade the first row's episode until it ends, the person quits, or the input is closed.
 
     Args:
-        env: an environment of the trading tiers.
+        env: an environment of a task with text and records.
         console: for texts; the answers are read from the standard input.
         market: market and `MarketOptions` by name that reproduce it, for the record.
     """
-    recorder = EpisodeRecorder(env, [0], market)
-    scenario = recorder.scenario
-    door = TextDoor(env)
-    grammar = f"{order_grammar(scenario.text.symbols(env.state)[0])}\n{HELP_LINE}"
+    recording = task_of(env).check_recording()
+    recorder, door = recording.recorder(env, [0], market), TextDoor(env)
+    grammar = f"{door.text.grammar(door.state([0]))[0]}\n{HELP_LINE}"
     while not bool(env.rows.done[0]):
         console.rule(style="dim")
         console.print(door.render([0])[0], markup=False, highlight=False, soft_wrap=True)
         text = _answer(door, console, grammar)
         if text is None:
             break
-        actions, _ = door.parse([text], [0])
-        recorder.step(actions.expand(env.num_envs, -1, -1), [text])
-        show_day(console, recorder.days[0][-1], scenario.text.money_sign)
+        action, _ = door.parse([text], [0])
+        recorder.step(action.expand(env.num_envs, *action.shape[1:]), [text])
+        for line, style in recording.told(recorder.steps[0][-1], env.scenario):
+            console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     record = recorder.episodes()[0]
     console.rule(style="dim")
     if not record.finished:
         console.print(
-            f"Left after {len(record.days)} days: your grades cover these, the other agents' the whole episode."
+            f"Left after {len(record.steps)} {recording.step_name}s: your grades cover these, the other agents' the "
+            "whole episode.",
+            soft_wrap=True,
         )
     return record
 
@@ -144,34 +163,13 @@ def _answer(door: TextDoor, console: Console, grammar: str) -> str | None:
         console.print(grammar, markup=False, highlight=False)
 
 
-def show_day(console: Console, day: RecordedDay, sign: str) -> None:
-    """Print the fills of a day, and its reward by component."""
-    for order in day.orders:
-        name, shares = order["symbol"], order["shares"]
-        done = "Bought" if shares > 0 else "Sold"
-        line = f"{done} {abs(shares):,} {name}" if shares else f"{order['side']} {name}: nothing was traded"
-        console.print(line, style="green" if shares > 0 else "magenta" if shares < 0 else "yellow", highlight=False)
-    mistakes = [f"{name.replace('_', ' ')} x{count}" for name, count in day.mistakes.items() if count]
-    if mistakes:
-        console.print(f"Mistakes: {', '.join(mistakes)}", style="red", highlight=False)
-    parts = [f"{name.replace('_', ' ')} {value:+.3f}" for name, value in day.weighted.items() if value]
-    console.print(
-        f"Portfolio {exact_money(sign, day.portfolio_value)} | costs {exact_money(sign, day.costs)} | "
-        f"reward {day.reward:+.3f}{': ' if parts else ''}{', '.join(parts)}",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def outcome_table(records: dict[str, RecordedEpisode]) -> Table:
-    """Return a table of the agents' returns, grades, trades and mistakes in one episode."""
+def outcome_table(recording: Recording[Any, Any], records: dict[str, EpisodeRecord]) -> Table:
+    """Return a table of what came of one episode with each agent."""
     first = next(iter(records.values()))
-    table = Table(title=f"{first.task}, {first.dates[0]} to {first.dates[1]}")
+    table = Table(title=recording.title(first))
     table.add_column("Agent")
-    for header in ("Return", *(name.capitalize() for name in first.grades), "Trades", "Mistakes"):
+    for header in recording.outcome(first):
         table.add_column(header, justify="right")
     for name, record in records.items():
-        trades = sum(order["shares"] != 0 for day in record.days for order in day.orders)
-        grades = [f"{grade:.3f}" for grade in record.grades.values()]
-        table.add_row(name, f"{record.total_return:+.2%}", *grades, str(trades), str(sum(record.mistakes.values())))
+        table.add_row(name, *recording.outcome(record).values())
     return table

@@ -11,20 +11,16 @@ from torch import Tensor
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
-from vecenv.learn.agents import Agent
 from vecenv.tasks.tiers.order_list import FRACTION_STEPS, Kind, OrderList, decode_orders
 from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
-from vecenv.text.door import TextDoor
+from vecenv.text.recorder import Recorder, chat
 
 
-class EpisodeRecorder:
+class EpisodeRecorder(Recorder[RecordedDay, RecordedEpisode]):
     """Steps an environment of the trading tiers and records the current episode of some of its rows.
-
-    Only the recorded rows are copied from the device. Steps are eager; steps of the environment outside `step` are not
-    recorded.
 
     Args:
         env: with the rows to record at the start of their episodes.
@@ -32,59 +28,27 @@ class EpisodeRecorder:
         market: market and `MarketOptions` by name that reproduce it, such as from `market_origin`. By default the
             tape's source, which suffices for a file; a generator needs its name, size and seed.
 
-    Attributes:
-        days: days of each recorded row so far.
-
     Raises:
         IndexError: an id is not a row's number.
         ValueError: it is another task, or a row is past its start.
     """
 
     def __init__(self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None) -> None:
+        super().__init__(env, ids, market)
+        self._origin = dict(market or {"market": self.scenario.tape.source})
+
+    def check(self, env: VecEnv) -> None:
+        """Raise a ValueError if the environment's task is none of the tiers."""
         if not isinstance(env.scenario, TierTrading):
             raise ValueError(f"only episodes of the trading tiers are recorded, not of {env.scenario.name!r}")
-        self.env, self.scenario = env, env.scenario
-        self._start, self._ids = env.rows_of(ids)
-        if bool((self._start.elapsed > 0).any()):
-            raise ValueError("a record starts with the episode, but a row has moved already")
-        self._origin = dict(market or {"market": self.scenario.tape.source})
-        self._params = {name: self.scenario.params[name][self._ids] for name in sorted(self.scenario.varied)}
-        self.days: list[list[RecordedDay]] = [[] for _ in range(len(self._ids))]
 
-    @torch.no_grad()
-    def step(self, action: Tensor, texts: Sequence[object] | None = None) -> Tensor:
-        """Advance every row that has not ended by one day.
+    @property
+    def scenario(self) -> TierTrading:
+        """The tiers."""
+        assert isinstance(self.env.scenario, TierTrading)
+        return self.env.scenario
 
-        Args:
-            action: of all rows. Shape: (N, *action).
-            texts: of the agents of the recorded rows, ended ones included; without them the orders are formatted as
-                text. Shape: (B,).
-
-        Returns:
-            Reward of each row, 0 where it had ended. Shape: (N,).
-
-        Raises:
-            ValueError: actions or texts do not match the rows.
-        """
-        env = self.env
-        if len(action) != env.num_envs:
-            raise ValueError(f"{len(action)} actions for {env.num_envs} rows")
-        action = env.checked_action(action)
-        if texts is not None and len(texts) != len(self._ids):
-            raise ValueError(f"{len(texts)} texts for {len(self._ids)} recorded rows")
-        before, _ = env.rows_of(self._ids)
-        places = (~before.done).nonzero().squeeze(-1)
-        if len(places) == 0:
-            return env.advance(action, eager=True)
-        ids = self._ids[places]
-        seen, orders = TextDoor(env).render(ids), self._decoded(before[places], ids, action[ids])
-        reward = env.advance(action, eager=True)
-        said = None if texts is None else [texts[place] for place in places.tolist()]
-        for place, day in zip(places.tolist(), self._recorded(ids, seen, said, orders, reward[ids]), strict=True):
-            self.days[place].append(day)
-        return reward
-
-    def _decoded(self, rows: Rows, ids: Tensor, action: Tensor) -> OrderList:
+    def decided(self, rows: Rows, ids: Tensor, action: Tensor) -> OrderList:
         """Return the orders of rows' actions, of any space. Shape of each: (B, M)."""
         scenario, shared = self.scenario, self.scenario.shared
         params = {name: value[ids] if name in scenario.varied else value for name, value in scenario.params.items()}
@@ -96,10 +60,11 @@ class EpisodeRecorder:
 
         return torch.vmap(one, in_dims=(0, 0, mapped))(rows.state, action, params)
 
-    def _recorded(
-        self, ids: Tensor, seen: Sequence[str], said: Sequence[object] | None, orders: OrderList, reward: Tensor
+    def recorded(
+        self, ids: Tensor, seen: Sequence[str], said: Sequence[str] | None, decided: OrderList, reward: Tensor
     ) -> list[RecordedDay]:
         """Return the records of the day that rows have just completed."""
+        orders = decided
         rows, _ = self.env.rows_of(ids)
         info = {name: value.tolist() for name, value in self.env.engine.bound().of_rows(ids).info(rows).items()}
         weights = self.scenario.params["weights"]
@@ -118,15 +83,12 @@ class EpisodeRecorder:
                 if buy or sell
             ]
             written = format_orders([order for order, _ in placed], names[row]) if valid[row] else Kind.INVALID.name
-            if said is not None:
-                answer = said[row]
-                # A non-string is an invalid action, as is an empty text.
-                written = answer if isinstance(answer, str) else ""
+            written = written if said is None else said[row]
             components = {name: info[f"reward/{name}"][row] for name in COMPONENTS}
             days.append(
                 RecordedDay(
                     date=str(dates[row]),
-                    messages=[{"role": "user", "content": seen[row]}, {"role": "assistant", "content": written}],
+                    messages=chat(seen[row], written),
                     valid=valid[row],
                     orders=[
                         {
@@ -175,7 +137,7 @@ class EpisodeRecorder:
         episode_ids = env.start_ids[self._ids].tolist()
         names, numbers = scenario.text.symbols(start), self._start.episode.tolist()
         first, last = start.day.tolist(), state.day.tolist()
-        totals = [{name: sum(day.mistakes[name] for day in days) for name in MISTAKES} for days in self.days]
+        totals = [{name: sum(day.mistakes[name] for day in days) for name in MISTAKES} for days in self.steps]
         return [
             RecordedEpisode(
                 versions=versions,
@@ -197,35 +159,5 @@ class EpisodeRecorder:
                 mistakes=totals[row],
                 grades={name: grade[row] for name, grade in grades.items()},
             )
-            for row, days in enumerate(self.days)
+            for row, days in enumerate(self.steps)
         ]
-
-
-def record_episodes(
-    env: VecEnv,
-    agent: Agent,
-    ids: Tensor | Sequence[int],
-    seed: int | None = None,
-    market: Mapping[str, Any] | None = None,
-) -> list[RecordedEpisode]:
-    """Run an agent for one episode of every row, and record some of them.
-
-    Args:
-        env: an environment of the trading tiers; its rows are left at the end of their episodes.
-        agent: acts for all rows. A text agent's attribute ``said`` has its texts, one per row.
-        ids: numbers of the rows to record. Shape: (B,).
-        seed: resets the rows to the seed's first episodes; without one they continue from their current state.
-        market: market and `MarketOptions` by name that reproduce it, see `EpisodeRecorder`.
-
-    Raises:
-        IndexError: an id is not a row's number.
-        ValueError: it is another task, or the agent does not act for every row.
-    """
-    if seed is not None:
-        env.reset_groups(env.num_envs, 1, seed)
-    recorder = EpisodeRecorder(env, ids, market)
-    chosen = torch.as_tensor(ids).reshape(-1).tolist()
-    while not bool(env.rows.done.all()):
-        action, said = agent.act(env), getattr(agent, "said", None)
-        recorder.step(action, None if said is None else [said[row] for row in chosen])
-    return recorder.episodes()

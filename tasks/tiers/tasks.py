@@ -16,7 +16,7 @@ from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
 from vecenv.tasks.tiers.curriculum import Curriculum
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.order_list import MAX_ORDERS
-from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.recording import TierRecording
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tools import TierTextWithTools
 from vecenv.tasks.tiers.trained import check_trained, trained_on_tiers
@@ -56,7 +56,7 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         check_trained=check_trained,
         text=TierTextWithTools,
         spoken=spoken,
-        recorder=record_episodes,
+        recording=TierRecording(),
     )
 
 

@@ -37,6 +37,10 @@ class TaskText(ABC):
         """Return whether the last step did more than wait, shape (B,), bool; None where every step does."""
         return None
 
+    def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
+        """Return what each row may answer; the instructions by default."""
+        return self.instructions(state)
+
     def examples(self) -> Sequence[str]:
         """Return short answers that are valid in any state, such as for buttons; none by default."""
         return ()

@@ -11,7 +11,7 @@ from torch import Tensor
 from vecenv.tasks.tiers.rules import TierRules
 from vecenv.tasks.tiers.state import TierState
 from vecenv.tasks.tiers.text.parse import Order, orders_tensor, parse_orders, symbol_slots
-from vecenv.tasks.tiers.text.prompt import system_prompt
+from vecenv.tasks.tiers.text.prompt import order_grammar, system_prompt
 from vecenv.tasks.tiers.text.render import TextRenderer
 from vecenv.text.money import sign_of
 from vecenv.text.task_text import TaskText
@@ -54,6 +54,10 @@ class TierText(TaskText):
         """Return the system prompt of each row's episode."""
         days = (state.end_day - state.start_day).tolist()
         return list(map(system_prompt, self.symbols(state), days))
+
+    def grammar(self, state: TierState) -> list[str]:
+        """Return the grammar of the orders of each row."""
+        return list(map(order_grammar, self.symbols(state)))
 
     def acted(self, state: TierState) -> Tensor:
         """Return whether the last step traded. Shape: (B,), bool."""

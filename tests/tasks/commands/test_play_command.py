@@ -8,7 +8,7 @@ import json
 import pytest
 
 from vecenv.tasks.commands import cli
-from vecenv.tasks.tiers.records import read_jsonl
+from vecenv.tasks.commands.replay import read_jsonl
 
 ARGS = ["play", "--market", "random_walk", "--num-paths", "1", "--num-days", "320", "--env.days", "3"]
 

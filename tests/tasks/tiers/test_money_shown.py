@@ -18,7 +18,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.recording import TierRecording
 from vecenv.tasks.tiers.report import report_page
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of
@@ -106,9 +106,9 @@ def test_tools_have_the_sign(tape):
 def test_records_and_their_report_have_the_sign(tape):
     for code, sign in (("USD", "$"), (None, "")):
         env = single_stock(replace(tape, currency=code))
-        (record,) = record_episodes(env, AGENTS["buy_and_hold"](), [0], 0)
+        (record,) = TierRecording().record(env, AGENTS["buy_and_hold"](), [0], 0)
         assert record.market["currency"] == code and record.money_sign == sign
-        page = report_page(record, record, env.scenario.tape)
+        page = report_page(record, record, "buy_and_hold", env.scenario.tape)
         day = record.days[0]
         assert f"portfolio {exact_money(sign, day.portfolio_value)} · costs {sign}0.00" in page
         assert "Rs" not in page

@@ -14,12 +14,16 @@ from tensordict import TensorDict
 
 import vecenv
 from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.replay import read_jsonl
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.recorder import EpisodeRecorder, record_episodes
-from vecenv.tasks.tiers.records import read_jsonl, write_jsonl, write_parquet
+from vecenv.tasks.tiers.recorder import EpisodeRecorder
+from vecenv.tasks.tiers.recording import TierRecording
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.text.door import TextDoor
+from vecenv.text.recording import write_parquet
+from vecenv.text.records import write_jsonl
 
+RECORDING = TierRecording()
 GENERATED = {"num_paths": 2, "num_days": 320}
 ORIGIN = {"market": "random_walk", "seed": 0, **GENERATED}
 DAYS = 6
@@ -56,9 +60,9 @@ def play_texts(env, ids, seed=0):
 def place(tmp_path_factory):
     """A folder with the records of a random agent and of texts, on a tier with costs."""
     folder, env = tmp_path_factory.mktemp("records"), environment(6)
-    records = [*record_episodes(env, AGENTS["random"](), [1, 4], 5, ORIGIN), *play_texts(env, [2, 3, 5])]
+    records = [*RECORDING.record(env, AGENTS["random"](), [1, 4], 5, ORIGIN), *play_texts(env, [2, 3, 5])]
     write_jsonl(folder / "episodes.jsonl", records)
-    write_parquet(folder / "episodes.parquet", records)
+    write_parquet(folder / "episodes.parquet", RECORDING, records)
     return folder
 
 
@@ -72,7 +76,7 @@ def test_jsonl_comes_back_as_it_was(place, tmp_path):
 
 def test_numbers_are_those_of_the_environment():
     env, agent = environment(4), AGENTS["random"]()
-    (record,) = record_episodes(env, agent, [2], 5)
+    (record,) = RECORDING.record(env, agent, [2], 5)
     env.reset_groups(4, 1, 5)
     for day in record.days:
         assert day.messages[0] == {"role": "user", "content": TextDoor(env).render([2])[0]}
@@ -120,7 +124,7 @@ def test_replay_of_other_spaces_and_tiers(tmp_path, task, changes):
     recorder = EpisodeRecorder(env, [2], ORIGIN)
     for _ in range(3):
         recorder.step(action(env))
-    assert not recorder.episodes()[0].finished and any(day.orders for day in recorder.days[0])
+    assert not recorder.episodes()[0].finished and any(day.orders for day in recorder.steps[0])
     write_jsonl(tmp_path / "left.jsonl", recorder.episodes())
     assert cli.main(["replay", str(tmp_path / "left.jsonl")]) == 0
 
@@ -133,9 +137,9 @@ def test_replay_of_a_later_episode_with_parameters_of_its_own(tmp_path):
     env = environment(2)
     env.scenario.randomise({"commission": torch.tensor([[0.0], [0.03]], dtype=torch.float64)}, 2)
     env.reset()
-    record_episodes(env, AGENTS["random"](), [])
+    RECORDING.record(env, AGENTS["random"](), [])
     env.reset()
-    (record,) = record_episodes(env, AGENTS["random"](), [1], market=ORIGIN)
+    (record,) = RECORDING.record(env, AGENTS["random"](), [1], market=ORIGIN)
     assert record.episode == 1 and record.params == {"commission": [0.03]}
     write_jsonl(tmp_path / "later.jsonl", [record])
     assert cli.main(["replay", str(tmp_path / "later.jsonl")]) == 0
@@ -195,7 +199,7 @@ def _no_text(lines):
 
 def _unknown_task(lines):
     lines[0]["task"] = "nothing"
-    return ["episode 1: unknown task 'nothing'", "multi_stock_3"]
+    return ["line 1: unknown task 'nothing'", "multi_stock_3"]
 
 
 def _unknown_rule(lines):
@@ -243,7 +247,7 @@ def test_bad_input_is_refused(place, tmp_path, capsys):
     with pytest.raises(ValueError, match="moved"):
         EpisodeRecorder(env, [1])
     with pytest.raises(ValueError, match="no episode"):
-        write_parquet(tmp_path / "none.parquet", [])
+        write_parquet(tmp_path / "none.parquet", RECORDING, [])
     stocks = vecenv.make("stock_trading", 1, market="random_walk", compile=False, market_options=GENERATED)
     with pytest.raises(ValueError, match="'stock_trading'"):
         EpisodeRecorder(stocks, [0])
@@ -291,7 +295,7 @@ def test_the_report_needs_nothing_else(place, tmp_path):
 
 
 def test_the_report_of_an_episode_without_trades(tmp_path):
-    (record,) = record_episodes(environment(1, days=1), AGENTS["hold"](), [0], 0, ORIGIN)
+    (record,) = RECORDING.record(environment(1, days=1), AGENTS["hold"](), [0], 0, ORIGIN)
     write_jsonl(tmp_path / "hold.jsonl", [record])
     target = tmp_path / "hold.html"
     assert cli.main(["replay", str(tmp_path / "hold.jsonl"), "--report", str(target)]) == 0

@@ -1,0 +1,161 @@
+"""Recording of episodes during play: what is seen and said at every step, and what a task adds to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import Rows
+from vecenv.text.door import TextDoor
+from vecenv.text.records import EpisodeRecord, StepRecord
+
+Step = TypeVar("Step", bound=StepRecord)
+Episode = TypeVar("Episode", bound=EpisodeRecord)
+
+
+class Player(Protocol):
+    """An agent; a text agent's attribute ``said`` has its texts, one per row."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the actions of all rows."""
+        ...
+
+
+class Recorder(ABC, Generic[Step, Episode]):
+    """Steps an environment and records the current episode of some of its rows.
+
+    Only the recorded rows are copied from the device. Steps are eager; steps of the environment outside `step` are not
+    recorded.
+
+    Args:
+        env: with the rows to record at the start of their episodes.
+        ids: numbers of the rows to record. Shape: (B,).
+        market: market and `MarketOptions` by name that reproduce it, such as from `market_origin`.
+
+    Attributes:
+        steps: of each recorded row so far.
+
+    Raises:
+        IndexError: an id is not a row's number.
+        ValueError: it is another task, or a row is past its start.
+    """
+
+    def __init__(self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None) -> None:
+        self.check(env)
+        self.env = env
+        self._start, self._ids = env.rows_of(ids)
+        if bool((self._start.elapsed > 0).any()):
+            raise ValueError("a record starts with the episode, but a row has moved already")
+        self._params = {name: env.scenario.params[name][self._ids] for name in sorted(env.scenario.varied)}
+        self.steps: list[list[Step]] = [[] for _ in range(len(self._ids))]
+
+    @abstractmethod
+    def check(self, env: VecEnv) -> None:
+        """Raise a ValueError if the environment's task is none that is recorded."""
+
+    @abstractmethod
+    def decided(self, rows: Rows, ids: Tensor, action: Tensor) -> Any:  # noqa: ANN401
+        """Return what is to be known of actions before they are taken. Batch: (B,)."""
+
+    @abstractmethod
+    def recorded(
+        self,
+        ids: Tensor,
+        seen: Sequence[str],
+        said: Sequence[str] | None,
+        decided: Any,  # noqa: ANN401
+        reward: Tensor,
+    ) -> list[Step]:
+        """Return the records of the step that rows have just completed.
+
+        Args:
+            ids: numbers of the rows. Shape: (B,).
+            seen: their observations.
+            said: texts of their agents, None if they act otherwise.
+            decided: of `decided`.
+            reward: of the step. Shape: (B,).
+        """
+
+    @abstractmethod
+    def episodes(self) -> list[Episode]:
+        """Return the records so far, one per recorded row; grades cover the steps played."""
+
+    @torch.no_grad()
+    def step(self, action: Tensor, texts: Sequence[object] | None = None) -> Tensor:
+        """Advance every row that has not ended by one step.
+
+        Args:
+            action: of all rows. Shape: (N, *action).
+            texts: of the agents of the recorded rows, ended ones included; without them the orders are formatted as
+                text. Shape: (B,).
+
+        Returns:
+            Reward of each row, 0 where it had ended. Shape: (N,).
+
+        Raises:
+            ValueError: actions or texts do not match the rows.
+        """
+        env = self.env
+        if len(action) != env.num_envs:
+            raise ValueError(f"{len(action)} actions for {env.num_envs} rows")
+        action = env.checked_action(action)
+        if texts is not None and len(texts) != len(self._ids):
+            raise ValueError(f"{len(texts)} texts for {len(self._ids)} recorded rows")
+        before, _ = env.rows_of(self._ids)
+        places = (~before.done).nonzero().squeeze(-1)
+        if len(places) == 0:
+            return env.advance(action, eager=True)
+        ids = self._ids[places]
+        seen, decided = TextDoor(env).render(ids), self.decided(before[places], ids, action[ids])
+        reward = env.advance(action, eager=True)
+        said = None if texts is None else [_text(texts[place]) for place in places.tolist()]
+        for place, step in zip(places.tolist(), self.recorded(ids, seen, said, decided, reward[ids]), strict=True):
+            self.steps[place].append(step)
+        return reward
+
+
+def _text(answer: object) -> str:
+    """Return an answer as text: what is not a text is an invalid action, as an empty one is."""
+    return answer if isinstance(answer, str) else ""
+
+
+def chat(seen: str, said: str) -> list[dict[str, str]]:
+    """Return an observation and an answer as chat messages."""
+    return [{"role": "user", "content": seen}, {"role": "assistant", "content": said}]
+
+
+def record_episodes(
+    kind: type[Recorder[Any, Episode]],
+    env: VecEnv,
+    agent: Player,
+    ids: Tensor | Sequence[int],
+    seed: int | None = None,
+    market: Mapping[str, Any] | None = None,
+) -> list[Episode]:
+    """Run an agent for one episode of every row, and record some of them.
+
+    Args:
+        kind: recorder of the environment's task.
+        env: its rows are left at the end of their episodes.
+        agent: acts for all rows.
+        ids: numbers of the rows to record. Shape: (B,).
+        seed: resets the rows to the seed's first episodes; without one they continue from their current state.
+        market: as of `Recorder`.
+
+    Raises:
+        IndexError: an id is not a row's number.
+        ValueError: it is another task, or the agent does not act for every row.
+    """
+    if seed is not None:
+        env.reset_groups(env.num_envs, 1, seed)
+    recorder = kind(env, ids, market)
+    chosen = torch.as_tensor(ids).reshape(-1).tolist()
+    while not bool(env.rows.done.all()):
+        action, said = agent.act(env), getattr(agent, "said", None)
+        recorder.step(action, None if said is None else [said[row] for row in chosen])
+    return recorder.episodes()

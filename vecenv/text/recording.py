@@ -1,0 +1,172 @@
+"""What a family of tasks tells of its records: how they are made, read, replayed and shown."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.scenario import Scenario
+from vecenv.text.door import TextDoor
+from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
+
+
+class Recording(ABC, Generic[Step, Episode]):
+    """Records of one family of tasks.
+
+    Attributes:
+        recorder: plays and records.
+        step_name: of a step, such as day.
+        unchecked: places of a record that a replay need not reproduce, such as ``versions.vecenv``.
+    """
+
+    recorder: ClassVar[type[Recorder[Any, Any]]]
+    step_name: ClassVar[str]
+    unchecked: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def read(self, values: Mapping[str, Any]) -> Episode:
+        """Return a record from JSON values.
+
+        Raises:
+            ValueError: they are not a record.
+        """
+
+    @abstractmethod
+    def scenario(self, record: Episode, market: str | None, device: torch.device | str) -> Scenario:
+        """Recreate the rules and the market of a record.
+
+        Args:
+            record: of an episode.
+            market: file or generator, the recorded one by default.
+            device: of the tensors.
+
+        Raises:
+            ValueError: the rules are unknown or invalid, or the market cannot be made or is another one.
+        """
+
+    @abstractmethod
+    def title(self, record: Episode) -> str:
+        """Return a line that names an episode."""
+
+    @abstractmethod
+    def result(self, record: Episode) -> dict[str, Any]:
+        """Return what is told of an episode in result files beside what identifies it, JSON-able."""
+
+    @abstractmethod
+    def origin(self, record: Episode) -> dict[str, Any]:
+        """Return what identifies an episode beside seed and row, JSON-able."""
+
+    @abstractmethod
+    def told(self, step: Step, scenario: Scenario) -> list[tuple[str, str]]:
+        """Return lines on what came of a step, and their styles, for the terminal."""
+
+    @abstractmethod
+    def outcome(self, record: Episode) -> dict[str, str]:
+        """Return the columns of a table of agents."""
+
+    @abstractmethod
+    def table_rows(self, record: Episode) -> list[dict[str, Any]]:
+        """Return a row of numbers for each step, for `write_parquet`."""
+
+    @abstractmethod
+    def report_page(self, record: Episode, reference: Episode, name: str, scenario: Scenario) -> str:
+        """Return the HTML page of an episode.
+
+        Args:
+            record: of the episode.
+            reference: the same episode, played by another agent.
+            name: of that agent.
+            scenario: of the record.
+        """
+
+    def record(
+        self,
+        env: VecEnv,
+        agent: Player,
+        ids: Tensor | Sequence[int],
+        seed: int | None = None,
+        market: Mapping[str, Any] | None = None,
+    ) -> list[Episode]:
+        """Run an agent for one episode of every row, and record some of them; see `record_episodes`."""
+        return record_episodes(self.recorder, env, agent, ids, seed, market)
+
+    def replay(
+        self, records: Sequence[Episode], scenario: Scenario, device: torch.device | str = "cpu"
+    ) -> list[Episode]:
+        """Replay the recorded texts from the recorded starts, and record the episodes.
+
+        Args:
+            records: that have `EpisodeRecord.shared` in common.
+            scenario: the recorded config on the recorded market. Recorded per-row parameters replace its parameters.
+            device: of the tensors.
+
+        Returns:
+            New records in the same order.
+        """
+        env = recorded_start(records, scenario, device)
+        recorder, door = self.recorder(env, range(len(records))), TextDoor(env)
+        for step in range(len(records[0].steps)):
+            texts = [record.steps[step].action for record in records]
+            recorder.step(door.parse(texts, range(len(records)))[0], texts)
+        return recorder.episodes()
+
+
+def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch.device | str) -> VecEnv:
+    """Return an environment whose rows are at the starts of recorded episodes, of the same seed."""
+    # Double precision holds parameters of any type.
+    params = {
+        name: torch.tensor([record.params[name] for record in records], dtype=torch.float64)
+        for name in records[0].params
+    }
+    env_ids = torch.tensor([record.env_id for record in records])
+    env = VecEnv(scenario, len(records), records[0].seed, device, compiled=False, params=params, env_ids=env_ids)
+    episode = torch.tensor([record.episode for record in records], device=device)
+    env.rows = env.engine.bound().start(env.seed_tensor, env.start_ids, episode)
+    return env
+
+
+def write_parquet(path: Path | str, recording: Recording[Any, Episode], records: Sequence[Episode]) -> None:
+    """Write a table of one row per episode and step, one column per number.
+
+    Raises:
+        ValueError: there is no episode.
+    """
+    if not records:
+        raise ValueError("there is no episode to write")
+    # pandas is slow to import, and only this function needs it.
+    import pandas as pd
+
+    rows = []
+    for line, record in enumerate(records, 1):
+        whole = {"line": line, "task": record.task, "seed": record.seed, "env_id": record.env_id}
+        whole |= {"episode": record.episode}
+        last = {"total_return": record.total_return, "finished": record.finished}
+        last |= {f"grade/{name}": grade for name, grade in record.grades.items()}
+        rows += [whole | row | last for row in recording.table_rows(record)]
+    pd.DataFrame(rows).to_parquet(path, index=False)
+
+
+def write_report(
+    path: Path | str,
+    recording: Recording[Any, Episode],
+    record: Episode,
+    reference: Episode,
+    name: str,
+    scenario: Scenario,
+) -> None:
+    """Write the report of an episode as a self-contained HTML file.
+
+    Raises:
+        ValueError: the record has no steps.
+    """
+    if not record.steps:
+        raise ValueError(f"no {recording.step_name} of the episode has been played, so there is nothing to show")
+    # Lone surrogates in an agent's text cannot be encoded.
+    page = recording.report_page(record, reference, name, scenario)
+    Path(path).write_text(page, encoding="utf-8", errors="xmlcharrefreplace")

@@ -1,0 +1,107 @@
+"""What every record of an episode holds, whatever the task: texts, rewards, and what identifies the episode."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """One step of an episode.
+
+    Attributes:
+        messages: the observation as a chat message of role ``user``, the action as one of role ``assistant``.
+        valid: whether the action obeyed the format.
+        reward: of the step.
+    """
+
+    messages: list[dict[str, str]]
+    valid: bool
+    reward: float
+
+    @property
+    def action(self) -> str:
+        """The agent's text."""
+        return self.messages[-1]["content"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodeRecord:
+    """One episode.
+
+    Attributes:
+        versions: of the package, the task and what grades it.
+        task: name of the task.
+        config: rules of the task, with their action space.
+        params: per-row parameters, by name.
+        market: what reproduces the market; empty for a task that simulates its own.
+        seed: identifies the episode together with the next two.
+        env_id: identity of the row in the random draws of the start.
+        episode: number of the episode of that row.
+        finished: whether the episode has ended.
+        total_return: value at the end over the one at the start, less 1.
+        grades: by grader.
+    """
+
+    versions: dict[str, Any]
+    task: str
+    config: dict[str, Any]
+    params: dict[str, Any]
+    market: dict[str, Any]
+    seed: int
+    env_id: int
+    episode: int
+    finished: bool
+    total_return: float
+    grades: dict[str, float]
+
+    steps_field: ClassVar[str]
+    """Name of the field with the steps."""
+
+    @property
+    def steps(self) -> Sequence[StepRecord]:
+        """The steps in their order."""
+        return getattr(self, self.steps_field)
+
+    @property
+    def shared(self) -> list[Any]:
+        """What episodes must have in common to be replayed in one batch, JSON-able."""
+        return [self.task, self.config, self.market, self.seed, sorted(self.params), len(self.steps)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return json.loads(json.dumps(asdict(self), allow_nan=False))
+
+
+def write_jsonl(path: Path | str, records: Sequence[EpisodeRecord]) -> None:
+    """Write one line per episode."""
+    lines = [json.dumps(asdict(record), allow_nan=False) + "\n" for record in records]
+    Path(path).write_text("".join(lines))
+
+
+def read_lines(path: Path | str) -> list[dict[str, Any]]:
+    """Read the JSON values of what `write_jsonl` wrote.
+
+    Raises:
+        ValueError: naming the first line that is not the record of an episode, or saying that there is none.
+    """
+    try:
+        lines = Path(path).read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a text file") from error
+    values = []
+    for number, line in enumerate(lines, 1):
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        if not isinstance(value, dict) or not isinstance(value.get("task"), str):
+            raise ValueError(f"{path}: line {number}: not the record of an episode: it names no task")
+        values.append(value)
+    if not values:
+        raise ValueError(f"{path}: there is no episode in it")
+    return values
