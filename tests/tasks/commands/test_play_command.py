@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from vecenv.registry import task_named
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.replay import read_jsonl
 
@@ -80,3 +81,28 @@ def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
     ):
         code, out, err = play(["HOLD"], *more)
         assert code == 2 and out == "" and word in err
+
+
+@pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
+def test_a_person_trades_in_a_simulated_market(monkeypatch, capsys, tmp_path, task):
+    """The ladder is shown, orders are filled, and the record replays."""
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO("BUY 20; SELL 20\n?\nwhat\nBID 10 AT 999.50; ASK 10 AT 1000.50\nHOLD\n")
+    )
+    record = tmp_path / "played.jsonl"
+    args = ["play", "--task", task, "--env.max-ticks", "90", "--seed", "3", "--record", str(record)]
+    assert cli.main(args) == 0
+    out = capsys.readouterr().out
+    assert "Step 1 of 3" in out and "Step 3 of 3" in out and "     bids" in out
+    assert "Bought 20 shares" in out or "Sold 20 shares" in out
+    assert out.count("BID 0 cancels it") == 2 and out.count("These are no valid orders.") == 1
+    assert " you " in out and f" {task_named(task).reference} " in out
+    (episode,) = read_jsonl(record)
+    assert [turn.action for turn in episode.turns][2] == "HOLD" and episode.finished
+    assert cli.main(["replay", str(record)]) == 0
+
+
+def test_settings_of_bars_are_refused_for_a_simulated_market(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("HOLD\n"))
+    assert cli.main(["play", "--task", "execution", "--num-days", "300"]) == 2
+    assert "--num-days" in capsys.readouterr().err
