@@ -112,6 +112,8 @@ class BackgroundConfig:
     max_spread: int = 100
     """Largest spread that value traders and makers reckon with, and that moves the mid, in price ticks; also how far
     from a value trader's observation the best price must be for it to be taken at once."""
+    take_spread: int = 20
+    """Largest spread at which momentum and noise traders trade, in price ticks."""
     num_momentum: int = 12
     """Momentum traders."""
     momentum_seconds: float = 37.0
@@ -183,7 +185,7 @@ _POSITIVE: tuple[str, ...] = (
     "levels",
 )
 _POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
-_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread")
+_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread", "take_spread")
 _NOT_NEGATIVE: tuple[str, ...] = (
     "reversion",
     "volatility",
@@ -205,6 +207,7 @@ _MOST |= {
     "price_skew": 2**16,
     "first_spread": 2**20,
     "max_spread": 2**24,
+    "take_spread": 2**24,
 }
 _MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
 
@@ -235,6 +238,7 @@ NUMBERS = (
     "fair_noise",
     "candle_ticks",
     "max_spread",
+    "take_spread",
 )
 """Parameters of one number, in the units of the rules."""
 
@@ -271,6 +275,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "fair_noise": config.fair_noise,
         "candle_ticks": config.candle_ticks,
         "max_spread": config.max_spread,
+        "take_spread": config.take_spread,
     }
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.

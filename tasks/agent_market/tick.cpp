@@ -22,7 +22,7 @@ struct Numbers {
   int64_t session_ticks, mean_price, reversion, volatility, shock_chance, shock_mean, shock_spread, news_chance;
   int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
   int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
-  int64_t fair_noise, candle_ticks, max_spread;
+  int64_t fair_noise, candle_ticks, max_spread, take_spread;
 };
 
 // In the order of the fields of `market.Layout`, then messages of the seats and thresholds of a class.
@@ -230,12 +230,11 @@ struct Simulation {
           late += i >= SAMPLES - SHORT_SAMPLES ? market.samples[i] : 0;
         }
         buys = 5 * late >= 2 * whole;
-        if (!both) return;
       } else {
         owner = layout.first(NOISE) + (*market.noise_served)++;
       }
+      if (!both || seen.ask - seen.bid > numbers.take_spread) return;
       price = buys ? seen.ask : seen.bid;
-      if (price <= 0) return;
     }
     const int32_t limit = int32_t(std::clamp<int64_t>(price, 1, MAX_PRICE));
     carry_out({kind, buys ? BUY : SELL, limit, sizes[a.word[2] >> 20], int32_t(owner), -1});

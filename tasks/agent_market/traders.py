@@ -115,7 +115,8 @@ def trader_message(
     rises = 5 * samples[-SHORT_SAMPLES:].sum() >= 2 * samples.sum()
     buys = torch.where(value, buys_value, torch.where(momentum, rises, buys_by_chance))
     touched = torch.where(buys, seen.ask, seen.bid)
-    acts = value | (momentum & both) | (noise & (touched > 0))
+    narrow = both & (seen.ask - seen.bid <= rules.number("take_spread"))
+    acts = value | ((momentum | noise) & narrow)
     price = torch.where(value, at_value, touched).clamp(1, MAX_PRICE)
     kind = torch.where(value, Kind.REPLACE_ALL, Kind.LIMIT)
     words = (

@@ -290,7 +290,7 @@ class MarketOracle:
 
     def _momentum(self, view: View) -> tuple[int, int] | None:
         """Side and price of a momentum trader."""
-        if not view.both:
+        if not self._narrow(view):
             return None
         rises = 5 * sum(self.samples[-SHORT_SAMPLES:]) >= 2 * sum(self.samples)
         self.seen["momentum buys" if rises else "momentum sells"] += 1
@@ -298,8 +298,17 @@ class MarketOracle:
 
     def _noise(self, view: View, buys: bool) -> tuple[int, int] | None:
         """Side and price of a noise trader."""
-        side, price = (BUY, view.ask) if buys else (SELL, view.bid)
-        return (side, price) if price else None
+        if not self._narrow(view):
+            return None
+        return (BUY, view.ask) if buys else (SELL, view.bid)
+
+    def _narrow(self, view: View) -> bool:
+        """Whether momentum and noise traders trade at what they see."""
+        if not view.both:
+            return False
+        narrow = view.ask - view.bid <= self.n["take_spread"]
+        self.seen["too wide to take"] += not narrow
+        return narrow
 
     # 7.
 

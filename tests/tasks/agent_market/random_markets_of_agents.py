@@ -47,6 +47,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "fair_noise": (0, 2**14),
     "candle_ticks": (1, 2, 5),
     "max_spread": (1, 30, 5_000, 2**24),
+    "take_spread": (1, 30, 2**24),
 }
 """Values that a market takes half the time, else the default."""
 

@@ -50,14 +50,14 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
     env = make_spoken("agent_market", 1, seed=2, max_ticks=120)
     recorder = RECORDING.recorder(env, [0])
     text = env.scenario.text
-    for said in ("BUY 30", "buy everything", None, "<think>no</think> SELL 10 AT 1,000.90"):
+    for said in ("BUY 30", "buy everything", None, "<think>no</think> SELL 10 AT 1,003"):
         recorder.step(text.parse([said], env.state)[0], [said])
     (record,) = recorder.episodes()
     assert [turn.valid for turn in record.turns] == [True, False, False, True]
     assert [turn.action for turn in record.turns][1:3] == ["buy everything", ""]
     assert record.turns[0].orders == [{"kind": "BUY", "price": None, "shares": 30}] and record.turns[0].bought == 30
-    assert record.turns[3].orders == [{"kind": "SELL_LIMIT", "price": 100_090, "shares": 10}]
-    assert record.turns[3].quotes[1] == [100_090, 10]
+    assert record.turns[3].orders == [{"kind": "SELL_LIMIT", "price": 100_300, "shares": 10}]
+    assert record.turns[3].quotes[1] == [100_300, 10]
     write_jsonl(tmp_path / "said.jsonl", [record])
     assert cli.main(["replay", str(tmp_path / "said.jsonl")]) == 0
 

@@ -50,7 +50,7 @@ OF_TRADERS |= {"momentum sells", "momentum does nothing", "noise does nothing", 
 OF_TRADERS |= {f"{name} messages" for name in TRADERS}
 
 EVERYTHING = OF_CANDLES | OF_SEATS | OF_FUNDAMENTALS | OF_MAKERS | OF_TRADERS
-EVERYTHING |= {"evicted by a requote", "asks of nothing", "spread too wide"}
+EVERYTHING |= {"evicted by a requote", "asks of nothing", "spread too wide", "too wide to take"}
 EVERYTHING |= {f"{name} latency {ticks}" for name in CLASSES for ticks in range(MAX_LATENCY + 1)}
 
 
