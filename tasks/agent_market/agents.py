@@ -180,7 +180,7 @@ class AvellanedaStoikov:
         horizon: ticks that T - t is at most; the risk of a long episode would else hide the spread.
     """
 
-    def __init__(self, aversion: float = 0.01, decay: float = 0.3, horizon: float = 60.0) -> None:
+    def __init__(self, aversion: float = 1e-4, decay: float = 0.05, horizon: float = 60.0) -> None:
         self.aversion, self.decay, self.horizon = aversion, decay, horizon
 
     def act(self, env: VecEnv) -> Tensor:

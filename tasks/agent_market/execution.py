@@ -36,6 +36,8 @@ class ExecutionConfig(SeatConfig):
     """Choices of the market order of a step, as multiples of an even slice of the parent order."""
     passive_slices: float = 2.0
     """Quantity of the passive order, as a multiple of an even slice."""
+    left_cost: float = 20.0
+    """Cost of what is left at the end, in basis points beyond the mid."""
     reward_scale: float = 0.1
     """Reward per basis point of shortfall."""
     grade_scale: float = 2.0
@@ -46,6 +48,8 @@ class ExecutionConfig(SeatConfig):
         for name in ("parent_size", "passive_slices", "grade_scale"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not self.left_cost >= 0:
+            raise ValueError(f"left_cost must not be negative, got {self.left_cost}")
         if len(self.slices) < 2 or not all(part >= 0 for part in self.slices):
             raise ValueError(f"slices must be at least two numbers from 0, got {self.slices}")
 
@@ -77,7 +81,11 @@ class Execution(MarketScenario):
     def shown(self, state: SeatState, params: Tensors) -> tuple[Tensor, ...]:
         """Return sign, remaining share, share ahead of an even schedule, and shortfall so far in basis points."""
         left = remaining(state).double() / self.config.parent_size
-        return state.parent[0], left, 1 - state.tick / self.config.max_ticks - left, shortfall(state)
+        return state.parent[0], left, 1 - state.tick / self.config.max_ticks - left, self.shortfall(state)
+
+    def shortfall(self, state: SeatState) -> Tensor:
+        """Return the implementation shortfall in basis points, see `shortfall`."""
+        return shortfall(state, self.config.left_cost, self.config.max_ticks)
 
     def parent_order(self, key: EpisodeKey, params: Tensors) -> Tensor:
         """Return sign and shares of the parent order. Shape: (2,), int64."""
@@ -129,7 +137,7 @@ class Execution(MarketScenario):
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return minus the shortfall that the step has added, in basis points of the parent order times a scale."""
-        return (-(shortfall(next_state) - shortfall(state)) * self.config.reward_scale).float()
+        return (-(self.shortfall(next_state) - self.shortfall(state)) * self.config.reward_scale).float()
 
     def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the parent order is executed, or the seat bankrupt."""
@@ -137,11 +145,15 @@ class Execution(MarketScenario):
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         """Return a logistic function of the shortfall; 0.5 for none."""
-        return torch.sigmoid(-shortfall(state) / self.config.grade_scale).float()
+        return torch.sigmoid(-self.shortfall(state) / self.config.grade_scale).float()
 
     def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return shortfalls in basis points and what is left beside the accounts."""
-        own = {"shortfall": shortfall(state), "shortfall_to_vwap": shortfall_to_vwap(state), "left": remaining(state)}
+        own = {
+            "shortfall": self.shortfall(state),
+            "shortfall_to_vwap": shortfall_to_vwap(state),
+            "left": remaining(state),
+        }
         return own | super().info(state, params, shared)
 
 
@@ -150,15 +162,25 @@ def remaining(state: SeatState) -> Tensor:
     return state.parent[..., 1] - state.parent[..., 0] * state.shares
 
 
-def shortfall(state: SeatState) -> Tensor:
+def shortfall(state: SeatState, left_cost: float, max_ticks: int) -> Tensor:
     """Return the implementation shortfall, in basis points of the parent order at the arrival price.
 
     What has been paid above the mid at the arrival, and what is left at the mid now: Perold, "The implementation
-    shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). Shape: () or that of the rows, float64.
+    shortfall: paper versus reality", Journal of Portfolio Management 14 (1988). What is left after the last tick costs
+    ``left_cost`` basis points more, so that leaving it is no way to save the spread.
+
+    Args:
+        state: of one row or of several.
+        left_cost: of what is left at the end, in basis points.
+        max_ticks: of the episode.
+
+    Returns:
+        Shape: () or that of the rows, float64.
     """
-    arrival = state.first_mid.double() / 2
+    arrival, left = state.first_mid.double() / 2, remaining(state).double()
     paid = state.cost - state.shares.double() * arrival
-    waiting = remaining(state).double() * state.parent[..., 0].double() * (state.doubled_mid.double() / 2 - arrival)
+    waiting = left * state.parent[..., 0].double() * (state.doubled_mid.double() / 2 - arrival)
+    waiting = waiting + torch.where(state.tick >= max_ticks, left * arrival * (left_cost / 1e4), 0.0)
     return 1e4 * (paid + waiting) / (arrival * state.parent[..., 1].double()).clamp(min=1.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vecenv.tasks.agent_market.execution import Execution, remaining, shortfall
+from vecenv.tasks.agent_market.execution import Execution, remaining
 from vecenv.tasks.agent_market.market_making import MarketMaking
 from vecenv.tasks.agent_market.text.market_text import MarketText
 from vecenv.tasks.agent_market.trading import Trading
@@ -52,7 +52,7 @@ class ExecutionText(MarketText):
 
     def task_lines(self, state: Any) -> list[list[str]]:  # noqa: ANN401
         """Return what is left of each row's parent order, and its shortfall so far."""
-        columns = (state.parent, remaining(state), shortfall(state), state.first_mid / 2)
+        columns = (state.parent, remaining(state), self.scenario.shortfall(state), state.first_mid / 2)
         return [
             [
                 f"Order: {'buy' if sign > 0 else 'sell'} {shares:,} shares, {left:,} are left | price at the start "

@@ -158,6 +158,19 @@ def test_rewards_add_up_to_the_profit(kind):
     assert torch.equal(total, env.info()["profit"])
 
 
+@pytest.mark.parametrize(("tick", "more"), [(36, 0.0), (40, 5.0)])
+def test_what_is_left_at_the_end_costs_more_than_the_mid(tick, more):
+    """A quarter of the order at 20 basis points; before the end it waits at the mid."""
+    env = made("execution", 1, side="buy", parent_size=400)
+    state = env.state.replace(
+        shares=torch.tensor([300]),
+        cost=300 * env.state.first_mid.double() / 2,
+        doubled_mid=env.state.first_mid,
+        tick=torch.tensor([tick]),
+    )
+    assert env.scenario.shortfall(state).tolist() == pytest.approx([more], abs=1e-9)
+
+
 @pytest.mark.parametrize("side", ["buy", "sell"])
 def test_the_shortfall_is_that_of_the_fills(side):
     """What fills have cost beyond the arrival price, and the rest at the mid, in 10^-4 of the parent order."""
