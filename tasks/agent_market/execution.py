@@ -62,7 +62,7 @@ class ExecutionConfig(SeatConfig):
 class Execution(MarketScenario):
     """Execute a parent order by slices at the market and one passive order.
 
-    What is left in the last step is sent to the market.
+    What is left in the last step is bought or sold up to `max_spread` from the mid.
 
     Args:
         config: of the task.
@@ -99,11 +99,15 @@ class Execution(MarketScenario):
         return torch.where(buys, left, 0), torch.where(buys, 0, left)
 
     def orders(self, state: SeatState, action: Tensor) -> Tensor:
-        """Return the orders of an action; in the last step what is left is sent to the market, and nothing else."""
+        """Return the orders of an action; in the last step what is left is bought or sold, and nothing else.
+
+        Up to `max_spread` from the mid: what the book cannot fill at once waits there until the end.
+        """
         orders = super().orders(state, action)
-        kind = torch.where(state.parent[0] > 0, Order.BUY, Order.SELL)
+        kind = torch.where(state.parent[0] > 0, Order.BUY_LIMIT, Order.SELL_LIMIT)
+        price = (state.doubled_mid >> 1) + state.parent[0] * self.config.max_spread
         cancels = torch.where((state.own[0] > 0).any(), Order.CANCEL, Order.NONE)
-        closing = [order(cancels, 1, 0, state.tick), order(kind, 1, remaining(state), state.tick)]
+        closing = [order(cancels, 1, 0, state.tick), order(kind, price, remaining(state), state.tick)]
         closing += [order(Order.NONE, 1, 0, state.tick)] * (len(orders) - len(closing))
         last = state.tick + self.config.ticks_per_step >= self.config.max_ticks
         return torch.where(last, torch.stack(closing), orders)

@@ -118,8 +118,15 @@ def standx_sessions(path: Path, seconds: int = 3_600) -> Recorded:
     grid = grid[: len(grid) // seconds * seconds]
     shown = pd.concat([last, traded], axis=1).reindex(grid)
     values = {name: shown[name].to_numpy(np.float64).reshape(-1, seconds) for name in shown}
-    names = ("mid", "spread", "touch", "depth", "buy_qty", "sell_qty")
-    return Recorded(*(values[name] for name in names), np.full_like(values["mid"], np.nan))
+    return Recorded(
+        mid=values["mid"],
+        spread=values["spread"],
+        touch=values["touch"],
+        depth=values["depth"],
+        bought=values["buy_qty"],
+        sold=values["sell_qty"],
+        messages=np.full_like(values["mid"], np.nan),
+    )
 
 
 def lobster_events(path: Path) -> Recorded:

@@ -13,6 +13,8 @@ from vecenv.benchmarks.realism.agent_market.recorded import Recorded
 MINUTE = 60
 SIGN_LAGS = 50
 """Lags of the order signs, in seconds with trades."""
+FAINT = 0.01
+"""Mean autocorrelation of the first ten lags from which on a decay is measured."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,13 @@ def absolute_autocorrelation(sessions: Recorded) -> float:
 
 
 def absolute_decay(sessions: Recorded) -> float:
-    """Return the exponent β with which the autocorrelation of absolute minute returns decays over lags 1 to 10."""
-    returns, lags = np.abs(minute_returns(sessions)), np.arange(1, 11)
-    return -power(lags, np.array([autocorrelation(returns, lag) for lag in lags]))
+    """Return the exponent β with which the autocorrelation of absolute minute returns decays over lags 1 to 10.
+
+    NaN where they hardly are correlated.
+    """
+    returns, lags = np.abs(minute_returns(sessions)), range(1, 11)
+    found = np.array([autocorrelation(returns, lag) for lag in lags])
+    return -power(np.array(lags), found) if found.mean() > FAINT else float("nan")
 
 
 def tail_index(sessions: Recorded, share: float = 0.05) -> float:
@@ -138,9 +144,12 @@ def first_sign_autocorrelation(sessions: Recorded) -> float:
 
 
 def sign_decay(sessions: Recorded) -> float:
-    """Return the exponent with which order-sign autocorrelations decay over lags 1 to 50; NaN if few are positive."""
+    """Return the exponent with which order-sign autocorrelations decay over lags 1 to 50.
+
+    NaN where they hardly are correlated.
+    """
     found = sign_autocorrelations(sessions)
-    return -power(np.arange(1, SIGN_LAGS + 1), found) if (found > 0).sum() >= SIGN_LAGS // 2 else float("nan")
+    return -power(np.arange(1, SIGN_LAGS + 1), found) if found[:10].mean() > FAINT else float("nan")
 
 
 class Response(NamedTuple):
@@ -218,8 +227,8 @@ def touch_share(sessions: Recorded) -> float:
 
 
 def one_sided(sessions: Recorded) -> float:
-    """Return the share of seconds after which a side of the book is empty."""
-    return float(np.isnan(sessions.mid).mean())
+    """Return the share of seconds after which a side of the book is empty; NaN for books recorded with gaps."""
+    return float(np.isnan(sessions.mid).mean()) if not np.isnan(sessions.messages).any() else float("nan")
 
 
 def messages_a_second(sessions: Recorded) -> float:
@@ -236,7 +245,7 @@ STATISTICS = (
     Statistic("spread, 90% quantile, ticks", _ticks(0.9), timeless=True),
     Statistic("spread, mean, basis points", spread_in_basis_points, timeless=True),
     Statistic("touch as a share of ten levels", touch_share),
-    Statistic("seconds with an empty side", one_sided, 0.0, 0.0, "hardly ever in liquid markets"),
+    Statistic("seconds with an empty side", one_sided, 0.0, 0.001, "hardly ever in liquid markets"),
     Statistic("minute returns, standard deviation, basis points", minute_volatility),
     Statistic("minute returns, ACF at lag 1", return_autocorrelation, -0.1, 0.0, _CONT),
     Statistic("minute returns, mean |ACF| at lags 2-10", later_return_autocorrelation, 0.0, 0.02, _CONT),

@@ -117,10 +117,10 @@ def zero_intelligence_sessions(
             np.add.at(shown[column], (rows[running], second), np.where(side == of, filled, 0))
         messages = np.nan_to_num(shown[6, rows[running], second])
         shown[6, rows[running], second] = messages + 1
-    known = shown[:, :, warm_up:]
-    carried = [_forward_filled(shown[column])[:, warm_up:] for column in range(4)]
+    shown[:4] = [_forward_filled(column) for column in shown[:4]]
+    shown[6] = np.nan_to_num(shown[6])
     counted = Counted(limits, markets, cancelled, exposure, sessions * whole * speed / 60)
-    return Recorded(*carried, known[4], known[5], np.nan_to_num(known[6])), counted
+    return Recorded(*shown[:, :, warm_up:]), counted
 
 
 def _filled(book: Book, accounts: Accounts, sessions: int) -> tuple[Book, Accounts]:

@@ -46,7 +46,7 @@ class ExecutionText(MarketText):
         """Return what is asked: the parent order, near the arrival price."""
         return [
             f"{'Buy' if sign > 0 else 'Sell'} {shares:,} shares, as near as you can to the price at the start. What is "
-            "left in the last step is sent to the market whatever you answer.\n"
+            "left in the last step is traded whatever you answer, and what is left after it is costly.\n"
             for sign, shares in state.parent.tolist()
         ]
 
