@@ -13,6 +13,9 @@ import yaml
 
 from vecenv.market.fetch import UNIVERSES
 from vecenv.system.preset_files import as_values, preset_path, read_values, with_values
+from vecenv.tasks.agent_market.execution import ExecutionConfig
+from vecenv.tasks.agent_market.market_making import MarketMakingConfig
+from vecenv.tasks.agent_market.trading import TradingConfig
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.train import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
@@ -108,6 +111,10 @@ def test_the_configs_of_tiers_read_back(config):
         assert with_values(TierConfig(), yaml.safe_load(text), "text") == config
 
 
+MARKETS = (TradingConfig(), ExecutionConfig(), MarketMakingConfig())
+"""What a preset of the agent-based market fits."""
+
+
 def test_every_shipped_preset_fits_its_settings():
     paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
     assert len(paths) >= 8
@@ -117,8 +124,9 @@ def test_every_shipped_preset_fits_its_settings():
             settings = TrainSettings.defaults(["--preset", path.stem])
             assert settings.task == read_values(path).get("task", "stock_trading")
         else:
-            config = TierConfig() if path.stem == "planted" else StockTradingConfig()
-            with_values(config, read_values(path), str(path))
+            special = {"planted": (TierConfig(),), "calibrated_market": MARKETS}
+            for config in special.get(path.stem, (StockTradingConfig(),)):
+                with_values(config, read_values(path), str(path))
 
 
 def test_the_default_preset_is_the_default():
@@ -191,7 +199,7 @@ def test_a_preset_that_is_not_there_is_refused():
         ValueError, match=r"unknown train preset 'own'; there are agent_market, costs, data, default, .*quick"
     ):
         preset_path("train", "own")
-    with pytest.raises(ValueError, match="unknown task preset 'quick'; there are finrl, "):
+    with pytest.raises(ValueError, match="unknown task preset 'quick'; there are calibrated_market, finrl, "):
         preset_path("task", "quick")
 
 

@@ -11,6 +11,7 @@ import torch
 
 import vecenv
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.registry import make_spoken
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 from vecenv.tasks.commands.comparison import compared_config
 from vecenv.tasks.commands.market_settings import MarketSettings
@@ -128,3 +129,22 @@ def test_a_file_is_not_overwritten(tmp_path, capsys):
     path.write_text("mine")
     assert collect(path) == BAD_INPUT
     assert "exists already" in capsys.readouterr().err and path.read_text() == "mine"
+
+
+def test_conversations_of_a_simulated_market(tmp_path):
+    """The reference by default, of episodes of the training; every answer can be read."""
+    path = tmp_path / "execution.jsonl"
+    assert main(["collect", "--task", "execution", "--env.max-ticks", "90", "--episodes", "3", "--out", str(path)]) == 0
+    lines = lines_of(path)
+    assert [line["agent"] for line in lines] == ["twap"] * 3 and [line["env_id"] for line in lines] == [0, 1, 2]
+    env = make_spoken("execution", 1, max_ticks=90)
+    for line in lines:
+        system, *turns = line["messages"]
+        assert system["content"].split("\n")[1].startswith(("Buy 1,000", "Sell 1,000")) and len(turns) == 6
+        answers = [said["content"] for said in turns[1::2]]
+        assert all(bool(env.scenario.text.parse([answer], env.state)[1]) for answer in answers)
+        assert any(answer.split("; ")[-1].startswith(("BUY", "SELL")) for answer in answers)
+    single = tmp_path / "days.jsonl"
+    words = ["--task", "execution", "--env.max-ticks", "60", "--episodes", "2", "--conversation", "day"]
+    assert main(["collect", *words, "--out", str(single)]) == 0
+    assert [line["step"] for line in lines_of(single)] == [1, 2, 1, 2]
