@@ -74,7 +74,8 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
 
     def outcome(self, record: MarketEpisode) -> dict[str, str]:
         """Return the outcomes of an episode, its grades, and how often its agent traded and was not understood."""
-        last = outcome_texts(record.turns[-1], task_named(record.task)) if record.turns else {}
+        task = task_named(record.task)
+        last = outcome_texts(record.turns[-1], task) if record.turns else dict.fromkeys(task.outcomes, "–")
         columns = {name.replace("_", " ").capitalize(): told for name, told in last.items()}
         columns |= {name.capitalize(): f"{grade:.3f}" for name, grade in record.grades.items()}
         trades = sum(turn.bought + turn.sold > 0 for turn in record.turns)

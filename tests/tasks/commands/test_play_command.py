@@ -102,6 +102,13 @@ def test_a_person_trades_in_a_simulated_market(monkeypatch, capsys, tmp_path, ta
     assert cli.main(["replay", str(record)]) == 0
 
 
+def test_a_person_may_leave_before_the_first_step(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert cli.main(["play", "--task", "execution", "--env.max-ticks", "60"]) == 0
+    out = capsys.readouterr().out
+    assert "Left after 0 steps" in out and " twap " in out
+
+
 def test_settings_of_bars_are_refused_for_a_simulated_market(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("HOLD\n"))
     assert cli.main(["play", "--task", "execution", "--num-days", "300"]) == 2
