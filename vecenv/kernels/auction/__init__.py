@@ -1,0 +1,1 @@
+"""Call auctions: all orders of a moment cleared at one price."""
