@@ -69,6 +69,10 @@ class MarketRecording(Recording[MarketStep, MarketEpisode]):
                 lines.append((f"{name} {shares:,} shares", style))
         if not lines and any(order["kind"].startswith(("BUY", "SELL")) for order in step.orders):
             lines.append(("Nothing was traded", "yellow"))
+        for kind, (_, size), traded in zip(("BID", "ASK"), step.quotes, (step.bought, step.sold), strict=True):
+            asked = any(order["kind"] == kind and order["shares"] for order in step.orders)
+            if asked and not size and not traded:
+                lines.append((f"Your {kind.lower()} is not in the book: it would have traded at once", "yellow"))
         outcomes = ", ".join(f"{name.replace('_', ' ')} {told}" for name, told in outcome_texts(step, scenario).items())
         return [*lines, (f"{outcomes} | reward {step.reward:+.3f}", "")]
 

@@ -102,6 +102,13 @@ def test_a_person_trades_in_a_simulated_market(monkeypatch, capsys, tmp_path, ta
     assert cli.main(["replay", str(record)]) == 0
 
 
+def test_a_quote_that_would_trade_is_told(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("BID 10 AT 1500; ASK 10 AT 1600\n"))
+    assert cli.main(["play", "--task", "market_making", "--env.max-ticks", "30"]) == 0
+    out = capsys.readouterr().out
+    assert "Your bid is not in the book" in out and "Your ask is not" not in out
+
+
 def test_a_person_may_leave_before_the_first_step(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert cli.main(["play", "--task", "execution", "--env.max-ticks", "60"]) == 0
