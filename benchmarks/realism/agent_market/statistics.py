@@ -256,6 +256,12 @@ STATISTICS = (
     Statistic("order signs, ACF at lag 1", first_sign_autocorrelation, 0.1, 0.6, _LILLO),
     Statistic("order signs, decay exponent", sign_decay, 0.36, 0.77, _LILLO),
     Statistic("impact of volume, exponent", impact_exponent, 0.1, 0.9, "Lillo, Farmer and Mantegna (2003)"),
-    Statistic("impact after a minute by that after a second", impact_left, 0.5, 3.0, "Bouchaud et al. (2004)"),
+    Statistic(
+        "impact after a minute by that after a second",
+        impact_left,
+        0.5,
+        7.0,
+        "Bouchaud et al. (2004): rises, then falls",
+    ),
 )
 """All rows of the table in their order."""
