@@ -12,7 +12,7 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.evaluation import evaluate
 from vecenv.tasks.commands.comparison import held_out_environment
-from vecenv.tasks.tiers.recorder import record_episodes
+from vecenv.tasks.tiers.recording import TierRecording
 from vecenv.text.door import TextDoor
 
 held_out_environment.__test__ = False
@@ -107,7 +107,7 @@ def test_it_is_evaluated_and_recorded_like_any_agent():
     agent = LanguageAgent(MODEL, CHAT, ALONE)
     evaluation = evaluate(env, {"model": agent, "hold": env.scenario.task.agents["hold"]()}, seed=2)
     assert set(evaluation.records) == {"model", "hold"}
-    records = record_episodes(env, agent, [2, 0], seed=2)
+    records = TierRecording().record(env, agent, [2, 0], seed=2)
     assert [len(record.days) for record in records] == [DAYS, DAYS]
     written = [agent.conversations[row].segments[-1] for row in (2, 0)]
     for record, segment in zip(records, written, strict=True):
