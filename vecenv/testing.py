@@ -19,7 +19,7 @@ from vecenv.registry import make as make_env
 from vecenv.text.door import TextDoor
 
 ROWS = 6
-"""Number of sub-environments in a check."""
+"""Number of sub-environments in a check; one, two, three or six agents share a world."""
 
 UNITS = ("currency", "share", "count")
 
@@ -179,7 +179,9 @@ def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:
 
 
 def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
-    order = torch.tensor([4, 1, 5])
+    agents = make().scenario.num_agents
+    worlds = torch.tensor([4, 1, 5] if agents == 1 else [ROWS // agents - 1])
+    order = (worlds.unsqueeze(-1) * agents + torch.arange(agents)).flatten()
     every, chosen = _played(make(), steps), _played(make(len(order), env_ids=order), steps)
     for step, (whole, part) in enumerate(zip(every, chosen, strict=True)):
         _require(
@@ -190,7 +192,7 @@ def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
 
 def _check_partial_resets(env: VecEnv, steps: int) -> None:
     env.advance(_actions(env))
-    fresh = torch.arange(ROWS) % 2 == 0
+    fresh = torch.arange(ROWS) // env.scenario.num_agents % 2 == 0
     before = [leaf.clone() for leaf in leaves(env.rows)]
     env.restart(fresh)
     for name, old, new in zip(leaf_names(env.rows), before, leaves(env.rows), strict=True):

@@ -12,11 +12,16 @@ MAX_TICKS = 2**23
 MAX_ORDERS = 64
 """Most orders of a list."""
 
+MAX_SEATS = 64
+"""Most seats of a market."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeatConfig(BackgroundConfig):
     """The learner's seat in a market; see ``tasks/agent_market/rules.md`` for the exact meaning."""
 
+    seats: int = 1
+    """Learners in one market. Each is a row of the environment, and as many consecutive rows share a market."""
     initial_cash: float = 1_000_000.0
     """Cash at the start, in currency."""
     max_ticks: int = 10_000
@@ -43,6 +48,8 @@ class SeatConfig(BackgroundConfig):
             raise ValueError(f"warm_up_ticks must not be negative, got {self.warm_up_ticks}")
         if not 2 <= self.max_orders <= MAX_ORDERS:
             raise ValueError(f"max_orders must be in 2 … {MAX_ORDERS}, got {self.max_orders}")
+        if not 1 <= self.seats <= MAX_SEATS:
+            raise ValueError(f"seats must be in 1 … {MAX_SEATS}, got {self.seats}")
         if self.max_ticks % self.ticks_per_step:
             raise ValueError(
                 f"max_ticks must be a multiple of ticks_per_step ({self.ticks_per_step}), got {self.max_ticks}"

@@ -87,9 +87,9 @@ class Execution(MarketScenario):
         """Return the implementation shortfall in basis points, see `shortfall`."""
         return shortfall(state, self.config.left_cost, self.config.max_ticks)
 
-    def parent_order(self, key: EpisodeKey, params: Tensors) -> Tensor:
-        """Return sign and shares of the parent order. Shape: (2,), int64."""
-        word = random_bits(key, MarketStream.PARENT)[0]
+    def parent_order(self, key: EpisodeKey, seat: int) -> Tensor:
+        """Return sign and shares of a seat's parent order. Shape: (2,), int64."""
+        word = random_bits(key, MarketStream.PARENT, seat)[0]
         signs = {"buy": word * 0 + 1, "sell": word * 0 - 1, "random": torch.where(word % 2 == 0, 1, -1)}
         return torch.stack([signs[self.config.side], word * 0 + self.config.parent_size])
 
@@ -144,8 +144,9 @@ class Execution(MarketScenario):
         return (-(self.shortfall(next_state) - self.shortfall(state)) * self.config.reward_scale).float()
 
     def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the parent order is executed, or the seat bankrupt."""
-        return (remaining(state) == 0) | super().terminated(state, params, shared)
+        """Whether the seat is bankrupt, or its parent order executed; among others it waits until they are done."""
+        bankrupt = super().terminated(state, params, shared)
+        return bankrupt if self.num_agents > 1 else (remaining(state) == 0) | bankrupt
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
         """Return a logistic function of the shortfall; 0.5 for none."""

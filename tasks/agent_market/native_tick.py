@@ -21,6 +21,7 @@ from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import Message
 from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
+from vecenv.tasks.agent_market.split_market import joined, part_size, split
 from vecenv.tasks.agent_market.tick import ticked
 
 SOURCE = Path(__file__).with_name("tick.cpp")
@@ -43,16 +44,21 @@ def advanced_market(
     In C++ the market that is given becomes the one after the ticks.
 
     Args:
-        market: before the ticks, of contiguous tensors.
+        market: before the ticks, of contiguous tensors; `split` if it has a batch dimension.
         orders: messages of the seats, in turn, in the first tick. Shape of each: (J,), int32.
         rules: of the market.
         layout: of the market.
         ticks: number of them.
     """
+    in_parts = len(market.batch_size) > 0
     if market.tick.device.type != "cpu" or built_library(SOURCE) is None:
-        return ticked(market, orders, rules, layout, ticks)
-    parts = [market.get(name) for name in FIELDS]
-    narrow, wide = torch.ops.vecenv.agent_market_tick(parts, list(orders), *rules, list(astuple(layout)), ticks)
+        whole = joined(market, layout) if in_parts else market
+        after, seen = ticked(whole, orders, rules, layout, ticks)
+        return (split(after, layout.seats) if in_parts else after), seen
+    tensors = [market.get(name).flatten() if in_parts else market.get(name) for name in FIELDS]
+    narrow, wide = torch.ops.vecenv.agent_market_tick(
+        tensors, list(orders), *rules, list(astuple(layout)), ticks, in_parts
+    )
     told = [
         (wide if kind == torch.int64 else narrow)[first : first + math.prod(shape)].view(shape)
         for shape, kind, first in _report_places(astuple(layout))
@@ -93,13 +99,17 @@ def _tick(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
+    in_parts: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Advance one market, or a batch of markets along the first dimension, and return the report."""
+    """Advance one market, or a batch of markets along the first dimension, and return the report.
+
+    With ``in_parts`` every tensor of a market is flat, with the padding of `split`.
+    """
     library = built_library(SOURCE)
     if library is None:
         raise RuntimeError("there is no native market: no working C++ compiler was found")
-    batch = market[FIELDS.index("tick")].shape
-    _check(market, layout, batch)
+    batch = _batch_of(market, in_parts)
+    _check(market, layout, batch, in_parts)
     count = batch.numel()
     sent = [words.contiguous() for words in orders]
     own_numbers, own_arrivals = numbers.contiguous(), arrivals.contiguous()
@@ -149,7 +159,13 @@ def _bytes(tensors: Sequence[Tensor], count: int) -> Any:  # noqa: ANN401
     return (ctypes.c_int64 * len(tensors))(*(tensor.nbytes // count for tensor in tensors))
 
 
-def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size) -> None:
+def _batch_of(market: Sequence[Tensor], in_parts: bool) -> torch.Size:
+    """Return the shape of the batch of markets."""
+    shape = market[FIELDS.index("tick")].shape
+    return shape[:-1] if in_parts else shape
+
+
+def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size, in_parts: bool) -> None:
     """Reject tensors that the library would read or write beyond their memory.
 
     Raises:
@@ -158,6 +174,9 @@ def _check(market: Sequence[Tensor], layout: Sequence[int], batch: torch.Size) -
     shapes = Layout(*layout).market_shapes()
     for name, tensor in zip(FIELDS, market, strict=True):
         shape, kind = shapes[name]
+        if in_parts:
+            seats = layout[0]
+            shape = (seats * part_size(math.prod(shape), seats),)
         if tensor.shape != (*batch, *shape) or tensor.dtype != kind or not tensor.is_contiguous():
             raise ValueError(f"{name} must be contiguous, of shape {(*batch, *shape)} and {kind}, got {form(tensor)}")
 
@@ -172,9 +191,11 @@ def _(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
+    in_parts: bool,
 ) -> tuple[Tensor, Tensor]:
     tick, (narrow, wide) = market[FIELDS.index("tick")], _report_widths(layout)
-    return tick.new_empty(*tick.shape, narrow, dtype=torch.int32), tick.new_empty(*tick.shape, wide)
+    batch = _batch_of(market, in_parts)
+    return tick.new_empty(*batch, narrow, dtype=torch.int32), tick.new_empty(*batch, wide)
 
 
 @_tick.register_vmap
@@ -189,6 +210,7 @@ def _(
     sizes: Tensor,
     layout: Sequence[int],
     ticks: int,
+    in_parts: bool,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, *_ = in_dims
     if any(dim != 0 for dim in market_dims):
@@ -201,7 +223,9 @@ def _(
     ]
     numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
     arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
-    report = torch.ops.vecenv.agent_market_tick(list(market), sent, numbers, arrivals, normal, sizes, layout, ticks)
+    report = torch.ops.vecenv.agent_market_tick(
+        list(market), sent, numbers, arrivals, normal, sizes, layout, ticks, in_parts
+    )
     return report, (0, 0)
 
 

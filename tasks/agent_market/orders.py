@@ -12,9 +12,6 @@ from torch import Tensor
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.seat_state import Own, SeatState, own_orders
 
-SEAT = 0
-"""Owner of the learner's orders."""
-
 UNKNOWN = -1
 """Kind of a message that no book carries out."""
 
@@ -69,7 +66,7 @@ class _Left(NamedTuple):
     kept: Tensor
 
 
-def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor]) -> list[Message]:
+def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor], seat: Tensor | int = 0) -> list[Message]:
     """Return the messages of a list of orders, in turn. Shape of each: (), int32.
 
     Quantities are cut to the room that the orders before and those in the book leave, even if all of them are filled;
@@ -79,6 +76,7 @@ def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor]) -> 
         state: of the seat.
         orders: kind, price in price ticks, and shares. Shape: (M, 3), int64.
         room: shares that may be bought and that may be sold. Shape of each: (), int64.
+        seat: owner of the orders. Shape: ().
     """
     own = [own_orders(state, side) for side in (BUY, SELL)]
     yes = state.tick == state.tick
@@ -87,7 +85,7 @@ def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor]) -> 
     for words in orders:
         buys = (words[0] == Order.BUY) | (words[0] == Order.BUY_LIMIT) | (words[0] == Order.BID)
         here = Own(*_chosen(buys, own)), _Left(*_chosen(buys, left))
-        message, after = _carried_over(words, torch.where(buys, BUY, SELL), *here)
+        message, after = _carried_over(words, torch.where(buys, BUY, SELL), seat, *here)
         sent.append(message)
         cancels = words[0] == Order.CANCEL
         left = [
@@ -107,7 +105,7 @@ def _chosen(buys: Tensor, sides: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
     return [torch.where(buys, bid, ask) for bid, ask in zip(*sides, strict=True)]
 
 
-def _carried_over(words: Tensor, side: Tensor, own: Own, left: _Left) -> tuple[Message, _Left]:
+def _carried_over(words: Tensor, side: Tensor, seat: Tensor | int, own: Own, left: _Left) -> tuple[Message, _Left]:
     """Return the message of an order, and what it leaves of its side."""
     kind, price, quantity = words.unbind()
     at_market = (kind == Order.BUY) | (kind == Order.SELL)
@@ -131,7 +129,7 @@ def _carried_over(words: Tensor, side: Tensor, own: Own, left: _Left) -> tuple[M
     rest = torch.where(cancels, Kind.CANCEL_ALL, torch.where(ignored, Kind.NOTHING, UNKNOWN))
     asks_for = torch.where(enters, entry, torch.where(quotes, quote, rest))
     level = torch.where(at_market | cancels, 1, price.clamp(0, 2**31 - 1))
-    sent = (asks_for, side, level, size, kind * 0 + SEAT, own.id)
+    sent = (asks_for, side, level, size, kind * 0 + seat, own.id)
 
     spent = torch.where(quotes & stays, own.size, size)
     return Message(*(word.to(torch.int32) for word in sent)), _Left(

@@ -6,7 +6,7 @@ A task adds how actions become orders, the reward, the grade and when an episode
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -22,14 +22,18 @@ from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.features import Candles, News, Quote, average_weights, feature_names, features
 from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
 from vecenv.tasks.agent_market.native_tick import advanced_market
-from vecenv.tasks.agent_market.orders import SEAT, Order, order_messages
+from vecenv.tasks.agent_market.orders import Order, order_messages
 from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
+from vecenv.tasks.agent_market.split_market import field_of, split
 
 Tensors = Mapping[str, Tensor]
 
 
 class MarketScenario(Scenario[SeatState]):
-    """One seat in a market of background agents.
+    """Seats in a market of background agents.
+
+    All functions but `reset`, `warmed` and `step` are of one seat. With several of them, the fields of the state have a
+    leading dimension of S in these three, see `Scenario.num_agents`.
 
     Args:
         config: of the task.
@@ -40,7 +44,8 @@ class MarketScenario(Scenario[SeatState]):
 
     def __init__(self, config: SeatConfig) -> None:
         self.config = config
-        self.layout = layout_of(config, seats=1)
+        self.num_agents = config.seats
+        self.layout = layout_of(config, config.seats)
         self.params = background_parameters(config)
         self.shared = {**tables_of(config), "average_weights": average_weights()}
         self.longest = config.num_steps
@@ -79,8 +84,8 @@ class MarketScenario(Scenario[SeatState]):
         """Return what the task itself shows. Shape of each: (), of any type."""
         return ()
 
-    def parent_order(self, key: EpisodeKey, params: Tensors) -> Tensor:
-        """Return sign and shares of the order to execute, zeros without one. Shape: (2,), int64."""
+    def parent_order(self, key: EpisodeKey, seat: int) -> Tensor:
+        """Return sign and shares of the order that a seat is to execute, zeros without one. Shape: (2,), int64."""
         return torch.stack([key.episode * 0, key.episode * 0])
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> SeatState:
@@ -89,93 +94,143 @@ class MarketScenario(Scenario[SeatState]):
         zero = market.tick
         none, real = zero.to(torch.int32), zero.double()
         cash = zero + round(self.config.initial_cash / self.config.price_tick)
+        fields = {
+            "features": none.float().expand(len(feature_names(self.config.fair_value))).clone(),
+            "touch": none.expand(2).clone(),
+            "ladder": none.expand(2, 2, 10).clone(),
+            "doubled_mid": market.doubled_mid,
+            "estimate": market.fundamental,
+            "cash": cash,
+            "shares": zero,
+            "cost": real,
+            "peak": 2 * cash,
+            "traded": zero.expand(2).clone(),
+            "last_traded": none.expand(2).clone(),
+            "own": torch.stack([none, none, none, none, none - 1]).unsqueeze(-1).expand(5, 2).clone(),
+            "tick": zero,
+            "first_mid": market.doubled_mid,
+            "flow": zero.expand(2).clone(),
+            "last_volume": zero,
+            "changes": real.expand(2).clone(),
+            "invalid": zero,
+            "counts": market.counts,
+        }
+        parents = [self.parent_order(key, seat) for seat in range(self.num_agents)]
+        if self.num_agents == 1:
+            return SeatState(market=market, parent=parents[0], **fields, batch_size=[])
+        shared_fields = {name: self._for_each(value) for name, value in fields.items()}
         return SeatState(
-            market=market,
-            features=none.float().expand(len(feature_names(self.config.fair_value))).clone(),
-            touch=none.expand(2).clone(),
-            ladder=none.expand(2, 2, 10).clone(),
-            doubled_mid=market.doubled_mid,
-            estimate=market.fundamental,
-            cash=cash,
-            shares=zero,
-            cost=real,
-            peak=2 * cash,
-            traded=zero.expand(2).clone(),
-            last_traded=none.expand(2).clone(),
-            own=torch.stack([none, none, none, none, none - 1]).unsqueeze(-1).expand(5, 2).clone(),
-            tick=zero,
-            first_mid=market.doubled_mid,
-            flow=zero.expand(2).clone(),
-            last_volume=zero,
-            changes=real.expand(2).clone(),
-            parent=self.parent_order(key, params),
-            invalid=zero,
-            counts=market.counts,
-            batch_size=[],
+            market=split(market, self.num_agents),
+            parent=torch.stack(parents),
+            **shared_fields,
+            batch_size=[self.num_agents],
         )
+
+    def _for_each(self, value: Tensor) -> Tensor:
+        """Return a value of the market for each of its seats; with one seat the value itself."""
+        return value if self.num_agents == 1 else value.expand(self.num_agents, *value.shape)
+
+    def _by_seat(self, function: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
+        """Call a function of one seat for all of them, whose arguments have a leading dimension of S with several."""
+        return (function if self.num_agents == 1 else torch.vmap(function))(*arguments)
 
     def warmed(self, state: SeatState, params: Tensors, shared: Tensors) -> SeatState:
         """Return the state after the whole warm-up of the market, before the first tick of the episode."""
-        nothing = nothings(state.tick, 1)
         market, report = advanced_market(
-            state.market, nothing, rules_of(params, shared), self.layout, self.config.warm_up
+            state.market, nothings(params["mean_price"], 1), rules_of(params, shared), self.layout, self.config.warm_up
         )
         seen = self._seen(market, report, shared)
-        return state.replace(**seen, first_mid=report.doubled_mid.to(torch.int64))
+        return state.replace(**seen, first_mid=seen["doubled_mid"])
 
     def step(self, state: SeatState, action: Tensor, params: Tensors, shared: Tensors) -> SeatState:
-        """Send the messages of an action, and advance the market to the next one."""
-        listed = self.orders(state, action)
-        sent = order_messages(state, listed, self.room(state))
-        orders = Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
+        """Send the messages of all seats' actions, and advance the market to the next ones."""
+        several = self.num_agents > 1
+        seat = torch.arange(self.num_agents, device=action.device)
+        listed, sent = self._by_seat(self._orders_of, state, action, seat if several else 0)
+        if several:
+            # Seats take turns to be the first.
+            turns = state.tick[0] // self.config.ticks_per_step
+            order = (seat + turns) % self.num_agents
+            sent = Message(*(words[order].flatten() for words in sent))
         ticks = self.config.ticks_per_step
-        market, report = advanced_market(state.market, orders, rules_of(params, shared), self.layout, ticks)
-        first_cash = round(self.config.initial_cash / self.config.price_tick)
-        cash, shares = first_cash + report.seat_cash[SEAT], report.seat_shares[SEAT]
-        doubled_mid = report.doubled_mid.to(torch.int64)
+        market, report = advanced_market(state.market, sent, rules_of(params, shared), self.layout, ticks)
+        own = [report.seat_cash, report.seat_shares, report.seat_traded]
+        seen = self._seen(market, report, shared)
+        accounts = self._by_seat(
+            self._accounts_after,
+            state,
+            (listed[..., 0] == Order.INVALID).any(-1),
+            *(part if several else part[0] for part in own),
+            seen["doubled_mid"],
+        )
+        volume = (report.bought + report.sold).to(torch.int64)
+        return state.replace(
+            **seen,
+            **accounts,
+            tick=state.tick + ticks,
+            flow=state.flow + torch.stack([volume, report.notional]),
+            last_volume=self._for_each(volume),
+        )
+
+    def _orders_of(self, state: SeatState, action: Tensor, seat: Tensor | int) -> tuple[Tensor, Message]:
+        """Return the orders of one seat's action, and its messages. Shapes: (J, 3), (J,)."""
+        listed = self.orders(state, action)
+        sent = order_messages(state, listed, self.room(state), seat)
+        return listed, Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
+
+    def _accounts_after(
+        self, state: SeatState, invalid: Tensor, cash: Tensor, shares: Tensor, traded: Tensor, doubled_mid: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the fields of one seat's account after a step.
+
+        Args:
+            state: before it.
+            invalid: whether the action was. Shape: ().
+            cash: received in the episode, in price ticks. Shape: ().
+            shares: held. Shape: ().
+            traded: shares bought and sold in the step. Shape: (2,).
+            doubled_mid: after the step. Shape: ().
+        """
+        cash = round(self.config.initial_cash / self.config.price_tick) + cash
         equity = doubled_equity(cash, shares, doubled_mid)
         before = doubled_equity(state.cash, state.shares, state.doubled_mid)
         change = (equity - before).double() * (self.config.price_tick / 2)
-        volume = (report.bought + report.sold).to(torch.int64)
-        return state.replace(
-            **self._seen(market, report, shared),
-            cash=cash,
-            shares=shares,
-            cost=cost_after(state.cost, state.shares, shares - state.shares, state.cash - cash),
-            peak=torch.maximum(state.peak, equity),
-            traded=state.traded + report.seat_traded[SEAT],
-            last_traded=report.seat_traded[SEAT],
-            tick=state.tick + ticks,
-            flow=state.flow + torch.stack([volume, report.notional]),
-            last_volume=volume,
-            invalid=state.invalid + (listed[:, 0] == Order.INVALID).any(),
-            changes=state.changes + torch.stack([change, change.square()]),
-        )
+        return {
+            "cash": cash,
+            "shares": shares,
+            "cost": cost_after(state.cost, state.shares, shares - state.shares, state.cash - cash),
+            "peak": torch.maximum(state.peak, equity),
+            "traded": state.traded + traded,
+            "last_traded": traded,
+            "invalid": state.invalid + invalid,
+            "changes": state.changes + torch.stack([change, change.square()]),
+        }
 
-    def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Tensor | Market]:
-        """Return the fields of the state that show the market."""
+    def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Any]:
+        """Return the market and the fields of the state that show it."""
         own = (report.own_quantity, report.own_price, report.own_size, report.own_ahead, report.own_id)
         sign, magnitude, remaining, _ = report.news.unbind()
         sizes = report.quantities.sum(-1, dtype=torch.int32)
         shown = features(
-            Candles(*market.candles.unbind()),
+            Candles(*field_of(market, "candles", self.layout).unbind()),
             Quote(report.bid, report.ask, sizes[BUY], sizes[SELL]),
             News(sign.float(), magnitude.float(), remaining.to(torch.int32)),
             report.estimate.float() * 2.0**-16 if self.config.fair_value else None,
             report.doubled_mid,
             shared["average_weights"],
         )
-        return {
-            "market": market,
+        seen = {
             "features": shown,
             "touch": torch.stack([report.bid, report.ask]),
             "ladder": torch.stack([report.prices, report.quantities]),
             "doubled_mid": report.doubled_mid.to(torch.int64),
             "estimate": report.estimate,
-            "own": torch.stack([part[SEAT] for part in own]),
             # A copy: only this one is kept of every step.
-            "counts": market.counts + 0,
+            "counts": field_of(market, "counts", self.layout) + 0,
         }
+        orders = torch.stack(own, 1)
+        of_seats = {"own": orders if self.num_agents > 1 else orders[0], "market": market}
+        return {name: self._for_each(value) for name, value in seen.items()} | of_seats
 
     def observation(self, state: SeatState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return the market's features, those of the account and the task, and, if asked for, the depth."""

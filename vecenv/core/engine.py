@@ -27,12 +27,17 @@ class Engine:
         num_envs: number of sub-environments, N.
 
     Raises:
-        ValueError: ``num_envs`` is below 1, or a donated field is none of the state.
+        ValueError: ``num_envs`` is below 1 or does not fill worlds, or a donated field is none of the state.
     """
 
     def __init__(self, scenario: Scenario, num_envs: int) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        if num_envs % scenario.num_agents:
+            raise ValueError(
+                f"num_envs must be a multiple of {scenario.num_agents}, the agents of one world of {scenario.name}, "
+                f"got {num_envs}"
+            )
         self.scenario = scenario
         self.num_envs = num_envs
         if scenario.donated:
@@ -44,10 +49,9 @@ class Engine:
         Raises:
             ValueError: naming the first.
         """
-        first = torch.zeros(1, dtype=torch.int64, device=self.scenario.action_spec.device)
-        one = self.bound().of_rows(first)
+        first = torch.zeros(self.scenario.num_agents, dtype=torch.int64, device=self.scenario.action_spec.device)
         # The first state alone: a warm-up may cost more than an episode.
-        known = sorted(one._vmap(self.scenario.reset, episode_key(first[0], first, first)).keys())
+        known = sorted(self.bound().of_rows(first).opened(first[0], first, first).state.keys())
         for name in sorted(self.scenario.donated):
             if name not in known:
                 raise ValueError(
@@ -66,12 +70,13 @@ class Engine:
 
     def least_bytes_per_row(self, device: torch.device) -> int:
         """Return a lower bound of the memory of a step in bytes per sub-environment, from the tensors of one."""
-        first = torch.zeros(1, dtype=torch.int64, device=device)
+        agents = self.scenario.num_agents
+        first = torch.zeros(agents, dtype=torch.int64, device=device)
         one = self.bound().of_rows(first)
         rows = one.opened(first[0], first, first)
-        shown = [*one.observe(rows), self.scenario.action_spec.zero()]
         # The rows before and after the step.
-        return _COPIES_OF_A_STEP * sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *shown))
+        world = sum(tensor.nbytes for tensor in (*leaves(rows), *leaves(rows), *one.observe(rows)))
+        return _COPIES_OF_A_STEP * (world // agents + self.scenario.action_spec.zero().nbytes)
 
     def bind(self, tensors: list[Tensor]) -> BoundEngine:
         """Return the batched functions over given parameters and shared tensors, in the order of `inputs`."""
@@ -100,10 +105,28 @@ class BoundEngine:
         dims = (*(0 for _ in batched), self._param_dims)
         return torch.vmap(lambda *arguments: function(*arguments, self.shared), in_dims=dims)(*batched, self.params)
 
+    def _vmap_worlds(self, function: Callable, *batched: object) -> Any:  # noqa: ANN401
+        """Map ``function(*batched, params, shared)`` over the worlds: rows, or groups of the rows of their agents."""
+        agents = self.scenario.num_agents
+        if agents == 1:
+            return self._vmap(function, *batched)
+        world = self._of_first_agents()
+        return _flattened(world._vmap(function, *(_by_worlds(values, agents) for values in batched)))
+
+    def _of_first_agents(self) -> BoundEngine:
+        """Return the functions with the parameters of the first row of each world."""
+        varied, agents = self.scenario.varied, self.scenario.num_agents
+        params = {name: value[::agents] if name in varied else value for name, value in self.params.items()}
+        return BoundEngine(self.scenario, params, self.shared)
+
     def opened(self, seed: Tensor, start_ids: Tensor, episode: Tensor) -> Rows:
         """Return the rows of `start` before their warm-up."""
-        key = episode_key(seed, start_ids, episode)
-        state = self._vmap(self.scenario.reset, key)
+        agents = self.scenario.num_agents
+        key = episode_key(seed if seed.ndim == 0 else seed[::agents], start_ids[::agents], episode[::agents])
+        if agents == 1:
+            state = self._vmap(self.scenario.reset, key)
+        else:
+            state = _flattened(self._of_first_agents()._vmap(self.scenario.reset, key))
         zero = torch.zeros_like(episode)
         return Rows(state=state, episode=episode, elapsed=zero, ended=zero.to(torch.int32), batch_size=episode.shape)
 
@@ -121,7 +144,7 @@ class BoundEngine:
         """Return rows after one tick of the warm-up; for ``donate`` see `step`."""
         if not donate:
             rows = self._with_own_memory(rows)
-        return rows.replace(state=self._vmap(self.scenario.warmed, rows.state))
+        return rows.replace(state=self._vmap_worlds(self.scenario.warmed, rows.state))
 
     def restart_done(self, rows: Rows, seed: Tensor, start_ids: Tensor) -> Rows:
         """Return the rows with every done row reset to the start of its next episode (auto-reset)."""
@@ -150,14 +173,24 @@ class BoundEngine:
         if not donate:
             rows = self._with_own_memory(rows)
 
-        def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
-            following = self.scenario.step(state, action, params, shared)
+        def judged(
+            state: TensorClass, action: Tensor, following: TensorClass, params: Mapping, shared: Mapping
+        ) -> tuple[Tensor, Tensor]:
             reward = self.scenario.reward(state, action, following, params, shared)
             terminated = self.scenario.terminated(following, params, shared)
             truncated = self.scenario.truncated(following, params, shared)
-            return following, reward, torch.where(terminated, TERMINATED, 0) + torch.where(truncated, TRUNCATED, 0)
+            return reward, torch.where(terminated, TERMINATED, 0) + torch.where(truncated, TRUNCATED, 0)
 
-        state, reward, ended = self._vmap(one, rows.state, action)
+        def one(state: TensorClass, action: Tensor, params: Mapping, shared: Mapping) -> tuple:
+            following = self.scenario.step(state, action, params, shared)
+            return following, *judged(state, action, following, params, shared)
+
+        if self.scenario.num_agents == 1:
+            state, reward, ended = self._vmap(one, rows.state, action)
+        else:
+            state = self._vmap_worlds(self.scenario.step, rows.state, action)
+            reward, ended = self._vmap(judged, rows.state, action, state)
+            ended = _ended_together(ended, self.scenario.num_agents)
         following = Rows(
             state=state,
             episode=rows.episode,
@@ -199,3 +232,27 @@ class BoundEngine:
     def grades(self, rows: Rows) -> dict[str, Tensor]:
         """Return the grade of each episode so far by each grader. Shape of each: (N,)."""
         return self._vmap(self.scenario.grades, rows.state)
+
+
+def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401
+    """Return a tensor or tensorclass of rows by world and agent. Batch: (N,) -> (N / agents, agents)."""
+    if isinstance(values, Tensor):
+        return values.unflatten(0, (-1, agents))
+    parts = [leaf.unflatten(0, (-1, agents)) for leaf in leaves(values)]
+    return with_leaves(values, parts, parts[0].shape[:2])
+
+
+def _flattened(state: TensorClass) -> TensorClass:
+    """Return a state of worlds and agents by rows. Batch: (N / agents, agents) -> (N,)."""
+    parts = [leaf.flatten(0, 1) for leaf in leaves(state)]
+    return with_leaves(state, parts, parts[0].shape[:1])
+
+
+def _ended_together(ended: Tensor, agents: int) -> Tensor:
+    """Return the end flags of rows whose worlds end for all agents at once. Shape: (N,).
+
+    The others of an agent whose episode has ended are truncated.
+    """
+    by_world = ended.unflatten(0, (-1, agents))
+    over = (by_world != 0).any(-1, keepdim=True)
+    return torch.where((by_world == 0) & over, TRUNCATED, by_world).flatten()

@@ -148,10 +148,13 @@ class VecEnv(EpisodeRows):
 
         Raises:
             TypeError: the action is not a tensor.
-            ValueError: action or mask has another shape, type or device.
+            ValueError: action or mask has another shape, type or device, or the mask divides a world.
         """
         action, playing = self.checked_action(action), ~self.rows.done
-        stepped = playing if mask is None else checked_mask(mask, self.num_envs, self.env_ids.device) & playing
+        stepped = playing
+        if mask is not None:
+            stepped = checked_mask(mask, self.num_envs, self.env_ids.device) & playing
+            self._check_worlds(stepped, "whether they are stepped")
         outcome = self._bound.step(self.rows, action) if eager else self._outcome(action)
         rows = select_rows(stepped, outcome.rows, self.rows)
         if eager:
@@ -169,20 +172,27 @@ class VecEnv(EpisodeRows):
     def reset_groups(self, num_groups: int, group_size: int, seed: int) -> TensorDict:
         """Start new episodes; each group of ``group_size`` consecutive rows shares path, start and length.
 
+        With several agents in a world a group is of whole worlds; with a ``group_size`` of 1 each world is one.
+
         Raises:
-            ValueError: ``num_groups * group_size`` is not N.
+            ValueError: ``num_groups * group_size`` is not N, or groups divide worlds.
         """
         if num_groups * group_size != self.num_envs:
             raise ValueError(f"{num_groups} groups of {group_size} do not make {self.num_envs} sub-environments")
-        return self.reset_starts(torch.arange(self.num_envs, device=self.device) // group_size, seed)
+        agents = self.scenario.num_agents
+        if group_size > 1 and group_size % agents:
+            raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
+        return self.reset_starts(torch.arange(self.num_envs, device=self.device) // max(group_size, agents), seed)
 
     def reset_starts(self, start_ids: Tensor, seed: int) -> TensorDict:
         """Start new episodes; rows of equal ids share path, start and length. Shape: (N,), in [0, 2^32).
 
         Raises:
-            ValueError: there is not one id per row, or an id is out of range.
+            ValueError: there is not one id per row, an id is out of range, or agents of a world have different ones.
         """
-        self.start_ids.copy_(checked_integers("start_ids", start_ids, (self.num_envs,), 32))
+        starts = checked_integers("start_ids", start_ids, (self.num_envs,), 32)
+        self._check_worlds(starts, "start_ids")
+        self.start_ids.copy_(starts)
         self._set_seed(seed)
         return self._observation()
 

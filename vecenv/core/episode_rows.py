@@ -57,9 +57,42 @@ class EpisodeRows(EnvBase):
         self.num_envs = num_envs
         ids = torch.arange(num_envs) if env_ids is None else env_ids
         self.env_ids = checked_integers("env_ids", ids, (num_envs,), 32, self.device).clone()
-        self.start_ids = self.env_ids.clone()
+        agents = scenario.num_agents
+        # Of the world's first agent.
+        self.start_ids = (self.env_ids[::agents] // agents).repeat_interleave(agents)
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
         self._set_seed(seed)
+
+    def _check_worlds(self, values: Tensor, what: str) -> None:
+        """Reject values that differ between rows of one world. Shape: (N,).
+
+        Raises:
+            ValueError: naming the first such row.
+        """
+        agents = self.scenario.num_agents
+        if agents == 1:
+            return
+        by_world = values.unflatten(0, (-1, agents))
+        wrong = (by_world != by_world[:, :1]).any(-1).nonzero()[:, 0]
+        if len(wrong):
+            first = int(wrong[0]) * agents
+            raise ValueError(
+                f"rows {first} to {first + agents - 1} are agents of one world: {what} must be the same for them"
+            )
+
+    def _check_whole_worlds(self, ids: Tensor) -> None:
+        """Reject row numbers that are not those of whole worlds, in order. Shape: (B,).
+
+        Raises:
+            ValueError: there are others.
+        """
+        agents = self.scenario.num_agents
+        first = ids[::agents, None]
+        if agents == 1:
+            return
+        whole = first + torch.arange(agents, device=ids.device)
+        if len(ids) % agents or bool((first % agents).any()) or not torch.equal(whole.flatten(), ids):
+            raise ValueError(f"rows must be chosen by whole worlds of {agents} agents, got {ids[:8].tolist()}")
 
     @property
     def _bound(self) -> BoundEngine:
@@ -130,9 +163,10 @@ class EpisodeRows(EnvBase):
         """Reset masked rows to the start of their next episode; rows at a start stay. Shape: (N,), bool.
 
         Raises:
-            ValueError: the mask is not one boolean per row.
+            ValueError: the mask is not one boolean per row, or not the same for the agents of a world.
         """
         chosen = checked_mask(chosen, self.num_envs, self.env_ids.device)
+        self._check_worlds(chosen, "whether they are reset")
         # A row without steps is already at the start of its next episode.
         episode = self.rows.episode + (self.rows.elapsed > 0)
         if self.scenario.warm_up:
@@ -158,10 +192,11 @@ class EpisodeRows(EnvBase):
 
         Raises:
             IndexError: an index is out of range.
-            ValueError: an index occurs twice, or seeds or start ids do not fit.
+            ValueError: an index occurs twice, the rows are not whole worlds, or seeds or start ids do not fit.
         """
         ids = self.row_numbers(ids)
         distinct(ids, "rows")
+        self._check_whole_worlds(ids)
         seeds = checked_integers("seeds", seeds, ids.shape, 63, ids.device)
         start_ids = checked_integers("start_ids", start_ids, ids.shape, 32, ids.device)
         start = self._bound.of_rows(ids).start(seeds, start_ids, torch.zeros_like(start_ids))
@@ -174,12 +209,14 @@ class EpisodeRows(EnvBase):
 
         Raises:
             IndexError: an index is out of range.
-            ValueError: the lengths differ, or ``dst`` repeats an index.
+            ValueError: the lengths differ, ``dst`` repeats an index, or the rows are not whole worlds.
         """
         source, target = self.row_numbers(src), self.row_numbers(dst)
         if len(source) != len(target):
             raise ValueError(f"{len(source)} rows cannot be copied to {len(target)}")
         distinct(target, "the rows to write")
+        self._check_whole_worlds(source)
+        self._check_whole_worlds(target)
         for leaf in (*leaves(self.rows), self.start_ids):
             leaf[target] = leaf[source]
 

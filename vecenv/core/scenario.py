@@ -93,6 +93,11 @@ class Scenario(ABC, Generic[State]):
         donated: names of fields of the state whose memory `step` and `warmed` may overwrite, by operators in place,
             and which no other function reads; a field may be a tensorclass. The term is JAX's. The engine hands out
             copies to whoever keeps the state.
+        num_agents: agents of one world, S: as many consecutive rows share the donated fields of their states. With more
+            than one, `reset`, `warmed` and `step` are those of a world: the state, also that which `reset` returns, and
+            the action have a leading dimension of S, each row holds a part of the donated fields, and the key and the
+            parameters are those of the world's first row. All other functions are of one row. The episodes of a world
+            end together: where one agent's ends, those of the others are truncated.
         task: the task's record, a `vecenv.Task`; not used by the core, nor are ``outcomes`` and ``text``.
         outcomes: names of the episode outcomes among the entries of `info`, with units, most important first.
         text: renders observations and parses actions as text, a `vecenv.TaskText`; None without one.
@@ -113,6 +118,7 @@ class Scenario(ABC, Generic[State]):
     num_references: int = 0
     warm_up: int = 0
     donated: frozenset[str] = frozenset()
+    num_agents: int = 1
     task: Any = None
     text: Any = None
     outcomes: Mapping[str, str] = MappingProxyType({})

@@ -31,7 +31,7 @@ from vecenv.learn.episode_metrics import outcomes
 from vecenv.learn.group_credit import refilled, step_credit
 from vecenv.learn.group_episodes import EpisodeAccounts, audit, played_accounts, rollout_seed
 from vecenv.learn.group_objective import group_losses
-from vecenv.learn.grpo import check_groups, check_same_rules
+from vecenv.learn.grpo import check_groups, check_same_rules, check_whole_worlds
 from vecenv.learn.runs import (
     Metrics,
     check_resumable,
@@ -94,6 +94,7 @@ class LanguageGRPO:
         self.rows = env.num_envs if config.groups is None else config.groups * group_size
         check_groups(env.num_envs, group_size, config)
         check_groups(self.rows, group_size, config)
+        check_whole_worlds(env, group_size)
         if self.rows > env.num_envs:
             raise ValueError(f"the model cannot play {config.groups} of {env.num_envs // group_size} groups")
         if (self.rows < env.num_envs) != (others is not None):

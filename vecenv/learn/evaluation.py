@@ -95,6 +95,7 @@ class Evaluation:
         traded: market positions of the episodes; None for a task that does not trade.
         reference: name of the agent to which differences are taken, if it played.
         hindsight: name of the agent that sees the future.
+        num_agents: consecutive episodes of one world, whose results are not independent.
     """
 
     metadata: dict[str, Any]
@@ -104,6 +105,7 @@ class Evaluation:
     traded: Traded | None
     reference: str
     hindsight: str
+    num_agents: int = 1
 
     @property
     def market(self) -> Traded:
@@ -122,9 +124,9 @@ class Evaluation:
 
     @cached_property
     def _groups(self) -> Tensor:
-        """Group of each day of each episode; without a market each episode is a group. Shape: (T, N)."""
+        """Group of each day of each episode; without a market each world is a group. Shape: (T, N)."""
         if self.traded is None:
-            return torch.arange(self.num_episodes).unsqueeze(0)
+            return (torch.arange(self.num_episodes) // self.num_agents).unsqueeze(0)
         longest = max(len(record.curves.traded) for record in self.records.values())
         return independent_groups(self.traded.path, self.traded.start_day, longest)
 
@@ -301,6 +303,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         traded=traded,
         reference=task.reference,
         hindsight=task.hindsight,
+        num_agents=env.scenario.num_agents,
     )
 
 

@@ -38,6 +38,17 @@ def check_groups(num_envs: int, group_size: int, config: GroupConfig) -> None:
         raise ValueError(f"{num_envs} episodes cannot be split into {config.minibatches} equal minibatches")
 
 
+def check_whole_worlds(env: VecEnv, group_size: int) -> None:
+    """Check that groups consist of whole worlds.
+
+    Raises:
+        ValueError: they do not.
+    """
+    agents = env.scenario.num_agents
+    if group_size % agents:
+        raise ValueError(f"group_size must be a multiple of {agents}, the agents of a world, got {group_size}")
+
+
 def check_same_rules(env: VecEnv) -> int:
     """Check that the episodes of a group are comparable, and return the steps of the longest episode.
 
@@ -64,8 +75,8 @@ class GRPO(Learner[GRPOConfig]):
         group_size: rows of a group, a divisor of N.
 
     Raises:
-        ValueError: the rows do not split into whole groups or equal minibatches, parameters differ between
-            sub-environments, or the task sets no longest episode.
+        ValueError: the rows do not split into whole groups or equal minibatches, groups divide worlds, parameters
+            differ between sub-environments, or the task sets no longest episode.
         TypeError: there is no head for the environment's actions.
     """
 
@@ -73,6 +84,7 @@ class GRPO(Learner[GRPOConfig]):
 
     def __init__(self, env: VecEnv, config: GRPOConfig, group_size: int) -> None:
         check_groups(env.num_envs, group_size, config)
+        check_whole_worlds(env, group_size)
         super().__init__(env, config, check_same_rules(env), units=env.num_envs, with_critic=False)
         # Again: a curriculum sets per-row parameters in the line above.
         check_same_rules(env)

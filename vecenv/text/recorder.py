@@ -42,11 +42,13 @@ class Recorder(ABC, Generic[Step, Episode]):
 
     Raises:
         IndexError: an id is not a row's number.
-        ValueError: it is another task, or a row is past its start.
+        ValueError: it is another task, agents share a world, or a row is past its start.
     """
 
     def __init__(self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None) -> None:
         self.check(env)
+        if env.scenario.num_agents > 1:
+            raise ValueError(f"an episode is recorded alone, but {env.scenario.num_agents} agents share a world")
         self.env = env
         self._start, self._ids = env.rows_of(ids)
         if bool((self._start.elapsed > 0).any()):

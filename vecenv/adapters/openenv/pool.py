@@ -47,9 +47,15 @@ class RowPool:
     Args:
         rows: rows to lend, all free.
         first: start id of the episode of index 0.
+
+    Raises:
+        ValueError: rows share a world, so that they cannot be lent one by one.
     """
 
     def __init__(self, rows: TextRows, first: int = 0) -> None:
+        agents = rows.env.scenario.num_agents
+        if agents > 1:
+            raise ValueError(f"rows are lent one by one, but {agents} agents share a world")
         self._rows, self._first = rows, first
         self._free = deque(range(rows.env.num_envs))
         self._waiting: list[tuple[Opening | Answer, asyncio.Future[Any]]] = []

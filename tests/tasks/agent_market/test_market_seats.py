@@ -1,0 +1,173 @@
+"""Several learners in one market: rows of one batch that meet each other's orders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import vecenv
+from vecenv.core.env import VecEnv
+from vecenv.core.random_actions import random_action
+from vecenv.core.rows import hollow, leaf_names, leaves
+from vecenv.kernels.order_book.messages import BUY, SELL
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.registry import make_spoken, task_named
+from vecenv.tasks.agent_market import native_tick
+from vecenv.tasks.agent_market.execution import remaining
+from vecenv.tasks.agent_market.market import Market
+from vecenv.tasks.agent_market.orders import Order
+from vecenv.tasks.agent_market.recorder import MarketRecorder
+from vecenv.tasks.agent_market.seat_state import own_orders
+from vecenv.tasks.agent_market.split_market import joined, split
+from vecenv.tasks.agent_market.trading import HOLDS
+from vecenv.testing import check_task
+
+TASKS = {
+    "agent_market": {"action": "limit", "max_ticks": 60},
+    "execution": {"max_ticks": 60, "ticks_per_step": 6},
+    "market_making": {"max_ticks": 60, "ticks_per_step": 6},
+}
+
+
+def made(task: str, seats: int, markets: int = 4, **changes) -> VecEnv:
+    return vecenv.make(task, seats * markets, seed=2, compile=False, seats=seats, **TASKS[task] | changes)
+
+
+def market_of(env: VecEnv, number: int) -> Market:
+    """Return a market of an environment as one."""
+    seats = env.scenario.num_agents
+    part = env.state.market[number * seats : (number + 1) * seats]
+    return joined(part, env.scenario.layout) if seats > 1 else env.state.market[number]
+
+
+def order(kind: Order, price: int = 1, shares: int = 0) -> list[int]:
+    return [kind, price, shares]
+
+
+def asked(env: VecEnv, first: list[list[int]]) -> Tensor:
+    """Return lists of orders of the rows, which are filled up with nothing."""
+    most = env.scenario.config.max_orders
+    full = [[*orders, *[order(Order.NONE)] * most][:most] for orders in map(list, first)]
+    return torch.tensor(full)
+
+
+@pytest.mark.parametrize("seats", [2, 3])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", TASKS)
+def test_markets_with_seats_conform(name, compiled, seats):
+    task = task_named(name)
+    config = TASKS[name] | {"seats": seats}
+    check_task(replace(task, config=lambda: task.config(**config)), steps=4, compiled=compiled)
+
+
+@pytest.mark.parametrize("seats", [1, 2, 3, 7])
+def test_a_market_is_put_together_as_it_was_divided(seats):
+    env = vecenv.make("agent_market", 1, seed=4, compile=False, num_noise=101, max_ticks=60)
+    market = env.state.market[0]
+    parts = split(market, seats)
+    again = joined(parts, env.scenario.layout)
+    for name in Market.__annotations__:
+        assert torch.equal(again.get(name), market.get(name)), name
+        size = market.get(name).numel()
+        assert size <= parts.get(name).numel() < size + seats
+
+
+def test_a_seat_that_does_nothing_changes_nothing():
+    """The owners of the others have other numbers, the market is else the same."""
+    alone, pair = made("agent_market", 1), made("agent_market", 2)
+    idle = torch.tensor([[HOLDS, 0, 0, 0]] * 4)
+    for _ in range(30):
+        action = random_action(alone.scenario.action_spec, alone.episode_keys, alone.rows.elapsed)
+        alone.advance(action)
+        pair.advance(torch.stack([action, idle], 1).flatten(0, 1))
+    own = hollow(pair.rows[::2], {"market"})
+    for name, one, other in zip(leaf_names(own), leaves(hollow(alone.rows, {"market"})), leaves(own), strict=True):
+        assert torch.equal(one, other), name
+    assert (pair.state.shares[1::2] == 0).all() and alone.state.traded.sum() > 0
+    for number in range(4):
+        one, other = market_of(alone, number), market_of(pair, number)
+        assert torch.equal(one.quantity, other.quantity) and torch.equal(one.cash[0], other.cash[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_cash_and_shares_of_all_owners_add_up(name):
+    env = made(name, 3)
+    while not bool(env.rows.done.all()):
+        env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
+        for number in range(4):
+            market = market_of(env, number)
+            assert market.cash.sum() == 0 and market.shares.sum() == 0
+            assert torch.equal(market.shares[:3], env.state.shares[3 * number : 3 * number + 3])
+    assert env.state.traded.sum() > 0
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_native_market_and_that_of_pytorch_are_equal(name, monkeypatch):
+    if native_tick.built_library(native_tick.SOURCE) is None:
+        pytest.skip("there is no C++ compiler")
+    native = made(name, 2, 2)
+    native_steps = [snapshots(native) for _ in range(3)]
+    monkeypatch.setattr(native_tick, "built_library", lambda source: None)
+    plain = made(name, 2, 2)
+    for one, other in zip(native_steps, [snapshots(plain) for _ in range(3)], strict=True):
+        for name_of_leaf, left, right in zip(leaf_names(plain.rows), one, other, strict=True):
+            assert torch.equal(left, right), name_of_leaf
+
+
+def snapshots(env: VecEnv) -> list[Tensor]:
+    """Step by random actions; return copies of all tensors."""
+    env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
+    return [leaf.clone() for leaf in leaves(env.rows)]
+
+
+def test_seats_trade_with_each_other():
+    """The second sells all that waits at the best bid, and 40 of what the first has put behind it."""
+    env = made("agent_market", 2, 1, max_position=5_000)
+    before = env.state.cash[0]
+    price, waiting = (int(part) for part in env.state.ladder[0, :, BUY, 0])
+    env.advance(asked(env, [[order(Order.BUY_LIMIT, price, 60)], [order(Order.SELL, 1, waiting + 40)]]))
+    assert env.state.last_traded.tolist()[1] == [0, waiting + 40]
+    assert env.state.shares[0] in (40, 60), "background traders may meet the rest"
+    assert (env.state.cash - before).tolist() == [-int(env.state.shares[0]) * price, (waiting + 40) * price]
+
+
+def test_seats_take_turns_to_be_first():
+    """Both ask at one price: the first of a step has nobody of them before it."""
+    env = made("agent_market", 2, 1)
+    far = int(env.state.touch[0, 1]) + 40
+    for step in range(4):
+        price = far + 10 * step
+        env.advance(asked(env, [[order(Order.CANCEL), order(Order.SELL_LIMIT, price, 50 + row)] for row in range(2)]))
+        ahead = own_orders(env.state, SELL).ahead.tolist()
+        first = step % 2
+        assert ahead[1 - first] - ahead[first] == 50 + first
+
+
+def test_an_executed_order_waits_for_the_others():
+    env = made("execution", 2, 2, parent_size=40, side="buy", slices=(0.0, 40.0))
+    buys = torch.tensor([[1, 0], [0, 0]] * 2)
+    while not bool(env.rows.done.all()):
+        env.advance(buys)
+    assert remaining(env.state)[::2].tolist() == [0, 0]
+    assert env.rows.truncated.all() and not env.rows.terminated.any()
+    parents = made("execution", 2, 8).state.parent[:, 0].view(8, 2)
+    assert (parents[:, 0] != parents[:, 1]).any(), "all seats of a market have the same side"
+
+
+def test_a_learner_has_all_seats_in_one_batch():
+    config = PPOConfig(num_steps=4, total_frames=2 * 4 * 8, minibatches=2, epochs=1, hidden=(8,))
+    learner = PPO(made("market_making", 2), config)
+    metrics = learner.update()
+    assert learner.batch_size == 4 * 8 and metrics["reward"] == metrics["reward"]
+
+
+def test_what_cannot_have_several_seats_says_so():
+    with pytest.raises(ValueError, match="num_envs must be a multiple of 2, the agents of one world of agent_market"):
+        vecenv.make("agent_market", 3, seats=2, compile=False)
+    with pytest.raises(ValueError, match="seats must be in 1 … 64, got 0"):
+        made("agent_market", 0)
+    with pytest.raises(ValueError, match="an episode is recorded alone, but 2 agents share a world"):
+        MarketRecorder(make_spoken("execution", 2, seats=2), [0, 1])
