@@ -19,8 +19,9 @@ from vecenv.core.scenario import Scenario
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
-from vecenv.tasks.agent_market.features import Candles, News, Quote, average_weights, feature_names, features
+from vecenv.tasks.agent_market.features import average_weights, feature_names
 from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
+from vecenv.tasks.agent_market.native_features import seen_features
 from vecenv.tasks.agent_market.native_tick import advanced_market
 from vecenv.tasks.agent_market.orders import Order, order_messages
 from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
@@ -209,18 +210,10 @@ class MarketScenario(Scenario[SeatState]):
     def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Any]:
         """Return the market and the fields of the state that show it."""
         own = (report.own_quantity, report.own_price, report.own_size, report.own_ahead, report.own_id)
-        sign, magnitude, remaining, _ = report.news.unbind()
-        sizes = report.quantities.sum(-1, dtype=torch.int32)
-        shown = features(
-            Candles(*field_of(market, "candles", self.layout).unbind()),
-            Quote(report.bid, report.ask, sizes[BUY], sizes[SELL]),
-            News(sign.float(), magnitude.float(), remaining.to(torch.int32)),
-            report.estimate.float() * 2.0**-16 if self.config.fair_value else None,
-            report.doubled_mid,
-            shared["average_weights"],
-        )
         seen = {
-            "features": shown,
+            "features": seen_features(
+                field_of(market, "candles", self.layout), report, shared["average_weights"], self.config.fair_value
+            ),
             "touch": torch.stack([report.bid, report.ask]),
             "ladder": torch.stack([report.prices, report.quantities]),
             "doubled_mid": report.doubled_mid.to(torch.int64),

@@ -126,9 +126,11 @@ struct Simulation {
   }
 
   void wake(const Block &words) {
-    for (int of = MAKER; of <= MOMENTUM; ++of)
-      for (int64_t i = 0; i < layout.thresholds; ++i)
-        market.backlog[of] += words.word[of] >= arrivals[of * layout.thresholds + i];
+    for (int of = MAKER; of <= MOMENTUM; ++of) {
+      int64_t count = 0;
+      for (int64_t i = 0; i < layout.thresholds; ++i) count += words.word[of] >= arrivals[of * layout.thresholds + i];
+      market.backlog[of] += count;
+    }
     // The wakes rise, and those before this tick are in the backlog or served.
     int64_t &waiting = market.backlog[NOISE];
     for (int64_t next = *market.noise_served + waiting; next < layout.noise; ++next, ++waiting)
@@ -261,6 +263,9 @@ struct Simulation {
     look();
   }
 
+  // Divisions are slow, and mostly the divisor is 1.
+  static bool is_multiple(int64_t tick, int64_t of) { return of <= 1 || tick % of == 0; }
+
   static int32_t as_int32(int64_t doubled) { return int32_t(std::min<int64_t>(doubled, INT32_MAX)); }
 
   void close() {
@@ -268,7 +273,7 @@ struct Simulation {
     if (last.bid > 0 && last.ask > 0 && last.ask - last.bid <= numbers.max_spread)
       *market.doubled_mid = last.bid + last.ask;
     const int64_t mid = *market.doubled_mid, tick = (*market.tick)++;
-    if (*market.tick % std::max<int64_t>(numbers.momentum_every, 1) == 0) {
+    if (is_multiple(*market.tick, numbers.momentum_every)) {
       std::memmove(market.samples, market.samples + 1, sizeof(int64_t) * (SAMPLES - 1));
       market.samples[SAMPLES - 1] = mid;
     }
@@ -281,7 +286,7 @@ struct Simulation {
     market.counts[CARRIED] += market.backlog[VALUE] + market.backlog[MOMENTUM] + market.backlog[NOISE];
     const int32_t high = as_int32(flow.trades > 0 ? std::max(mid, 2 * flow.high) : mid);
     const int32_t low = as_int32(flow.trades > 0 ? std::min(mid, 2 * flow.low) : mid);
-    add_candle(tick % std::max<int64_t>(numbers.candle_ticks, 1) == 0, as_int32(mid), high, low);
+    add_candle(is_multiple(tick, numbers.candle_ticks), as_int32(mid), high, low);
     *report.high = std::max(*report.high, high);
     *report.low = std::min(*report.low, low);
     *report.bought += int32_t(flow.bought);
@@ -317,15 +322,37 @@ struct Simulation {
     std::fill(report.own_size, report.own_size + 2 * layout.seats, 0);
     std::fill(report.own_ahead, report.own_ahead + 2 * layout.seats, 0);
     std::fill(report.own_id, report.own_id + 2 * layout.seats, -1);
-    for (int side = 0; side < 2; ++side) look_at(side);
+    for (int side = 0; side < 2; ++side) {
+      look_at_levels(side);
+      look_at_own(side);
+    }
   }
 
-  void look_at(int number) {
+  // The best levels of a side, a hole is at none; without branches, which would be guessed wrong at every level.
+  void look_at_levels(int number) {
     const ob::Side &side = book.sides[number];
-    int32_t *prices = report.prices + number * DEPTH, *quantities = report.quantities + number * DEPTH;
-    std::fill(prices, prices + DEPTH, 0);
-    std::fill(quantities, quantities + DEPTH, 0);
-    int64_t level = -1;
+    // Places 0 and DEPTH + 1 are for what comes before the first level and after the last.
+    int32_t prices[DEPTH + 2] = {}, quantities[DEPTH + 2] = {}, last = ob::EMPTY, at_level = 0;
+    int64_t level = 0;
+    for (int64_t i = 0; i < layout.room && level <= DEPTH && side.key[i] != ob::EMPTY; ++i) {
+      const int32_t quantity = side.quantity[i], key = quantity > 0 ? side.key[i] : last;
+      level += key != last;
+      at_level = quantity + (key == last ? at_level : 0);
+      last = key;
+      prices[level] = key;
+      quantities[level] = at_level;
+    }
+    for (int64_t i = 0; i < DEPTH; ++i) report.prices[number * DEPTH + i] = std::abs(prices[i + 1]);
+    std::copy(quantities + 1, quantities + 1 + DEPTH, report.quantities + number * DEPTH);
+  }
+
+  // The orders of the seats; most books have none.
+  void look_at_own(int number) {
+    const ob::Side &side = book.sides[number];
+    const int32_t seats = int32_t(layout.seats);
+    int32_t any = 0;
+    for (int64_t i = 0; i < layout.room; ++i) any |= (side.owner[i] < seats) & (side.quantity[i] > 0);
+    if (!any) return;
     int32_t last = ob::EMPTY, at_level = 0;
     for (int64_t i = 0; i < layout.room && side.key[i] != ob::EMPTY; ++i) {
       const int32_t quantity = side.quantity[i];
@@ -333,11 +360,6 @@ struct Simulation {
       if (side.key[i] != last) {
         last = side.key[i];
         at_level = 0;
-        ++level;
-      }
-      if (level < DEPTH) {
-        prices[level] = std::abs(last);
-        quantities[level] += quantity;
       }
       if (side.owner[i] < layout.seats) {
         const int64_t place = 2 * side.owner[i] + number;
@@ -365,6 +387,21 @@ Pointers of_market(void *const *first, const int64_t *bytes, int64_t number) {
   return result;
 }
 
+// Asks for the memory of a market before its turn: markets lie kilobytes apart, which the processor does not foresee.
+void prefetch(const MarketPointers &market, int64_t room) {
+  const auto lines = [](const void *first, int64_t bytes) {
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(static_cast<const char *>(first) + byte, 1);
+  };
+  for (const int32_t *column : {market.key, market.quantity, market.owner, market.id})
+    lines(column, 2 * room * int64_t(sizeof(int32_t)));
+  lines(market.samples, SAMPLES * int64_t(sizeof(int64_t)));
+  lines(market.views, 3 * MAX_LATENCY * int64_t(sizeof(int64_t)));
+  lines(market.candles, 5 * CANDLES * int64_t(sizeof(int32_t)));
+  lines(market.noise_wakes + *market.noise_served, 1);
+  lines(market.cash, 1);
+  lines(market.shares, 1);
+}
+
 }  // namespace
 
 // Advances `count` markets by `ticks` ticks. Every tensor is contiguous, one market after the other; `bytes` is what a market has of each.
@@ -377,11 +414,16 @@ extern "C" int32_t vecenv_agent_market_tick(
     const int64_t *report_bytes) {
   Layout layout;
   std::memcpy(&layout, sizes_of, sizeof(layout));
+  auto next = of_market<MarketPointers>(market, market_bytes, 0);
   for (int64_t n = 0; n < count; ++n) {
     Numbers own;
     std::memcpy(&own, numbers + n * numbers_step, sizeof(own));
-    const auto state = of_market<MarketPointers>(market, market_bytes, n);
+    const auto state = next;
     const auto told = of_market<ReportPointers>(report, report_bytes, n);
+    if (n + 1 < count) {
+      next = of_market<MarketPointers>(market, market_bytes, n + 1);
+      prefetch(next, layout.room);
+    }
     ob::Book book{layout.room, layout.owners(), true, int32_t(INT32_MAX / (layout.room + 1)), {}, state.next_id,
                   state.cash, state.shares};
     for (int64_t side = 0; side < 2; ++side) {

@@ -182,6 +182,41 @@ def test_collectors_and_steps_take_turns_on_one_environment(kind, mode):
         assert_same_bits(snapshot(env.rows), snapshot(reference.rows))
 
 
+@BOTH
+def test_rows_that_nobody_reads_are_not_copied(kind, monkeypatch):
+    env, reference = ledger_env(kind), ledger_env("pure")
+    collector, other = FusedCollector(env, num_steps=4, mode="eager"), FusedCollector(env, num_steps=3, mode="eager")
+    given = []
+    give = RowBuffers._give
+    monkeypatch.setattr(RowBuffers, "_give", lambda self, step: (given.append(step), give(self, step)))
+    for _ in range(3):
+        collector.rollout()
+        stepped(reference, collector.actions.clone())
+    assert not given
+    assert_same_bits(snapshot(env.rows), snapshot(reference.rows))
+    assert given == [-1]
+    # Left by one collector, taken by another, and taken back.
+    for each in (collector, other, collector):
+        each.rollout()
+        stepped(reference, each.actions.clone())
+    assert given == [-1] * 3
+    assert_same_bits(snapshot(env.rows), snapshot(reference.rows))
+
+
+def test_a_rollout_that_fails_does_not_pass_for_rows(monkeypatch):
+    env, pure = ledger_env("in_place"), ledger_env("pure")
+    for each in (env, pure):
+        collector = FusedCollector(each, num_steps=4, mode="eager")
+        collector.rollout()
+        monkeypatch.setattr(collector, "_replay_with_restarts", lambda restarts: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            collector.rollout()
+        with pytest.raises(RuntimeError, match="a rollout did not end, and its rows are lost: set a seed"):
+            _ = each.rows
+        each.set_seed(3)
+        assert int(each.rows.elapsed.sum()) == 0
+
+
 def test_a_graph_of_steps_is_refused():
     with pytest.raises(ValueError, match="ledger has a warm-up, which no CUDA graph can hold"):
         FusedCollector(ledger_env("pure"), num_steps=2, mode="cuda_graph")

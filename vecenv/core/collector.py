@@ -154,7 +154,7 @@ class FusedCollector:
 
         seed, env_ids, start_ids = take(3)
         bound = env.engine.bind(take(len(env.engine.inputs)))
-        rows = with_leaves(env.rows, take(len(self.row_buffers)))
+        rows = with_leaves(env.row_form, take(len(self.row_buffers)))
         if self._restarts is None:
             rows = bound.restart_done(rows, seed, start_ids)
         else:
@@ -227,7 +227,7 @@ class FusedCollector:
             self._replay_with_restarts(self._restarts)
         else:
             self._replay()
-        self._buffers.rows.give()
+        self._buffers.rows.leave()
         return self.batch()
 
     def batch(self) -> TensorDict:

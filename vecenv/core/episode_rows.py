@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,8 @@ class EpisodeRows(EnvBase):
         # Of the world's first agent.
         self.start_ids = (self.env_ids[::agents] // agents).repeat_interleave(agents)
         self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._holder: object = None
+        self._fetch: Callable[[], None] | None = None
         self._set_seed(seed)
 
     def _check_worlds(self, values: Tensor, what: str) -> None:
@@ -100,7 +102,13 @@ class EpisodeRows(EnvBase):
 
     @property
     def rows(self) -> Rows:
-        """State, episode number, elapsed steps and end flags of every sub-environment. Batch: [N]."""
+        """State, episode number, elapsed steps and end flags of every sub-environment. Batch: [N].
+
+        Raises:
+            RuntimeError: they are those of a rollout that did not end.
+        """
+        if self._fetch is not None:
+            self._fetch()
         return self._rows
 
     @rows.setter
@@ -113,9 +121,29 @@ class EpisodeRows(EnvBase):
         self._check_rows(rows, "rows")
         self.take_leaves(leaves(rows))
 
+    @property
+    def row_form(self) -> Rows:
+        """Rows with the names, shapes and types of `rows`, but not their values, which may be elsewhere."""
+        return self._rows
+
+    @property
+    def holder(self) -> object:
+        """With whom the rows were left; None if they are here."""
+        return self._holder
+
+    def leave_rows(self, holder: object, fetch: Callable[[], None]) -> None:
+        """Leave the rows with another object until they are read.
+
+        Args:
+            holder: it.
+            fetch: called at the first read; it calls `take_leaves`.
+        """
+        self._holder, self._fetch = holder, fetch
+
     def take_leaves(self, tensors: Sequence[Tensor]) -> None:
         """Replace the tensors of the rows, unchecked: checks would cost as much as a small step."""
         self._rows = with_leaves(self._rows, [tensor.contiguous() for tensor in tensors])
+        self._holder = self._fetch = None
 
     def _check_rows(self, rows: Rows, what: str) -> None:
         named = dict(zip(leaf_names(rows), leaves(rows), strict=True))
@@ -158,6 +186,7 @@ class EpisodeRows(EnvBase):
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
         self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
+        self._holder = self._fetch = None
 
     def restart(self, chosen: Tensor) -> None:
         """Reset masked rows to the start of their next episode; rows at a start stay. Shape: (N,), bool.

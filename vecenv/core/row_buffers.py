@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 from torch import Tensor
 
@@ -43,19 +44,30 @@ class RowBuffers:
         return sum(leaf.nbytes if donated else num_steps * leaf.nbytes for leaf, donated in own)
 
     def take(self) -> None:
-        """Copy the environment's rows to the first step, except donated leaves that are as `give` left them."""
-        for buffer, leaf, given in zip(self.steps[0], leaves(self._env.rows), self._given, strict=True):
-            if given is None or given[0]() is not leaf or given[1] != leaf._version:
-                buffer.copy_(leaf)
+        """Copy the environment's rows to the first step, except donated leaves that are as they were left."""
+        if self._env.holder is self:
+            # Nobody has read them since the last rollout: donated leaves are here.
+            for first, last, donated in zip(self.steps[0], self.steps[-1], self.donated, strict=True):
+                if not donated:
+                    first.copy_(last)
+            self._env.leave_rows(self, _lost if any(self.donated) else partial(self._give, 0))
+        else:
+            for buffer, leaf, given in zip(self.steps[0], leaves(self._env.rows), self._given, strict=True):
+                if given is None or given[0]() is not leaf or given[1] != leaf._version:
+                    buffer.copy_(leaf)
         # From now on a rollout may overwrite the donated buffers.
         self._given = [None] * len(self._given)
 
-    def give(self) -> None:
-        """Replace the environment's rows by those after the last step.
+    def leave(self) -> None:
+        """Make the rows after the last step those of the environment, which fetches copies when they are read."""
+        self._env.leave_rows(self, partial(self._give, -1))
 
-        They are copies: the environment may be stepped, saved or collected elsewhere before the next rollout.
+    def _give(self, step: int) -> None:
+        """Replace the environment's rows by copies of those of a step.
+
+        The environment may be stepped, saved or collected elsewhere before the next rollout.
         """
-        copies = [buffer.clone() for buffer in self.steps[-1]]
+        copies = [buffer.clone() for buffer in self.steps[step]]
         self._env.take_leaves(copies)
         self._given = [
             # Tensors of inference mode do not count their changes.
@@ -78,4 +90,13 @@ class RowBuffers:
         return self._told(tensors, [len(step)])
 
     def _told(self, tensors: list[Tensor], batch: list[int]) -> Rows:
-        return hollow(with_leaves(self._env.rows, tensors, batch), self._env.scenario.donated)
+        return hollow(with_leaves(self._env.row_form, tensors, batch), self._env.scenario.donated)
+
+
+def _lost() -> None:
+    """Tell that a rollout has overwritten donated fields and did not come to its end.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError("a rollout did not end, and its rows are lost: set a seed, or load a saved state")

@@ -54,7 +54,14 @@ def _built(found: str, source: Path) -> Path:
         OSError: the folder cannot be written.
         subprocess.SubprocessError: the compiler fails.
     """
-    flags = ("-O3", "-std=c++17", "-shared", "-fPIC", *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()))
+    flags = (
+        "-O3",
+        "-std=c++17",
+        "-shared",
+        "-fPIC",
+        "-fopenmp-simd",
+        *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()),
+    )
     flags += ("-I", str(HEADERS))
     texts = [path.read_bytes() for path in (source, *sorted(HEADERS.glob("*.hpp")))]
     name = hashlib.sha256(b"\0".join(texts) + " ".join((found, *flags)).encode()).hexdigest()[:16]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.compiling import compile_in_place
+from vecenv.kernels.native_library import built_library
 from vecenv.tasks.agent_market.features import (
     FEATURES,
     LAGS,
@@ -21,6 +22,7 @@ from vecenv.tasks.agent_market.features import (
     feature_names,
     features,
 )
+from vecenv.tasks.agent_market.native_features import PARTS, SOURCE
 
 PRICES = (1, 10, 1_000, 1_000_000, 2**24)
 STEPS = (1, 3, 40)
@@ -57,7 +59,8 @@ def inputs(
         candles,
         Quote(*torch.from_numpy(quote.astype(np.int32)).unbind(1)),
         News(sentiment.float(), magnitude.float(), remaining.to(torch.int32)),
-        torch.from_numpy(fair).float(),
+        # As an estimate in 2^-16 price ticks can say it.
+        (torch.from_numpy(fair).float() * 2**16).round() / 2**16,
         candles.close[:, -1].clone(),
     )
 
@@ -82,6 +85,24 @@ def random_walks(price: int, step: int, count: int, seed: int) -> Inputs:
 def batched(arguments: Inputs) -> Tensor:
     """Return the features of B markets. Shape: (B, 54)."""
     return torch.vmap(lambda *market: features(*market, average_weights()))(*arguments)
+
+
+def native(arguments: Inputs, fair_value: bool = True) -> Tensor:
+    """Return the same by the library in C++. Shape: (B, 54) or (B, 51)."""
+    if built_library(SOURCE) is None:
+        pytest.skip("there is no C++ compiler")
+    candles, quote, news, fair, doubled_mid = arguments
+    quantities = torch.zeros(len(fair), 2, 10, dtype=torch.int32)
+    quantities[:, :, 3] = torch.stack([quote.bid_size, quote.ask_size], -1)
+    told = torch.stack([*(part.to(torch.int64) for part in news), torch.full_like(news.remaining, 7).long()], -1)
+    estimate = (fair.double() * 2**16).to(torch.int64)
+    parts = [torch.stack(candles, 1), quote.bid, quote.ask, doubled_mid, quantities, told, estimate]
+    shown: Tensor = torch.ops.vecenv.agent_market_features(parts, average_weights(), fair_value)
+    return shown
+
+
+FORMS = {"torch": batched, "native": native}
+BOTH = pytest.mark.parametrize("form", FORMS)
 
 
 def exponential(values: np.ndarray, weight: float) -> np.ndarray:
@@ -177,11 +198,11 @@ def tolerance(name: str, values: np.ndarray, spans: np.ndarray, fair: np.ndarray
     return rounding * np.abs(values) + absolute
 
 
-@pytest.fixture(scope="module")
-def walks() -> tuple[np.ndarray, dict[str, np.ndarray], tuple[np.ndarray, ...]]:
+@pytest.fixture(scope="module", params=FORMS)
+def walks(request) -> tuple[np.ndarray, dict[str, np.ndarray], tuple[np.ndarray, ...]]:
     """Features of markets at all prices, the same from their meanings, and what tolerances depend on."""
     given = [random_walks(price, step, 6, 7 * price + step) for price in PRICES for step in STEPS]
-    shown = np.concatenate([batched(arguments).double().numpy() for arguments in given])
+    shown = np.concatenate([FORMS[request.param](arguments).double().numpy() for arguments in given])
     exact = [expected(arguments, row) for arguments in given for row in range(6)]
     closes = np.concatenate([arguments[0].close.numpy() for arguments in given]) / 2
     fair = np.concatenate([arguments[3].numpy() for arguments in given])
@@ -203,6 +224,33 @@ def test_a_feature_is_what_its_meaning_says(walks, name):
     assert (away <= tolerance(name, values[name], *scales)).all(), (away.max(), values[name][away.argmax()])
 
 
+def test_the_library_leaves_out_what_needs_the_estimate():
+    arguments = random_walks(1_000, 3, 5, 1)
+    kept = [ORDER.index(name) for name in feature_names(False)]
+    assert torch.equal(native(arguments, fair_value=False), native(arguments)[:, kept])
+
+
+def test_the_library_computes_a_market_alone_and_among_others_alike():
+    arguments = random_walks(1_000, 40, 8, 2)
+    together = native(arguments)
+    for row in range(8):
+        one = [
+            type(part)(*(words[row : row + 1] for words in part)) if isinstance(part, tuple) else part[row : row + 1]
+            for part in arguments
+        ]
+        assert torch.equal(native(tuple(one))[0], together[row])
+
+
+def test_the_library_refuses_what_it_would_misread():
+    report = [torch.zeros(3, *shape, dtype=kind) for shape, kind in PARTS.values()]
+    assert torch.ops.vecenv.agent_market_features(report, average_weights(), True).shape == (3, 54)
+    for place, wrong in ((0, torch.zeros(3, 5, 64, dtype=torch.int32)), (5, torch.zeros(3, 4)), (6, report[6][:2])):
+        with pytest.raises(ValueError, match=f"{list(PARTS)[place]} must have shape"):
+            torch.ops.vecenv.agent_market_features(
+                [*report[:place], wrong, *report[place + 1 :]], average_weights(), True
+            )
+
+
 def test_without_fair_value_the_others_stay():
     candles, quote, news, fair, mid = random_walks(1_000, 3, 5, 1)
     blind = torch.vmap(lambda *market: features(*market[:3], None, market[3], average_weights()))(
@@ -220,19 +268,21 @@ def flat(doubled: int, **changes: np.ndarray) -> Inputs:
     return inputs(**(given | changes))
 
 
+@BOTH
 @pytest.mark.parametrize("doubled", [1, 2, 20_000, 2_000_001, 2**26])
-def test_a_market_that_stands_still_is_neutral(doubled):
-    shown = dict(zip(ORDER, batched(flat(doubled))[0].tolist(), strict=True))
+def test_a_market_that_stands_still_is_neutral(doubled, form):
+    shown = dict(zip(ORDER, FORMS[form](flat(doubled))[0].tolist(), strict=True))
     for name, feature in FEATURES.items():
         assert shown[name] == (doubled / 2 if name in LEVELS else feature.neutral), name
 
 
+@BOTH
 @pytest.mark.parametrize("base", [10**6, 2**24])
-def test_a_move_of_one_half_tick_is_seen_at_high_prices(base):
+def test_a_move_of_one_half_tick_is_seen_at_high_prices(base, form):
     """The difference of two float32 at 10^6 would have 5 bits, at 2^24 none."""
     line = np.full((1, 65), 2 * base)
     line[0, -1] += 1
-    shown = dict(zip(ORDER, batched(flat(2 * base, close=line, high=line))[0].tolist(), strict=True))
+    shown = dict(zip(ORDER, FORMS[form](flat(2 * base, close=line, high=line))[0].tolist(), strict=True))
     for lag in LAGS:
         assert shown[f"change_{lag}"] == pytest.approx(50 / base, rel=1e-6)
         assert shown[f"log_return_{lag}"] == pytest.approx(math.log1p(0.5 / base), rel=1e-6)
@@ -263,9 +313,9 @@ def extremes() -> Inputs:
     return inputs(close, high, low, volume, draw.choice([0, 2**31 - 1], (count, 65)), quote, news, fair)
 
 
-@pytest.fixture(scope="module")
-def at_the_ends() -> Tensor:
-    return batched(extremes())
+@pytest.fixture(scope="module", params=FORMS)
+def at_the_ends(request) -> Tensor:
+    return FORMS[request.param](extremes())
 
 
 @pytest.mark.parametrize("name", ORDER)
@@ -275,12 +325,13 @@ def test_a_feature_is_finite_and_in_its_range_at_the_ends(at_the_ends, name):
     assert float(shown.min()) >= feature.low and float(shown.max()) <= feature.high
 
 
-def test_leaps_between_the_ends_keep_their_size():
+@BOTH
+def test_leaps_between_the_ends_keep_their_size(form):
     """From one half tick to 2^25 ticks and back: a change of -100 % has no logarithm in float32."""
     for first, last in ((1, 2**26), (2**26, 1), (3, 2**26), (2**26, 3)):
         line = np.full((1, 65), first)
         line[0, -1] = last
-        shown = dict(zip(ORDER, batched(flat(last, close=line, high=line, low=line))[0].tolist(), strict=True))
+        shown = dict(zip(ORDER, FORMS[form](flat(last, close=line, high=line, low=line))[0].tolist(), strict=True))
         for lag in LAGS:
             assert shown[f"log_return_{lag}"] == pytest.approx(math.log(last / first), rel=1e-6)
             assert shown[f"change_{lag}"] == pytest.approx(100 * (last - first) / first, rel=1e-6)

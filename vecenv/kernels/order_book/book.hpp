@@ -221,11 +221,22 @@ struct Book {
     if (stays && left > 0) rest(m, left, left_place, report);
   }
 
+  int64_t first_hole(const Side &side) const {
+    constexpr int64_t block = 16;
+    for (int64_t first = 0; first + block <= room; first += block) {
+      int32_t any = 0;
+      // Without a branch in the loop, so that the compiler compares many at once.
+      for (int64_t i = 0; i < block; ++i) any |= side.quantity[first + i] == 0;
+      if (any) return std::find(side.quantity + first, side.quantity + first + block, 0) - side.quantity;
+    }
+    return std::find(side.quantity + room / block * block, side.quantity + room, 0) - side.quantity;
+  }
+
   void rest(const Message &m, int32_t quantity, int64_t hole, Report &report) {
     Side &own = sides[m.side];
     const int32_t key = -limit(m);
     const int64_t rank = std::upper_bound(own.key, own.key + room, key) - own.key;
-    if (hole < 0) hole = std::find(own.quantity, own.quantity + room, 0) - own.quantity;
+    if (hole < 0) hole = first_hole(own);
     if (hole == room) {
       if (!evict || rank == room) {
         report.status = NO_ROOM;
