@@ -43,14 +43,10 @@ def draw_throughput(result: dict[str, Any], path: Path) -> None:
         limit = result["copy_bandwidth_bytes_per_second"] / kept[0]["bytes_per_step"]
         axes.axhline(limit, color="grey", linestyle="--", linewidth=1)
         _annotate(axes, "copy bandwidth ÷ necessary bytes", limit, "grey")
-    if published := result["published"]:
-        axes.plot(
-            published["num_envs"],
-            published["samples_per_second"],
-            "k*",
-            markersize=12,
-            label="published, A100 (not measured here)",
-        )
+    for published in result["published"]:
+        if published["num_envs"] and published["steps_per_second"]:
+            label = f"published: {published['what'].split(',')[0]}, {published['conditions'].split(';')[0]}"
+            axes.plot(published["num_envs"], published["steps_per_second"], "k*", markersize=12, label=label)
     if result["scalar_oracle_steps_per_second"]:
         axes.axhline(result["scalar_oracle_steps_per_second"], color="black", linestyle=":", linewidth=1)
         _annotate(axes, "plain-Python oracle, one account", result["scalar_oracle_steps_per_second"], "black")

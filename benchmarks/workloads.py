@@ -14,6 +14,7 @@ from vecenv.core.rows import leaves, of_fields
 from vecenv.core.scenario import Scenario
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
+from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
@@ -75,6 +76,14 @@ def fill_given_actions(collector: FusedCollector) -> None:
         kind.random_(0, 3)
         symbol.copy_(slots[torch.randint(len(slots), symbol.shape, device=env.device)])
         fraction.random_(1, 11).div_(10.0)
+
+
+def messages_per_step(env: VecEnv) -> float | None:
+    """Return the mean number of messages to an order book in a step so far; None for a task without order books."""
+    if not isinstance(env.scenario, MarketScenario):
+        return None
+    config, info = env.scenario.config, env.info()
+    return float((info["messages"] / (info["tick"] + config.warm_up)).mean()) * config.ticks_per_step
 
 
 def buffer_bytes(env: VecEnv) -> int:

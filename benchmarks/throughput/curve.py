@@ -23,12 +23,21 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.figures import draw_throughput
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
+from vecenv.benchmarks.throughput.published import PUBLISHED
 from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
 from vecenv.benchmarks.throughput.text import TextFigure, measure_text
-from vecenv.benchmarks.workloads import buffer_bytes, fill_given_actions, necessary_bytes, task_market, workload_config
+from vecenv.benchmarks.workloads import (
+    buffer_bytes,
+    fill_given_actions,
+    messages_per_step,
+    necessary_bytes,
+    task_market,
+    workload_config,
+)
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
+from vecenv.core.memory import TooLittleMemoryError
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
@@ -40,14 +49,6 @@ GIVEN = ("environment", "without_observations")
 """Columns with given actions."""
 STOCK_TRADING = "stock_trading"
 Mode = Literal["eager", "compiled", "cuda_graph"]
-
-PUBLISHED = {
-    "samples_per_second": 227_212,
-    "num_envs": 2048,
-    "what": "parallel stock environment with PPO sampling, FinRL contests paper, figure 3",
-    "conditions": "one NVIDIA A100; taken from the paper, not measured here; its environment keeps day-0 features, "
-    "leaves market profit out of the reward and lets cash go negative",
-}
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,17 @@ class Figure:
     peak_memory_bytes: int
     bytes_per_step: int
     bandwidth_share: float
+    messages_per_second: float | None
+
+    def line(self) -> str:
+        """Return a line of the table."""
+        messages = self.messages_per_second
+        return (
+            f"{self.column:>22} {self.mode:>10} N={self.num_envs:<7} {self.steps_per_second / 1e6:9.3f} M steps/s  "
+            f"{100 * self.bandwidth_share:5.1f}% of copy bandwidth  compile {self.compile_seconds:5.1f} s  "
+            f"peak {self.peak_memory_bytes / 1e9:5.2f} GB"
+            + ("" if messages is None else f"  {messages / 1e6:7.3f} M messages/s")
+        )
 
 
 def main(config: BenchConfig) -> dict[str, Any]:
@@ -148,15 +160,13 @@ def main(config: BenchConfig) -> dict[str, Any]:
     for column, mode, num_envs in _plan(config, device):
         try:
             figure = measure(config, tape, column, mode, num_envs, copy)
-        except torch.cuda.OutOfMemoryError:
-            print(f"{column:>22} {mode:>10} N={num_envs:<7} does not fit the device's memory")
+        except (torch.cuda.OutOfMemoryError, TooLittleMemoryError):
+            print(f"{column:>22} {mode:>10} N={num_envs:<7} does not fit the memory")
             continue
         figures.append(figure)
-        print(
-            f"{column:>22} {mode:>10} N={num_envs:<7} {figure.steps_per_second / 1e6:9.3f} M steps/s  "
-            f"{100 * figure.bandwidth_share:5.1f}% of copy bandwidth  compile {figure.compile_seconds:5.1f} s  "
-            f"peak {figure.peak_memory_bytes / 1e9:5.2f} GB"
-        )
+        print(figure.line())
+    for published in PUBLISHED.get(config.task, ()):
+        print(published.line())
     result = _result(config, tape, device, figures, copy, write)
     result["text"] = [asdict(figure) for figure in _text_figures(config, tape)]
     if config.output is not None:
@@ -223,6 +233,7 @@ def measure(
         peak_memory_bytes=machine.peak_memory(device),
         bytes_per_step=needed,
         bandwidth_share=rate * needed / copy,
+        messages_per_second=None if (messages := messages_per_step(env)) is None else rate * messages,
     )
 
 
@@ -249,7 +260,6 @@ def _text_figures(config: BenchConfig, tape: MarketTape | None) -> list[TextFigu
     if task_named(config.task).text is None:
         print(f"{config.task} has no text")
         return []
-    assert tape is not None
     figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)
     for figure in figures:
         print(figure.line())
@@ -271,7 +281,7 @@ def _result(
         "copy_bandwidth_bytes_per_second": copy,
         "write_bandwidth_bytes_per_second": write,
         "scalar_oracle_steps_per_second": scalar,
-        "published": PUBLISHED if config.task == STOCK_TRADING else None,
+        "published": [asdict(published) for published in PUBLISHED.get(config.task, ())],
         "market": None
         if tape is None
         else {

@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Literal, get_args
 
 import torch
@@ -17,6 +18,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.market.account import tape_of
 from vecenv.market.tape import MarketTape
+from vecenv.registry import make_spoken, task_of
 from vecenv.text.door import TextDoor
 
 DAYS_BEFORE = 5
@@ -58,13 +60,13 @@ class TextFigure:
 
 
 def measure_text(
-    task: str, tape: MarketTape, num_envs: int, row_counts: Sequence[int], repeats: int
+    task: str, tape: MarketTape | None, num_envs: int, row_counts: Sequence[int], repeats: int
 ) -> list[TextFigure]:
     """Measure rendering in every style, and parsing.
 
     Args:
         task: task with text.
-        tape: its market.
+        tape: its market; None for a task that simulates its own, whose texts have one style.
         num_envs: sub-environments, N.
         row_counts: numbers of rows rendered per call; the largest count is parsed.
         repeats: timed calls per figure.
@@ -75,13 +77,15 @@ def measure_text(
     if max(row_counts) > num_envs:
         raise ValueError(f"cannot render {max(row_counts)} of {num_envs} sub-environments")
     figures = []
-    for style in STYLES:
-        env = started_env(task, tape, num_envs, style)
+    for style in STYLES if tape is not None else (None,):
+        env = (
+            simulated_env(task, num_envs) if tape is None or style is None else started_env(task, tape, num_envs, style)
+        )
         figures += [measure_rendering(env, style, rows, repeats) for rows in row_counts]
     return [*figures, measure_parsing(env, max(row_counts), repeats)]
 
 
-def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> TextFigure:
+def measure_rendering(env: VecEnv, style: Style | None, rows: int, repeats: int) -> TextFigure:
     """Measure calls that render a number of random sub-environments in a style."""
     ids = torch.randperm(env.num_envs, device=env.device)[:rows]
     length = _mean_length(TextDoor(env).render(ids))
@@ -91,7 +95,11 @@ def measure_rendering(env: VecEnv, style: Style, rows: int, repeats: int) -> Tex
 
 def measure_parsing(env: VecEnv, rows: int, repeats: int) -> TextFigure:
     """Measure calls that parse one typical text for each of a number of sub-environments."""
-    texts = typical_texts(tape_of(env).symbols, rows)
+    if task_of(env).account is None:
+        draw = Random(0)
+        texts = [env.scenario.text.random_answer(draw) for _ in range(rows)]
+    else:
+        texts = typical_texts(tape_of(env).symbols, rows)
     seconds = _median_seconds(lambda ids: TextDoor(env).parse(texts, ids), torch.arange(rows), env, repeats)
     return TextFigure("parse", None, rows, env.num_envs, rows / seconds, 1e3 * seconds, _mean_length(texts))
 
@@ -125,6 +133,16 @@ def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> Vec
     collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)
     fill_given_actions(collector)
     collector.rollout()
+    return env
+
+
+def simulated_env(task: str, num_envs: int) -> VecEnv:
+    """Return an environment of a task without a tape some steps into its episodes."""
+    env = make_spoken(task, num_envs)
+    draw = Random(1)
+    for _ in range(DAYS_BEFORE):
+        answers = [env.scenario.text.random_answer(draw) for _ in range(num_envs)]
+        env.advance(TextDoor(env).parse(answers, range(num_envs))[0])
     return env
 
 

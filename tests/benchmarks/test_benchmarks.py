@@ -112,7 +112,7 @@ def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, caps
     assert path.name.startswith("throughput-multi-stock-3-") and path.with_suffix(".png").exists()
     assert json.loads(path.read_text()) == json.loads(json.dumps(result))
     assert [figure["column"] for figure in result["figures"]] == list(config.columns[:-1])
-    assert result["market"]["symbols"] == 3 and result["published"] is None
+    assert result["market"]["symbols"] == 3 and result["published"] == []
     assert result["scalar_oracle_steps_per_second"] > 0
     kinds = [(figure["what"], figure["style"], figure["rows"]) for figure in result["text"]]
     rendered = [("render", style, rows) for style in ("full", "compact") for rows in (2, 6)]
@@ -120,6 +120,33 @@ def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, caps
     for figure in result["text"]:
         assert math.isclose(figure["texts_per_second"] * figure["milliseconds"], 1e3 * figure["rows"])
     assert "render compact" in capsys.readouterr().out
+
+
+def test_a_market_of_agents_is_measured_beside_published_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
+    config = BenchConfig(
+        task="market_making",
+        num_envs=(4, 2**40),
+        columns=("environment", "text"),
+        modes=("eager",),
+        num_steps=2,
+        repeats=5,
+        text_envs=4,
+        text_rows=(2,),
+        output=tmp_path,
+    )
+    result = throughput.main(config)
+    (figure,) = result["figures"]
+    # Five ticks a step, of one to four messages each.
+    assert 5 < figure["messages_per_second"] / figure["steps_per_second"] < 20
+    assert [(text["what"], text["style"], text["rows"]) for text in result["text"]] == [
+        ("render", None, 2),
+        ("parse", None, 2),
+    ]
+    told = capsys.readouterr().out
+    assert "N=1099511627776 does not fit the memory" in told
+    assert "published, not measured here: 21,969 steps/s, 2,196,900 messages/s at N=4,000: JaxMARL-HFT" in told
+    assert len(result["published"]) == 3 and list(tmp_path.glob("throughput-market-making-*.png"))
 
 
 def test_typical_texts_are_mostly_valid():

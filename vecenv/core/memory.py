@@ -11,6 +11,10 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
+class TooLittleMemoryError(ValueError):
+    """An allocation that does not fit."""
+
+
 def available_memory(device: torch.device | str) -> int | None:
     """Return the bytes that a process can still allocate, None if unknown.
 
@@ -42,11 +46,11 @@ def check_memory(needed: int, device: torch.device | str, what: str) -> None:
         what: the objects that need them, a plural for the message.
 
     Raises:
-        ValueError: fewer bytes are available.
+        TooLittleMemoryError: fewer bytes are available.
     """
     available = available_memory(device)
     if available is not None and needed > available:
-        raise ValueError(
+        raise TooLittleMemoryError(
             f"{what} need {_gigabytes(needed)} of memory or more, and {device} has {_gigabytes(available)} left: "
             f"choose fewer"
         )
