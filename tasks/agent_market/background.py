@@ -9,16 +9,14 @@ this file is the specification.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import accumulate
-from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.book import max_quantity
+from vecenv.tasks.agent_market.tables import LOG_BITS, arrival_thresholds, least_entries
 
 MAX_LATENCY = 8
 """Largest latency in ticks."""
@@ -35,16 +33,8 @@ NUM_CANDLES = 65
 MOST_ARRIVALS = 500
 """Largest mean number of wakes of a class in a tick; exp(-745) is 0."""
 
-TABLE_BITS = 12
-"""Random words read tables of 2^12 entries by their highest bits."""
-
 CLASSES = ("maker", "value", "momentum", "noise")
 """Classes of background agents, in the order of their owners."""
-
-_ONE_SIZE_SHARES = {100: 0.7, 200: 0.06, 300: 0.004, 400: 0.0329, 500: 0.001, 600: 0.0006, 700: 0.0004, 800: 0.0005}
-_ONE_SIZE_SHARES |= {900: 0.0003, 1000: 0.0003}
-_LOG_SIZE = NormalDist(2.9, 1.2)
-"""Order sizes of rmsc04: a lognormal size in 20% of orders, round lots in the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +57,11 @@ class BackgroundConfig:
     """Rate at which the fundamental returns to its mean, per second."""
     volatility: float = 1.58
     """Standard deviation of the fundamental, in price ticks per square root of a second."""
+    volatility_spread: float = 0.0
+    """Standard deviation of the logarithm of the volatility, which wanders about its mean; the variance stays that of
+    `volatility` on average."""
+    volatility_seconds: float = 900.0
+    """Time in which the logarithm of the volatility returns to its mean."""
     shock_rate: float = 2.77778e-9
     """Rate of megashocks of the fundamental, per second."""
     shock_mean: float = 1_000.0
@@ -184,11 +179,20 @@ _POSITIVE: tuple[str, ...] = (
     "news_seconds",
     "levels",
 )
-_POSITIVE += ("maker_seconds", "value_seconds", "momentum_seconds", "volume_seconds", "momentum_every", "min_quote")
+_POSITIVE += (
+    "volatility_seconds",
+    "maker_seconds",
+    "value_seconds",
+    "momentum_seconds",
+    "volume_seconds",
+    "momentum_every",
+    "min_quote",
+)
 _POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread", "take_spread")
 _NOT_NEGATIVE: tuple[str, ...] = (
     "reversion",
     "volatility",
+    "volatility_spread",
     "shock_rate",
     "shock_mean",
     "shock_spread",
@@ -198,7 +202,14 @@ _NOT_NEGATIVE: tuple[str, ...] = (
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
-_MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "shock_mean": MAX_FUNDAMENTAL}
+_MOST = {
+    "room": 2**12,
+    "slots": 256,
+    "mean_price": MAX_FUNDAMENTAL,
+    "volatility": 2**14,
+    "volatility_spread": 4,
+    "shock_mean": MAX_FUNDAMENTAL,
+}
 _MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
 _MOST |= {
     "fair_noise": 2**14,
@@ -217,6 +228,9 @@ NUMBERS = (
     "mean_price",
     "reversion",
     "volatility",
+    "log_volatility_spread",
+    "log_volatility_noise",
+    "log_volatility_reversion",
     "shock_chance",
     "shock_mean",
     "shock_spread",
@@ -253,7 +267,13 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "session_ticks": config.ticks(config.session_seconds),
         "mean_price": config.mean_price,
         "reversion": round(-math.expm1(-config.reversion * tick) * 2**28),
-        "volatility": round(config.volatility * math.sqrt(tick) * 2**16),
+        # The mean of exp(2 x) is exp(2 variance).
+        "volatility": round(config.volatility * math.exp(-(config.volatility_spread**2)) * math.sqrt(tick) * 2**16),
+        "log_volatility_spread": round(config.volatility_spread * 2**LOG_BITS),
+        "log_volatility_noise": round(
+            config.volatility_spread * math.sqrt(-math.expm1(-2 * tick / config.volatility_seconds)) * 2**LOG_BITS
+        ),
+        "log_volatility_reversion": round(-math.expm1(-tick / config.volatility_seconds) * 2**28),
         "shock_chance": chance(config.shock_rate * tick),
         "shock_mean": round(config.shock_mean),
         "shock_spread": round(config.shock_spread),
@@ -279,7 +299,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
     }
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.
-    count = max(_least_entries(rates[name]) for name in CLASSES[:3])
+    count = max(least_entries(rates[name]) for name in CLASSES[:3])
     tables = {f"{name}_arrivals": arrival_thresholds(rates[name], count) for name in CLASSES[:3]}
     return {name: torch.tensor(value, dtype=torch.int64) for name, value in numbers.items()} | tables
 
@@ -298,53 +318,3 @@ def arrival_rates(config: BackgroundConfig) -> Mapping[str, float]:
 def chance(rate: float) -> int:
     """Return the probability of at least one event of a Poisson number in 2^32."""
     return round(-math.expm1(-rate) * 2**32)
-
-
-def arrival_thresholds(rate: float, entries: int) -> Tensor:
-    """Return thresholds of random words: as many as a word reaches is a Poisson number of the rate.
-
-    Args:
-        rate: its mean.
-        entries: number of thresholds, C, the largest number.
-
-    Returns:
-        Shape: (C,), int64.
-    """
-    reached, share, thresholds = 0.0, math.exp(-rate), []
-    for number in range(entries):
-        reached += share
-        share *= rate / (number + 1)
-        thresholds.append(min(2**32, round(reached * 2**32)))
-    return torch.tensor(thresholds, dtype=torch.int64)
-
-
-def _least_entries(rate: float) -> int:
-    """Return after how many thresholds a word of 32 bits never goes further."""
-    entries = 4
-    while int(arrival_thresholds(rate, entries)[-1]) < 2**32 - 1 and entries < 4 * rate + 64:
-        entries += 1
-    return entries
-
-
-def normal_table() -> Tensor:
-    """Return quantiles of the standard normal distribution at the middles of 2^12 equal cells, in 2^-16.
-
-    Scaled to a variance of 1. Shape: (4096,), int32.
-    """
-    cells = 1 << TABLE_BITS
-    values = torch.tensor([NormalDist().inv_cdf((cell + 0.5) / cells) for cell in range(cells)], dtype=torch.float64)
-    return (values / values.square().mean().sqrt() * 2**16).round().to(torch.int32)
-
-
-def size_table(room: int) -> Tensor:
-    """Return quantiles of the order sizes of rmsc04, in shares, 1 at least. Shape: (4096,), int32."""
-    cells = 1 << TABLE_BITS
-    round_lots = list(accumulate(_ONE_SIZE_SHARES.values(), initial=1 - sum(_ONE_SIZE_SHARES.values())))
-    sizes = []
-    for cell in range(cells):
-        level = (cell + 0.5) / cells
-        if level < round_lots[0]:
-            sizes.append(math.exp(_LOG_SIZE.inv_cdf(level / round_lots[0])))
-        else:
-            sizes.append(list(_ONE_SIZE_SHARES)[bisect_right(round_lots[:-1], level) - 1])
-    return torch.tensor(sizes).round().clamp(1, max_quantity(room)).to(torch.int32)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.tasks.agent_market.background import MAX_FUNDAMENTAL, TABLE_BITS
+from vecenv.tasks.agent_market.background import MAX_FUNDAMENTAL
 from vecenv.tasks.agent_market.market import Rules
 from vecenv.tasks.agent_market.streams import MarketStream
+from vecenv.tasks.agent_market.tables import GROWTH_BITS, LARGEST_LOG, LOG_BITS, kept_log, table_normal
 
 MAX_DEVIATION = 2**34
 """Largest deviation from the mean that counts for the reversion, in 2^-16 price ticks."""
@@ -21,23 +22,23 @@ class Fundamental(NamedTuple):
 
     Attributes:
         value: in 2^-16 price ticks. Shape: (), int64.
+        log_volatility: in 2^-20. Shape: (), int64.
         news: sign, magnitude, remaining ticks and drift. Shape: (4,), int64.
     """
 
     value: Tensor
+    log_volatility: Tensor
     news: Tensor
 
 
-def table_normal(rules: Rules, word: Tensor, scale: Tensor) -> Tensor:
-    """Return a normal number times a scale, in the unit of the scale. Shapes: ()."""
-    return (rules.normal[word >> (32 - TABLE_BITS)].to(torch.int64) * scale + 2**15) >> 16
-
-
-def advanced(value: Tensor, news: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules) -> Fundamental:
+def advanced(
+    value: Tensor, log_volatility: Tensor, news: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules
+) -> Fundamental:
     """Return fundamental and news after a tick.
 
     Args:
         value: before it. Shape: (), int64.
+        log_volatility: before it. Shape: (), int64.
         news: before it. Shape: (4,), int64.
         key: of the episode.
         tick: number of it. Shape: (), int64.
@@ -46,11 +47,32 @@ def advanced(value: Tensor, news: Tensor, key: EpisodeKey, tick: Tensor, rules: 
     move, shocked, size, sign = random_bits(key, MarketStream.FUNDAMENTAL, tick)
     away = ((rules.number("mean_price") << 16) - value).clamp(-MAX_DEVIATION, MAX_DEVIATION)
     back = (away * rules.number("reversion") + 2**27) >> 28
-    shock = (rules.number("shock_mean") + table_normal(rules, size, rules.number("shock_spread"))).clamp(min=0) << 16
+    shock = (rules.number("shock_mean") + table_normal(rules.normal, size, rules.number("shock_spread"))).clamp(
+        min=0
+    ) << 16
     shock = torch.where(sign % 2 == 0, shock, -shock)
     shock = torch.where(shocked < rules.number("shock_chance"), shock, 0)
-    after = value + back + table_normal(rules, move, rules.number("volatility")) + shock + news[3]
-    return Fundamental(after.clamp(2**16, MAX_FUNDAMENTAL * 2**16), _news_after(news, key, tick, rules))
+    scale = (rules.number("volatility") * growth(rules.growth, log_volatility) + 2**15) >> 16
+    after = value + back + table_normal(rules.normal, move, scale) + shock + news[3]
+    return Fundamental(
+        value=after.clamp(2**16, MAX_FUNDAMENTAL * 2**16),
+        log_volatility=_log_volatility_after(log_volatility, key, tick, rules),
+        news=_news_after(news, key, tick, rules),
+    )
+
+
+def growth(table: Tensor, log: Tensor) -> Tensor:
+    """Return the exponential of a logarithm in 2^-20, in 2^-16. Shapes: ()."""
+    step = LOG_BITS - GROWTH_BITS
+    return table[((log + (LARGEST_LOG << LOG_BITS) + (1 << (step - 1))) >> step)].to(torch.int64)
+
+
+def _log_volatility_after(log: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules) -> Tensor:
+    """Return the logarithm of the volatility after a tick. Shape: ()."""
+    word = random_bits(key, MarketStream.VOLATILITY, tick)[0]
+    back = (log * rules.number("log_volatility_reversion") + 2**27) >> 28
+    after = log - back + table_normal(rules.normal, word, rules.number("log_volatility_noise"))
+    return kept_log(after)
 
 
 def _news_after(news: Tensor, key: EpisodeKey, tick: Tensor, rules: Rules) -> Tensor:

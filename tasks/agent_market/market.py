@@ -21,10 +21,9 @@ from vecenv.tasks.agent_market.background import (
     NUM_SAMPLES,
     NUMBERS,
     BackgroundConfig,
-    normal_table,
-    size_table,
 )
 from vecenv.tasks.agent_market.streams import MarketStream
+from vecenv.tasks.agent_market.tables import growth_table, kept_log, normal_table, size_table, table_normal
 
 DEPTH = 10
 """Levels of each side that a report shows."""
@@ -44,6 +43,7 @@ class Market(TensorClass):
         cash: of all owners, in price ticks. Shape: (A,), int64.
         shares: of all owners. Shape: (A,), int64.
         fundamental: in 2^-16 price ticks. Shape: (), int64.
+        log_volatility: of the fundamental, beside its mean, in 2^-20. Shape: (), int64.
         news: sign, magnitude, remaining ticks and drift a tick of active news, else zeros. Shape: (4,), int64.
         backlog: wakes that wait, by class. Shape: (4,), int64.
         noise_wakes: ticks at which noise traders wake, rising. Shape: (noise traders,), int32.
@@ -67,6 +67,7 @@ class Market(TensorClass):
     cash: Tensor
     shares: Tensor
     fundamental: Tensor
+    log_volatility: Tensor
     news: Tensor
     backlog: Tensor
     noise_wakes: Tensor
@@ -198,12 +199,14 @@ class Rules(NamedTuple):
         arrivals: thresholds of the makers, value and momentum traders. Shape: (3, C), int64.
         normal: table of normal numbers. Shape: (4096,), int32.
         sizes: table of order sizes. Shape: (4096,), int32.
+        growth: table of exponentials. Shape: (1025,), int32.
     """
 
     numbers: Tensor
     arrivals: Tensor
     normal: Tensor
     sizes: Tensor
+    growth: Tensor
 
     def number(self, name: str) -> Tensor:
         """Return a parameter by name. Shape: ()."""
@@ -212,14 +215,14 @@ class Rules(NamedTuple):
 
 def tables_of(config: BackgroundConfig) -> dict[str, Tensor]:
     """Return the tables that all sub-environments share, by name."""
-    return {"normal": normal_table(), "sizes": size_table(config.room)}
+    return {"normal": normal_table(), "sizes": size_table(config.room), "growth": growth_table()}
 
 
 def rules_of(params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Rules:
     """Return the rules of one sub-environment from its parameters and the shared tables."""
     numbers = torch.stack([params[name] for name in NUMBERS])
     arrivals = torch.stack([params[name] for name in ARRIVALS])
-    return Rules(numbers, arrivals, shared["normal"], shared["sizes"])
+    return Rules(numbers, arrivals, shared["normal"], shared["sizes"], shared["growth"])
 
 
 def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
@@ -231,6 +234,7 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
     trader = torch.arange(layout.noise, device=words.device)
     bits = random_bits(key, MarketStream.NOISE_WAKES, trader)[0]
     wakes = ((bits * rules.number("session_ticks")) >> 32).to(torch.int32).sort().values
+    first_log = random_bits(key, MarketStream.FIRST_VOLATILITY)[0]
     samples = (2 * mean + zero).expand(NUM_SAMPLES).clone()
     view = torch.stack([zero, zero, (mean << 16) + zero])
     first, none = (2 * mean + zero).to(torch.int32), zero.to(torch.int32)
@@ -246,6 +250,7 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
         cash=accounts.cash + zero,
         shares=accounts.shares + zero,
         fundamental=(mean << 16) + zero,
+        log_volatility=kept_log(table_normal(rules.normal, first_log, rules.number("log_volatility_spread"))),
         news=zero.expand(len(CLASSES)).clone(),
         backlog=backlog,
         noise_wakes=wakes,

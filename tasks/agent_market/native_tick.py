@@ -97,6 +97,7 @@ def _tick(
     arrivals: Tensor,
     normal: Tensor,
     sizes: Tensor,
+    growth: Tensor,
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
@@ -133,6 +134,7 @@ def _tick(
         ctypes.c_int64(steps[1]),
         ctypes.c_void_p(normal.data_ptr()),
         ctypes.c_void_p(sizes.data_ptr()),
+        ctypes.c_void_p(growth.data_ptr()),
         *_report_pointers(report, layout),
     )
     if not complete:
@@ -189,6 +191,7 @@ def _(
     arrivals: Tensor,
     normal: Tensor,
     sizes: Tensor,
+    growth: Tensor,
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
@@ -208,15 +211,16 @@ def _(
     arrivals: Tensor,
     normal: Tensor,
     sizes: Tensor,
+    growth: Tensor,
     layout: Sequence[int],
     ticks: int,
     in_parts: bool,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    market_dims, order_dims, number_dim, arrival_dim, normal_dim, size_dim, *_ = in_dims
+    market_dims, order_dims, number_dim, arrival_dim, *table_dims, _, _, _ = in_dims
     if any(dim != 0 for dim in market_dims):
         raise ValueError("every tensor of a market must be mapped along its first dimension")
-    if normal_dim is not None or size_dim is not None:
-        raise ValueError("all markets share the tables of normal numbers and sizes")
+    if any(dim is not None for dim in table_dims):
+        raise ValueError("all markets share the tables of normal numbers, sizes and growth")
     sent = [
         words.expand(info.batch_size, *words.shape) if dim is None else words.movedim(dim, 0)
         for words, dim in zip(orders, order_dims, strict=True)
@@ -224,7 +228,7 @@ def _(
     numbers = numbers if number_dim is None else numbers.movedim(number_dim, 0)
     arrivals = arrivals if arrival_dim is None else arrivals.movedim(arrival_dim, 0)
     report = torch.ops.vecenv.agent_market_tick(
-        list(market), sent, numbers, arrivals, normal, sizes, layout, ticks, in_parts
+        list(market), sent, numbers, arrivals, normal, sizes, growth, layout, ticks, in_parts
     )
     return report, (0, 0)
 

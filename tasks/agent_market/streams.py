@@ -16,6 +16,8 @@ class MarketStream(IntEnum):
     TRADER = 21
     TRADER_PRICE = 22
     PARENT = 23
+    VOLATILITY = 24
+    FIRST_VOLATILITY = 25
 
 
 SLOTS_A_TICK = 256

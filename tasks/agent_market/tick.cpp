@@ -11,15 +11,17 @@ namespace ob = order_book;
 constexpr int64_t MAX_LATENCY = 8, SAMPLES = 50, SHORT_SAMPLES = 20, CANDLES = 65, DEPTH = 10, SLOTS_A_TICK = 256;
 constexpr int64_t MAX_PRICE = ob::MAX_PRICE, MAX_FUNDAMENTAL = int64_t(1) << 40;
 constexpr int64_t MAX_DEVIATION = int64_t(1) << 34;
+constexpr int64_t LOG_BITS = 20, LARGEST_LOG = int64_t(8) << LOG_BITS, GROWTH_BITS = 6;
 constexpr int32_t NONE = INT32_MAX;
 
-enum Stream { NOISE_WAKES = 16, ARRIVALS, FUNDAMENTAL, NEWS, MAKER_CHOICE, TRADER, TRADER_PRICE };
+enum Stream { NOISE_WAKES = 16, ARRIVALS, FUNDAMENTAL, NEWS, MAKER_CHOICE, TRADER, TRADER_PRICE, PARENT, VOLATILITY };
 enum Class { MAKER, VALUE, MOMENTUM, NOISE };
 enum Count { MESSAGES, REJECTED, EVICTED, UNPLACED, CARRIED, COUNTS };
 
 // In the order of `background.NUMBERS`.
 struct Numbers {
-  int64_t session_ticks, mean_price, reversion, volatility, shock_chance, shock_mean, shock_spread, news_chance;
+  int64_t session_ticks, mean_price, reversion, volatility, log_volatility_spread, log_volatility_noise;
+  int64_t log_volatility_reversion, shock_chance, shock_mean, shock_spread, news_chance;
   int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
   int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
   int64_t fair_noise, candle_ticks, max_spread, take_spread;
@@ -41,7 +43,7 @@ struct Layout {
 struct MarketPointers {
   int64_t *words, *tick;
   int32_t *key, *quantity, *owner, *id, *next_id;
-  int64_t *cash, *shares, *fundamental, *news, *backlog;
+  int64_t *cash, *shares, *fundamental, *log_volatility, *news, *backlog;
   int32_t *noise_wakes;
   int64_t *noise_served, *spreads, *doubled_mid, *samples, *volumes, *views, *counts;
   int32_t *candles;
@@ -89,7 +91,7 @@ struct Simulation {
   const Layout &layout;
   const Numbers &numbers;
   const int64_t *arrivals;
-  const int32_t *normal, *sizes;
+  const int32_t *normal, *sizes, *growth;
   MarketPointers market;
   ReportPointers report;
   ob::Book book;
@@ -101,12 +103,25 @@ struct Simulation {
 
   static int64_t fraction(int64_t word, int64_t n) { return (word * n) >> 32; }
 
+  // Returns the volatility of this tick, and moves its logarithm on.
+  int64_t volatility() {
+    int64_t &log = *market.log_volatility;
+    constexpr int64_t step = LOG_BITS - GROWTH_BITS, half = 1 << (step - 1);
+    const int64_t factor = growth[(log + LARGEST_LOG + half) >> step];
+    if (log != 0 || numbers.log_volatility_noise != 0) {
+      const int64_t back = (log * numbers.log_volatility_reversion + (1 << 27)) >> 28;
+      const int64_t word = random_bits(market.words, VOLATILITY, *market.tick).word[0];
+      log = std::clamp(log - back + table_normal(word, numbers.log_volatility_noise), -LARGEST_LOG, LARGEST_LOG);
+    }
+    return (numbers.volatility * factor + (1 << 15)) >> 16;
+  }
+
   void advance_fundamental() {
     const int64_t tick = *market.tick;
     const Block a = random_bits(market.words, FUNDAMENTAL, tick), b = random_bits(market.words, NEWS, tick);
     int64_t &value = *market.fundamental, *news = market.news;
     const int64_t away = std::clamp((numbers.mean_price << 16) - value, -MAX_DEVIATION, MAX_DEVIATION);
-    int64_t after = value + ((away * numbers.reversion + (1 << 27)) >> 28) + table_normal(a.word[0], numbers.volatility);
+    int64_t after = value + ((away * numbers.reversion + (1 << 27)) >> 28) + table_normal(a.word[0], volatility());
     if (a.word[1] < numbers.shock_chance) {
       const int64_t size = std::max<int64_t>(numbers.shock_mean + table_normal(a.word[2], numbers.shock_spread), 0) << 16;
       after += a.word[3] % 2 == 0 ? size : -size;
@@ -410,7 +425,7 @@ void prefetch(const MarketPointers &market, int64_t room) {
 extern "C" int32_t vecenv_agent_market_tick(
     int64_t count, int64_t ticks, const int64_t *sizes_of, void *const *market, const int64_t *market_bytes,
     const int32_t *const *orders, const int64_t *numbers, int64_t numbers_step, const int64_t *arrivals,
-    int64_t arrivals_step, const int32_t *normal, const int32_t *sizes, void *const *report,
+    int64_t arrivals_step, const int32_t *normal, const int32_t *sizes, const int32_t *growth, void *const *report,
     const int64_t *report_bytes) {
   Layout layout;
   std::memcpy(&layout, sizes_of, sizeof(layout));
@@ -432,7 +447,7 @@ extern "C" int32_t vecenv_agent_market_tick(
     }
     const int32_t *sent[6];
     for (int column = 0; column < 6; ++column) sent[column] = orders[column] + n * layout.orders;
-    Simulation simulation{layout, own, arrivals + n * arrivals_step, normal, sizes, state, told, std::move(book)};
+    Simulation simulation{layout, own, arrivals + n * arrivals_step, normal, sizes, growth, state, told, std::move(book)};
     simulation.ticks(sent, ticks);
     if (simulation.book.without_account) return 0;
   }

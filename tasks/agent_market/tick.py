@@ -87,7 +87,8 @@ def _joined(before: Report, after: Report) -> Report:
 def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
     """Return the market after a tick, and what is seen of it."""
     key, tick = EpisodeKey(*market.words.unbind()), market.tick
-    value, news = advanced(market.fundamental, market.news, key, tick, rules)
+    moved = advanced(market.fundamental, market.log_volatility, market.news, key, tick, rules)
+    value = moved.value
     arrivals = random_bits(key, MarketStream.ARRIVALS, tick)
     backlog = market.backlog + _wakes(torch.stack(arrivals[:3]), market.noise_wakes, tick, rules)
 
@@ -132,7 +133,8 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
         cash=accounts.cash,
         shares=accounts.shares,
         fundamental=value,
-        news=news,
+        log_volatility=moved.log_volatility,
+        news=moved.news,
         backlog=backlog,
         noise_wakes=market.noise_wakes,
         noise_served=noise_served,

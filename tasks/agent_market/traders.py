@@ -10,10 +10,10 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.book import max_quantity
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
-from vecenv.tasks.agent_market.background import CLASSES, MAX_LATENCY, SHORT_SAMPLES, TABLE_BITS
-from vecenv.tasks.agent_market.fundamental import table_normal
+from vecenv.tasks.agent_market.background import CLASSES, MAX_LATENCY, SHORT_SAMPLES
 from vecenv.tasks.agent_market.market import Layout, Rules
 from vecenv.tasks.agent_market.streams import SLOTS_A_TICK, MarketStream
+from vecenv.tasks.agent_market.tables import TABLE_BITS, table_normal
 
 MAKER, VALUE, MOMENTUM, NOISE = range(len(CLASSES))
 """Places of the classes in a backlog."""
@@ -103,7 +103,7 @@ def trader_message(
     spread = torch.minimum((seen.ask - seen.bid).clamp(min=0), most)
 
     buys_by_chance = side_bits % 2 == 0
-    noisy = table_normal(rules, observed, rules.number("observation_noise"))
+    noisy = table_normal(rules.normal, observed, rules.number("observation_noise"))
     observation = (seen.fundamental + noisy + 2**15) >> 16
     away = (distance * (rules.number("depth_spread") * spread)) >> 32
     mispriced = (observation > seen.ask + most) | (observation < seen.bid - most)

@@ -124,7 +124,7 @@ def test_every_shipped_preset_fits_its_settings():
             settings = TrainSettings.defaults(["--preset", path.stem])
             assert settings.task == read_values(path).get("task", "stock_trading")
         else:
-            special = {"planted": (TierConfig(),), "calibrated_market": MARKETS}
+            special = {"planted": (TierConfig(),), "calibrated_market": MARKETS, "random_walk_market": MARKETS}
             for config in special.get(path.stem, (StockTradingConfig(),)):
                 with_values(config, read_values(path), str(path))
 

@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     arrivals: list[list[int]]
     normal: list[int]
     sizes: list[int]
+    growth: list[int]
 
 
 class View(NamedTuple):
@@ -76,13 +77,16 @@ class MarketOracle:
 
     def __init__(self, words: list[int], settings: Settings, layout: Layout) -> None:
         self.words, self.layout = words, layout
-        self.n, self.arrivals, self.normal, self.sizes = settings
+        self.n, self.arrivals, self.normal, self.sizes, self.growth = settings
         self.seen: Counter[str] = Counter()
         self.t = 0
         self.book = Oracle(layout.room, evict=True, owners=layout.owners)
         self.cash, self.shares = [0] * layout.owners, [0] * layout.owners
         mean = self.n["mean_price"]
         self.fundamental = mean << 16
+        first = self._words(MarketStream.FIRST_VOLATILITY, 0)[0]
+        log = (self._normal(first) * self.n["log_volatility_spread"] + 2**15) >> 16
+        self.log_volatility = max(-8 * 2**20, min(log, 8 * 2**20))
         self.news = [0, 0, 0, 0]
         self.backlog = [layout.makers, 0, 0, 0]
         wakes = (self._words(MarketStream.NOISE_WAKES, trader)[0] for trader in range(layout.noise))
@@ -100,6 +104,7 @@ class MarketOracle:
         """Do a tick; return its report by the names of `Report`."""
         self.flow = Flow(self.layout.seats)
         self._move_fundamental()
+        self._move_volatility()
         self._advance_news()
         self._wake()
         for words in orders:
@@ -132,9 +137,19 @@ class MarketOracle:
             shock = size if word[3] % 2 == 0 else -size
             self.seen["shock"] += 1
         moved = self.fundamental + ((back * n["reversion"] + 2**27) >> 28)
-        moved += ((self._normal(word[0]) * n["volatility"] + 2**15) >> 16) + shock + self.news[3]
+        factor = self.growth[(self.log_volatility + 8 * 2**20 + 2**13) >> 14]
+        volatility = (n["volatility"] * factor + 2**15) >> 16
+        moved += ((self._normal(word[0]) * volatility + 2**15) >> 16) + shock + self.news[3]
         self.fundamental = max(2**16, min(moved, MAX_FUNDAMENTAL << 16))
         self.seen["fundamental at its end"] += moved != self.fundamental
+
+    def _move_volatility(self) -> None:
+        log, n, word = self.log_volatility, self.n, self._words(MarketStream.VOLATILITY, self.t)[0]
+        log -= (log * n["log_volatility_reversion"] + 2**27) >> 28
+        log += (self._normal(word) * n["log_volatility_noise"] + 2**15) >> 16
+        self.log_volatility = max(-8 * 2**20, min(log, 8 * 2**20))
+        self.seen["volatility at its end"] += log != self.log_volatility
+        self.seen["volatility moved"] += log != 0
 
     def _advance_news(self) -> None:
         word, n = self._words(MarketStream.NEWS, self.t), self.n
@@ -391,6 +406,7 @@ class MarketOracle:
             "cash": self.cash,
             "shares": self.shares,
             "fundamental": self.fundamental,
+            "log_volatility": self.log_volatility,
             "news": self.news,
             "backlog": self.backlog,
             "noise_wakes": self.noise_wakes,

@@ -26,6 +26,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "mean_price": (3, 400, 100_000, MAX_FUNDAMENTAL - 50),
     "reversion": (0.0, 0.05, 1.0),
     "volatility": (0.0, 1.58, 40.0, 2.0**14),
+    "volatility_spread": (0.0, 0.7, 4.0),
+    "volatility_seconds": (0.5, 60.0, 1e9),
     "shock_rate": (0.0, 0.2),
     "shock_mean": (0.0, 30.0, 1_000.0, float(MAX_FUNDAMENTAL)),
     "shock_spread": (0.0, 223.6, 2.0**14),
@@ -71,7 +73,7 @@ class Markets(NamedTuple):
     oracles: list[MarketOracle]
 
 
-ROWS = Rules(0, 0, None, None)  # type: ignore[arg-type]
+ROWS = Rules(0, 0, None, None, None)  # type: ignore[arg-type]
 """Mapped dimensions of the rules."""
 
 
@@ -110,7 +112,7 @@ def markets_of(configs: list[BackgroundConfig], seats: int, seed: int = 0) -> Ma
     )
     words = torch.tensor([[seed % 2**32, seed >> 32, row, 3 * row + 1] for row in range(len(configs))])
     state = torch.vmap(lambda key, row: opened(EpisodeKey(*key.unbind()), row, layout), in_dims=(0, ROWS))(words, rules)
-    quantiles = rules.normal.tolist(), rules.sizes.tolist()
+    quantiles = rules.normal.tolist(), rules.sizes.tolist(), rules.growth.tolist()
     settings = [
         Settings(dict(zip(NUMBERS, numbers, strict=True)), arrivals, *quantiles)
         for numbers, arrivals in zip(rules.numbers.tolist(), rules.arrivals.tolist(), strict=True)

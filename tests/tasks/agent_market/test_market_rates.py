@@ -12,8 +12,11 @@ from scipy.stats import poisson
 from tests.tasks.agent_market.market_oracle import MAKER, NOISE
 from tests.tasks.agent_market.random_markets_of_agents import Markets, markets_of
 from vecenv.core.random import episode_key, random_bits
-from vecenv.tasks.agent_market.background import CLASSES, BackgroundConfig, arrival_thresholds
+from vecenv.tasks.agent_market.background import CLASSES, BackgroundConfig, background_parameters
+from vecenv.tasks.agent_market.fundamental import advanced
+from vecenv.tasks.agent_market.market import rules_of, tables_of
 from vecenv.tasks.agent_market.streams import MarketStream
+from vecenv.tasks.agent_market.tables import arrival_thresholds
 
 RATES = {"maker": 2 / 60, "value": 102 / 175.4, "momentum": 12 / 37, "noise": 1_000 / 23_400}
 """Wakes per second, from the settings of rmsc04."""
@@ -70,3 +73,40 @@ def test_ticks_have_the_messages_of_the_settings():
         first = COUNT * oracles[0].layout.makers if kind == MAKER else 0
         assert within(name, served + waiting - first, COUNT * ticks), name
         assert waiting < 0.01 * served
+
+
+def fundamentals(config: BackgroundConfig, count: int, ticks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return fundamentals and logarithms of their volatility after each tick. Shape of each: (ticks, count)."""
+    rules = rules_of(background_parameters(config), tables_of(config))
+    markets = markets_of([config] * count, 1, seed=3)
+    key, state = episode_key(3, torch.arange(count), 0), markets.state
+    value, log, news, steps = state.fundamental, state.log_volatility, state.news, []
+    for number in range(ticks):
+        value, log, news = torch.vmap(lambda *parts, tick=number: advanced(*parts, torch.tensor(tick), rules))(
+            value, log, news, key
+        )
+        steps.append((value, log))
+    return tuple(torch.stack(column).double() for column in zip(*steps, strict=True))  # type: ignore[return-value]
+
+
+def test_volatility_lasts_and_has_the_spread_and_the_mean_variance_of_the_settings():
+    quiet = {"news_rate": 0.0, "shock_rate": 0.0, "reversion": 0.0, "num_noise": 0}
+    config = BackgroundConfig(volatility=3.0, volatility_spread=0.5, volatility_seconds=40.0, **quiet)
+    value, log = fundamentals(config, 4_000, 60)
+    log = log / 2**20
+    assert abs(float(log.mean())) < 0.03
+    for tick in (0, 59):
+        assert float(log[tick].std()) == pytest.approx(0.5, abs=0.02), "it does not start as it goes on"
+    for lag in (10, 40):
+        kept = float((log[:-lag] * log[lag:]).mean() / log.square().mean())
+        assert kept == pytest.approx(math.exp(-lag / 40), abs=0.03)
+    moves = (value[1:] - value[:-1]) / 2**16
+    assert float(moves.square().mean()) == pytest.approx(9.0, rel=0.05)
+    # A move is as large as the volatility before it says.
+    scale = 3.0 * math.exp(-0.25) * log[:-1].exp()
+    assert float((moves / scale).square().mean()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_without_spread_volatility_stays():
+    _, log = fundamentals(BackgroundConfig(num_noise=0), 8, 5)
+    assert not log.any()

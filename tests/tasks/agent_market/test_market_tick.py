@@ -32,7 +32,7 @@ OF_SEATS = {f"seat {status.name}" for status in Status} | {"prevented of a seat"
 """What happens in every layout with a small book."""
 
 OF_FUNDAMENTALS = {"shock", "good news", "bad news", "news ended", "news at the end of news", "far fundamental"}
-OF_FUNDAMENTALS |= {"fundamental at its end"}
+OF_FUNDAMENTALS |= {"fundamental at its end", "volatility moved", "volatility at its end"}
 
 OF_MAKERS = {"requotes", "unplaced", "requote without a spread", "makers wait", "quotes above the least"}
 
