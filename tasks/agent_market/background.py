@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -45,6 +46,13 @@ class BackgroundConfig:
     """Seconds of a tick of time."""
     price_tick: float = 0.01
     """Currency of a price tick."""
+    clearing: Literal["book", "auction"] = "book"
+    """Messages are carried out one after the other in an order book; or all agents act at every tick, and a call
+    auction clears their orders at one price."""
+    auction_levels: int = 256
+    """Prices of an auction, about the last one."""
+    auction_spread: int = 10
+    """Largest distance of noise and momentum traders' prices from the last one in an auction, in price ticks."""
     room: int = 128
     """Orders that a side of the book has room for."""
     slots: int = 6
@@ -164,6 +172,13 @@ class BackgroundConfig:
         """Return the number of owners of orders."""
         return seats + self.num_makers + self.num_value + self.num_momentum + self.num_noise
 
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with the setting that each requires."""
+        of_auctions = ("auction_levels", "auction_spread")
+        if self.clearing == "auction":
+            return dict.fromkeys(_OF_BOOKS, "clearing book")
+        return dict.fromkeys(of_auctions, "clearing auction")
+
     def ticks(self, seconds: float) -> int:
         """Return a time in ticks, at least one."""
         return max(1, round(seconds / self.tick_seconds))
@@ -199,8 +214,12 @@ _NOT_NEGATIVE: tuple[str, ...] = (
     "news_rate",
     "level_spacing",
 )
+_NOT_NEGATIVE += ("auction_spread",)
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
+_OF_BOOKS = ("room", "slots", "session_seconds", "maker_seconds", "levels", "level_spacing", "spread_alpha")
+_OF_BOOKS += ("share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread", "take_spread")
+_OF_BOOKS += ("momentum_seconds", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
 _MOST = {
     "room": 2**12,
@@ -208,6 +227,8 @@ _MOST = {
     "mean_price": MAX_FUNDAMENTAL,
     "volatility": 2**14,
     "volatility_spread": 4,
+    "auction_levels": 2**16,
+    "auction_spread": 2**16,
     "shock_mean": MAX_FUNDAMENTAL,
 }
 _MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
@@ -253,6 +274,7 @@ NUMBERS = (
     "candle_ticks",
     "max_spread",
     "take_spread",
+    "auction_spread",
 )
 """Parameters of one number, in the units of the rules."""
 
@@ -296,6 +318,7 @@ def background_parameters(config: BackgroundConfig) -> dict[str, Tensor]:
         "candle_ticks": config.candle_ticks,
         "max_spread": config.max_spread,
         "take_spread": config.take_spread,
+        "auction_spread": config.auction_spread,
     }
     rates = arrival_rates(config)
     # As many entries as the busiest class needs, so that the tables stack.

@@ -148,6 +148,7 @@ class Layout:
         slots: messages of traders a tick.
         levels: quotes of a maker a side.
         room: orders of a side of the book.
+        auction: prices of an auction, 0 in a market with an order book.
     """
 
     seats: int
@@ -158,6 +159,7 @@ class Layout:
     slots: int
     levels: int
     room: int
+    auction: int = 0
 
     @property
     def first(self) -> tuple[int, int, int, int]:
@@ -188,6 +190,9 @@ class Layout:
 def layout_of(config: BackgroundConfig, seats: int) -> Layout:
     """Return the layout of a market with seats for learners."""
     agents = (config.num_makers, config.num_value, config.num_momentum, config.num_noise)
+    if config.clearing == "auction":
+        # Nothing waits in the book.
+        return Layout(seats, *agents, 0, 0, 1, config.auction_levels)
     return Layout(seats, *agents, config.slots, config.levels, config.room)
 
 

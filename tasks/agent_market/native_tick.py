@@ -20,6 +20,7 @@ from vecenv.core.rows import leaves, with_leaves
 from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import Message
+from vecenv.tasks.agent_market.auction_tick import auctioned
 from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
 from vecenv.tasks.agent_market.split_market import joined, part_size, split
 from vecenv.tasks.agent_market.tick import ticked
@@ -41,7 +42,7 @@ def advanced_market(
 ) -> tuple[Market, Report]:
     """Return the market after some ticks and what is seen of it, in C++ on a CPU with a compiler, else in PyTorch.
 
-    In C++ the market that is given becomes the one after the ticks.
+    In C++ the market that is given becomes the one after the ticks. Auctions are cleared in PyTorch.
 
     Args:
         market: before the ticks, of contiguous tensors; `split` if it has a batch dimension.
@@ -51,13 +52,13 @@ def advanced_market(
         ticks: number of them.
     """
     in_parts = len(market.batch_size) > 0
-    if market.tick.device.type != "cpu" or built_library(SOURCE) is None:
+    if layout.auction or market.tick.device.type != "cpu" or built_library(SOURCE) is None:
         whole = joined(market, layout) if in_parts else market
-        after, seen = ticked(whole, orders, rules, layout, ticks)
+        after, seen = (auctioned if layout.auction else ticked)(whole, orders, rules, layout, ticks)
         return (split(after, layout.seats) if in_parts else after), seen
     tensors = [market.get(name).flatten() if in_parts else market.get(name) for name in FIELDS]
     narrow, wide = torch.ops.vecenv.agent_market_tick(
-        tensors, list(orders), *rules, list(astuple(layout)), ticks, in_parts
+        tensors, list(orders), *rules, list(astuple(layout)[:-1]), ticks, in_parts
     )
     told = [
         (wide if kind == torch.int64 else narrow)[first : first + math.prod(shape)].view(shape)

@@ -18,7 +18,11 @@ class MarketStream(IntEnum):
     PARENT = 23
     VOLATILITY = 24
     FIRST_VOLATILITY = 25
+    AUCTION = 2**12
 
 
 SLOTS_A_TICK = 256
 """Indices of slots that each tick has, however many slots there are."""
+
+AGENTS_A_STREAM = 512
+"""Agents of an auction that share a stream: index tick × 512 + number; the next ones have the next stream."""

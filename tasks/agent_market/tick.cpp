@@ -24,10 +24,10 @@ struct Numbers {
   int64_t log_volatility_reversion, shock_chance, shock_mean, shock_spread, news_chance;
   int64_t news_magnitude, news_duration, level_spacing, first_spread, spread_alpha, share_of_volume, min_quote;
   int64_t price_skew, volume_ticks, observation_noise, aggressive_chance, depth_spread, momentum_every, latency[4];
-  int64_t fair_noise, candle_ticks, max_spread, take_spread;
+  int64_t fair_noise, candle_ticks, max_spread, take_spread, auction_spread;
 };
 
-// In the order of the fields of `market.Layout`, then messages of the seats and thresholds of a class.
+// In the order of the fields of `market.Layout`, without its last, then messages of the seats and thresholds of a class.
 struct Layout {
   int64_t seats, makers, value, momentum, noise, slots, levels, room, orders, thresholds;
   int64_t first(int of) const {

@@ -14,14 +14,11 @@ from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Status, Trades
 from vecenv.kernels.order_book.messages import Report as Told
 from vecenv.kernels.order_book.requoting import requoted, without_owner
-from vecenv.tasks.agent_market.background import MAX_LATENCY
+from vecenv.tasks.agent_market.closing import Tick, as_int32, closed, extremes, repeated
 from vecenv.tasks.agent_market.fundamental import advanced
 from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
 from vecenv.tasks.agent_market.streams import MarketStream
 from vecenv.tasks.agent_market.traders import MAKER, View, maker_quotes, trader_message, view_of
-
-_SUMMED = ("bought", "sold", "notional", "trades", "seat_traded")
-"""Parts of a report that add up over ticks."""
 
 
 class _Flow(NamedTuple):
@@ -70,18 +67,7 @@ def ticked(market: Market, orders: Message, rules: Rules, layout: Layout, ticks:
         layout: of the market.
         ticks: number of them.
     """
-    market, report = _one_tick(market, orders, rules, layout)
-    for _ in range(ticks - 1):
-        market, following = _one_tick(market, Message(*(words[:0] for words in orders)), rules, layout)
-        report = _joined(report, following)
-    return market, report
-
-
-def _joined(before: Report, after: Report) -> Report:
-    """Return what is seen after a tick, and what has been traded in it and before."""
-    sums = {name: getattr(before, name) + getattr(after, name) for name in _SUMMED}
-    high, low = torch.maximum(before.high, after.high), torch.minimum(before.low, after.low)
-    return after._replace(**sums, high=high, low=low)
+    return repeated(_one_tick, market, orders, rules, layout, ticks)
 
 
 def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
@@ -111,20 +97,10 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
     bid, ask = best_prices(book).to(torch.int64).unbind()
     close = (bid > 0) & (ask > 0) & (ask - bid <= rules.number("max_spread"))
     doubled_mid = torch.where(close, bid + ask, market.doubled_mid)
-    sampled = (tick + 1) % rules.number("momentum_every").clamp(min=1) == 0
-    samples = torch.where(sampled, torch.cat([market.samples[1:], doubled_mid.unsqueeze(0)]), market.samples)
-    rate = torch.div(2**16, rules.number("volume_ticks").clamp(min=1), rounding_mode="floor")
-    volume = torch.stack([flow.bought, flow.sold]).to(torch.int64)
-    volumes = market.volumes + ((((volume << 16) - market.volumes) * rate) >> 16)
     counted = (flow.messages + requote.due, flow.rejected, flow.evicted + requote.evicted, requote.unplaced)
-    counts = market.counts + torch.stack([*(count.to(torch.int64) for count in counted), backlog[1:].sum()])
-    high, low = _extremes(doubled_mid, flow)
-    opens = tick % rules.number("candle_ticks").clamp(min=1) == 0
-    last = torch.stack([_as_int32(doubled_mid), high, low, flow.bought + flow.sold, flow.trades])
-    candles = _candles_after(market.candles, opens, last)
-    after = Market(
-        words=market.words,
-        tick=tick + 1,
+    done = Tick(bid, ask, doubled_mid, flow.high, flow.low, flow.bought, flow.sold, flow.trades)
+    after = market.replace(
+        **closed(market, moved, done, rules),
         key=book.key,
         quantity=book.quantity,
         owner=book.owner,
@@ -132,23 +108,13 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
         next_id=book.next_id,
         cash=accounts.cash,
         shares=accounts.shares,
-        fundamental=value,
-        log_volatility=moved.log_volatility,
-        news=moved.news,
         backlog=backlog,
-        noise_wakes=market.noise_wakes,
         noise_served=noise_served,
         spreads=spreads,
-        doubled_mid=doubled_mid,
-        samples=samples,
-        volumes=volumes,
-        views=torch.cat([torch.stack([bid, ask, value]).unsqueeze(0), market.views[: MAX_LATENCY - 1]]),
-        counts=counts,
-        candles=candles,
-        batch_size=[],
+        counts=market.counts + torch.stack([*(count.to(torch.int64) for count in counted), backlog[1:].sum()]),
     )
     noise = rules.normal[arrivals[3] >> 20].to(torch.int64) * rules.number("fair_noise")
-    return after, _report(after, flow, value + noise, layout)
+    return after, _report(after, done, flow, value + noise, layout)
 
 
 class _Requoting(NamedTuple):
@@ -238,12 +204,12 @@ def _requoted(
     return trading._replace(book=book), spreads, requoting
 
 
-def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Report:
+def _report(market: Market, done: Tick, flow: _Flow, estimate: Tensor, layout: Layout) -> Report:
     """Return what is seen of a market after a tick."""
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
     bid, ask = best_prices(book).unbind()
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]
-    high, low = _extremes(market.doubled_mid, flow)
+    high, low = extremes(done)
     own = [_own_orders(book, seat, side) for seat in range(layout.seats) for side in (BUY, SELL)]
     quantity, price, size, ahead, order = (
         torch.stack(column).view(layout.seats, 2) for column in zip(*own, strict=True)
@@ -251,7 +217,7 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
     return Report(
         bid=bid,
         ask=ask,
-        doubled_mid=_as_int32(market.doubled_mid),
+        doubled_mid=as_int32(market.doubled_mid),
         high=high,
         low=low,
         bought=flow.bought,
@@ -271,40 +237,6 @@ def _report(market: Market, flow: _Flow, estimate: Tensor, layout: Layout) -> Re
         own_ahead=ahead,
         own_id=order,
     )
-
-
-def _extremes(doubled_mid: Tensor, flow: _Flow) -> tuple[Tensor, Tensor]:
-    """Return the highest and the lowest of twice the trades' prices and the doubled mid. Shape of each: (), int32."""
-    traded = flow.trades > 0
-    high = torch.where(traded, torch.maximum(doubled_mid, 2 * flow.high.to(torch.int64)), doubled_mid)
-    low = torch.where(traded, torch.minimum(doubled_mid, 2 * flow.low.to(torch.int64)), doubled_mid)
-    return _as_int32(high), _as_int32(low)
-
-
-def _as_int32(doubled: Tensor) -> Tensor:
-    """Return a doubled price as int32; the highest are out of its range. Shape: ()."""
-    return doubled.clamp(max=2**31 - 1).to(torch.int32)
-
-
-def _candles_after(candles: Tensor, opens: Tensor, last: Tensor) -> Tensor:
-    """Return the candles after a tick. Shape: (5, 65).
-
-    Args:
-        candles: before it. Shape: (5, 65).
-        opens: whether a candle opens with it. Shape: (), bool.
-        last: doubled mid, high, low, volume and trades of the tick. Shape: (5,).
-    """
-    newest = candles[:, -1]
-    merged = [
-        last[0],
-        torch.maximum(newest[1], last[1]),
-        torch.minimum(newest[2], last[2]),
-        newest[3] + last[3],
-        newest[4] + last[4],
-    ]
-    newest = torch.where(opens, last, torch.stack(merged))
-    older = torch.where(opens, candles[:, 1:], candles[:, :-1])
-    return torch.cat([older, newest.unsqueeze(-1)], -1)
 
 
 def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, ...]:

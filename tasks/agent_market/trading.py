@@ -60,7 +60,7 @@ class TradingConfig(SeatConfig):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with the setting that each requires."""
-        names: dict[str, str] = {}
+        names = super().inapplicable()
         if self.action != "limit":
             names |= dict.fromkeys(("distances", "sizes"), "action limit")
         if self.reward != "risk_adjusted":

@@ -332,14 +332,17 @@ class MarketOracle:
         self.seen["empty side"] += not bid or not ask
         if bid and ask and ask - bid <= self.n["max_spread"]:
             self.doubled_mid = bid + ask
+        self.seen["backlog carried"] += sum(self.backlog[VALUE:]) > 0
+        self.seen["makers wait"] += self.backlog[MAKER] > 0
+        self._take_up(bid, ask)
+
+    def _take_up(self, bid: int, ask: int) -> None:
         if (self.t + 1) % self.n["momentum_every"] == 0:
             self.samples = [*self.samples[1:], self.doubled_mid]
         rate = 2**16 // self.n["volume_ticks"]
         for side in (BUY, SELL):
             self.volumes[side] += (((self.flow.volumes[side] << 16) - self.volumes[side]) * rate) >> 16
         self.views = [View(bid, ask, self.fundamental), *self.views[:-1]]
-        self.seen["backlog carried"] += sum(self.backlog[VALUE:]) > 0
-        self.seen["makers wait"] += self.backlog[MAKER] > 0
         self._add_candle()
         self.t += 1
 

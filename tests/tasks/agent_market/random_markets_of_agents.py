@@ -50,6 +50,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "candle_ticks": (1, 2, 5),
     "max_spread": (1, 30, 5_000, 2**24),
     "take_spread": (1, 30, 2**24),
+    "auction_spread": (0, 3, 2**16),
 }
 """Values that a market takes half the time, else the default."""
 
@@ -81,12 +82,10 @@ def random_config(random: Random, layout: Layout) -> BackgroundConfig:
     """Settings in which much happens."""
     drawn: dict[str, Any] = {name: random.choice(of) for name, of in CHOICES.items() if random.random() < 0.5}
     tick = drawn.get("tick_seconds", 1.0)
-    busy = random.choice((0.3, 0.9, 1.6)) * layout.slots
+    busy = random.choice((0.3, 0.9, 1.6)) * max(1, layout.slots)
     return BackgroundConfig(
         **drawn,
-        room=layout.room,
-        slots=layout.slots,
-        levels=layout.levels,
+        **_clearing(layout),
         num_makers=layout.makers,
         num_value=layout.value,
         num_momentum=layout.momentum,
@@ -98,7 +97,16 @@ def random_config(random: Random, layout: Layout) -> BackgroundConfig:
     )
 
 
-def markets_of(configs: list[BackgroundConfig], seats: int, seed: int = 0) -> Markets:
+def _clearing(layout: Layout) -> dict[str, Any]:
+    """Settings of the shapes of a book or of an auction."""
+    if layout.auction:
+        return {"clearing": "auction", "auction_levels": layout.auction}
+    return {"room": layout.room, "slots": layout.slots, "levels": layout.levels}
+
+
+def markets_of(
+    configs: list[BackgroundConfig], seats: int, seed: int = 0, oracle: type[MarketOracle] = MarketOracle
+) -> Markets:
     """Markets of settings with one layout; the market of row i is that of sub-environment i under the seed."""
     layout, shared = layout_of(configs[0], seats), tables_of(configs[0])
     params = [background_parameters(config) for config in configs]
@@ -117,7 +125,7 @@ def markets_of(configs: list[BackgroundConfig], seats: int, seed: int = 0) -> Ma
         Settings(dict(zip(NUMBERS, numbers, strict=True)), arrivals, *quantiles)
         for numbers, arrivals in zip(rules.numbers.tolist(), rules.arrivals.tolist(), strict=True)
     ]
-    oracles = [MarketOracle(key, row, layout) for key, row in zip(words.tolist(), settings, strict=True)]
+    oracles = [oracle(key, row, layout) for key, row in zip(words.tolist(), settings, strict=True)]
     return Markets(layout, state, rules, oracles)
 
 

@@ -1,0 +1,221 @@
+"""A tick of one market that a call auction clears: all agents act at every tick, and nothing waits for the next.
+
+Exactly as `auction_rules.md` says. `torch.vmap` batches it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.core.random import EpisodeKey, random_bits
+from vecenv.kernels.auction.clearing import MAX_QUANTITY, Cleared, Orders, clear
+from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL, Kind, Message
+from vecenv.tasks.agent_market.background import SHORT_SAMPLES
+from vecenv.tasks.agent_market.closing import Tick, as_int32, closed, extremes, repeated
+from vecenv.tasks.agent_market.fundamental import advanced
+from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
+from vecenv.tasks.agent_market.streams import AGENTS_A_STREAM, MarketStream
+from vecenv.tasks.agent_market.tables import TABLE_BITS, table_normal
+from vecenv.tasks.agent_market.traders import MOMENTUM, NOISE, VALUE
+
+_ENTERS = (Kind.LIMIT, Kind.MARKET, Kind.IMMEDIATE, Kind.POST_ONLY, Kind.REPLACE_ALL)
+_DOES_NOTHING = (Kind.NOTHING, Kind.CANCEL_ALL)
+
+
+class _Sent(NamedTuple):
+    """Orders of the seats, one for each message. Shape of each: (J,), int64.
+
+    Attributes:
+        orders: quantity 0 for a message that is no order.
+        owner: of each, 0 for a message that is no order.
+        rejected: whether it asks for something that there is not.
+    """
+
+    orders: Orders
+    owner: Tensor
+    rejected: Tensor
+
+
+def auctioned(market: Market, orders: Message, rules: Rules, layout: Layout, ticks: int = 1) -> tuple[Market, Report]:
+    """Return the market after some ticks, and what is seen of it.
+
+    Args:
+        market: before them.
+        orders: messages of the seats, in the first tick. Shape of each: (J,), int32.
+        rules: of the market.
+        layout: of the market.
+        ticks: number of them.
+    """
+    return repeated(_one_tick, market, orders, rules, layout, ticks)
+
+
+def _one_tick(market: Market, messages: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
+    """Return the market after a tick, and what is seen of it."""
+    key, tick = EpisodeKey(*market.words.unbind()), market.tick
+    moved = advanced(market.fundamental, market.log_volatility, market.news, key, tick, rules)
+    last = market.doubled_mid >> 1
+    low = (last - layout.auction // 2).clamp(min=1)
+    drawn = _background_orders(market, moved.value, last, key, rules, layout)
+    sent = _orders_of_seats(messages, low, layout)
+    orders = Orders(*(torch.cat(pair) for pair in zip(sent.orders, drawn, strict=True)))
+    cleared = clear(orders, last, low, layout.auction)
+
+    owner = torch.cat([sent.owner, torch.arange(layout.seats, layout.owners, device=tick.device)])
+    bought = torch.where(orders.side == BUY, cleared.filled, -cleared.filled)
+    change = torch.zeros_like(market.shares).index_add(0, owner, bought)
+    rest = _rest(orders, cleared, low, layout.auction)
+    one_sided = torch.where(cleared.imbalance == 0, cleared.volume - (cleared.volume >> 1), cleared.volume)
+    of_buyers = torch.where(cleared.imbalance >= 0, one_sided, 0).to(torch.int32)
+    volume = cleared.volume.to(torch.int32)
+    traded = cleared.volume > 0
+    price = cleared.price.to(torch.int32)
+    done = Tick(
+        bid=rest.prices[BUY, 0],
+        ask=rest.prices[SELL, 0],
+        doubled_mid=2 * cleared.price,
+        high=torch.where(traded, price, 0),
+        low=torch.where(traded, price, 2**31 - 1),
+        bought=of_buyers,
+        sold=volume - of_buyers,
+        trades=((orders.side == BUY) & (cleared.filled > 0)).sum(dtype=torch.int32),
+    )
+    placed = (orders.quantity > 0).sum() - cleared.invalid
+    none = tick * 0
+    counted = [placed, sent.rejected.sum() + cleared.invalid, none, none, none]
+    after = market.replace(
+        **closed(market, moved, done, rules),
+        cash=market.cash - change * cleared.price,
+        shares=market.shares + change,
+        counts=market.counts + torch.stack(counted),
+    )
+    word = random_bits(key, MarketStream.ARRIVALS, tick)[3]
+    estimate = moved.value + rules.normal[word >> (32 - TABLE_BITS)].to(torch.int64) * rules.number("fair_noise")
+    return after, _report(after, done, rest, cleared, _by_seats(sent, cleared, layout), estimate, layout)
+
+
+def _background_orders(
+    market: Market, fundamental: Tensor, last: Tensor, key: EpisodeKey, rules: Rules, layout: Layout
+) -> Orders:
+    """Return one order of each background agent, in the order of their owners. Shape of each: (agents,), int64."""
+    agent = torch.arange(layout.owners - layout.seats, device=last.device)
+    stream, place = MarketStream.AUCTION + agent // AGENTS_A_STREAM, agent % AGENTS_A_STREAM
+    size, side, distance, noise = random_bits(key, stream, market.tick * AGENTS_A_STREAM + place)
+    first = [owner - layout.seats for owner in layout.first]
+    of_maker, of_value = agent < first[VALUE], (agent >= first[VALUE]) & (agent < first[MOMENTUM])
+    of_momentum = (agent >= first[MOMENTUM]) & (agent < first[NOISE])
+
+    reach = rules.number("auction_spread")
+    observed = (fundamental + table_normal(rules.normal, noise, rules.number("observation_noise")) + 2**15) >> 16
+    whole, late = market.samples.sum(), market.samples[-SHORT_SAMPLES:].sum()
+    rises = 5 * late >= 2 * whole
+    held = market.shares[layout.seats :]
+    half = (rules.number("first_spread") >> 1).clamp(min=1)
+    tossed = side % 2 == 0
+
+    buys = torch.where(of_maker, torch.where(held == 0, tossed, held < 0), tossed)
+    buys = torch.where(of_value, observed >= last, torch.where(of_momentum, rises, buys))
+    price = last - reach + ((distance * (2 * reach + 1)) >> 32)
+    price = torch.where(of_momentum, last + torch.where(buys, reach, -reach), price)
+    price = torch.where(of_value, observed, torch.where(of_maker, last - torch.where(buys, half, -half), price))
+    quantity = rules.sizes[size >> (32 - TABLE_BITS)].to(torch.int64)
+    quantity = torch.where(of_maker, rules.number("min_quote"), quantity)
+    return Orders(torch.where(buys, BUY, SELL), price.clamp(1, MAX_PRICE), quantity.clamp(max=MAX_QUANTITY))
+
+
+def _orders_of_seats(messages: Message, low: Tensor, layout: Layout) -> _Sent:
+    """Return the orders of the seats' messages."""
+    kind, side, price, quantity, owner = (words.to(torch.int64) for words in messages[:5])
+    enters = _is_one_of(kind, _ENTERS)
+    known = (owner >= 0) & (owner < layout.seats) & ((side == BUY) | (side == SELL))
+    at_market = kind == Kind.MARKET
+    possible = (quantity >= 1) & (quantity <= MAX_QUANTITY) & (at_market | ((price >= 1) & (price <= MAX_PRICE)))
+    valid = enters & known & possible
+    end = torch.where(side == BUY, low + layout.auction - 1, low)
+    limit = torch.where(at_market, end, price)
+    # An order that would meet an earlier one of the same seat.
+    earlier = torch.arange(len(kind), device=kind.device)
+    buys = side == BUY
+    meets = torch.where(buys[:, None], limit[:, None] >= limit, limit[:, None] <= limit) & (buys[:, None] != buys)
+    own = valid & (owner[:, None] == owner) & (earlier < earlier[:, None])
+    taken = valid & ~(meets & own).any(-1)
+    rejected = ~taken & ~_is_one_of(kind, _DOES_NOTHING)
+    orders = Orders(torch.where(taken, side, BUY), limit.clamp(1, MAX_PRICE), torch.where(taken, quantity, 0))
+    return _Sent(orders, torch.where(taken, owner, 0), rejected)
+
+
+def _is_one_of(values: Tensor, members: tuple[int, ...]) -> Tensor:
+    """Return whether each value is one of some numbers. Shape: that of the values."""
+    result = values != values
+    for member in members:
+        result = result | (values == member)
+    return result
+
+
+class _Rest(NamedTuple):
+    """The best levels of what was not filled, bids first. Shape of each: (2, 10), int64."""
+
+    prices: Tensor
+    quantities: Tensor
+
+
+def _rest(orders: Orders, cleared: Cleared, low: Tensor, levels: int) -> _Rest:
+    """Return the best levels of what was not filled, within the window of the auction."""
+    level = orders.price - low
+    left = orders.quantity - cleared.filled
+    place = torch.arange(levels, device=level.device)
+    sides = []
+    for side in (BUY, SELL):
+        shown = (orders.side == side) & ((level >= 0) if side == BUY else (level < levels))
+        quantity = torch.zeros_like(place).scatter_add(0, level.clamp(0, levels - 1), torch.where(shown, left, 0))
+        # The best levels have the largest keys.
+        key = torch.where(quantity > 0, (place if side == BUY else levels - 1 - place) + 1, 0)
+        best = key.topk(min(DEPTH, levels)).values
+        at = torch.where(best > 0, best - 1 if side == BUY else levels - best, 0)
+        prices = torch.where(best > 0, low + at, 0)
+        pad = (0, DEPTH - min(DEPTH, levels))
+        shown_quantity = torch.where(best > 0, quantity[at], 0)
+        sides.append([torch.nn.functional.pad(part, pad) for part in (prices, shown_quantity)])
+    prices, quantities = (torch.stack(column) for column in zip(*sides, strict=True))
+    return _Rest(prices, quantities)
+
+
+def _by_seats(sent: _Sent, cleared: Cleared, layout: Layout) -> Tensor:
+    """Return the shares that each seat has bought and sold. Shape: (S, 2), int32."""
+    filled = cleared.filled[: len(sent.owner)]
+    place = 2 * sent.owner + sent.orders.side
+    summed = filled.new_zeros(2 * layout.seats).index_add(0, place, filled)
+    return summed.view(layout.seats, 2).to(torch.int32)
+
+
+def _report(
+    market: Market, done: Tick, rest: _Rest, cleared: Cleared, of_seats: Tensor, estimate: Tensor, layout: Layout
+) -> Report:
+    """Return what is seen of a market after a tick."""
+    high, low = extremes(done)
+    none = of_seats * 0
+    return Report(
+        bid=done.bid.to(torch.int32),
+        ask=done.ask.to(torch.int32),
+        doubled_mid=as_int32(market.doubled_mid),
+        high=high,
+        low=low,
+        bought=done.bought,
+        sold=done.sold,
+        notional=cleared.price * cleared.volume,
+        trades=done.trades,
+        estimate=estimate,
+        news=market.news,
+        prices=rest.prices.to(torch.int32),
+        quantities=rest.quantities.to(torch.int32),
+        seat_cash=market.cash[: layout.seats],
+        seat_shares=market.shares[: layout.seats],
+        seat_traded=of_seats,
+        own_quantity=none,
+        own_price=none,
+        own_size=none,
+        own_ahead=none,
+        own_id=none - 1,
+    )

@@ -1,0 +1,108 @@
+"""A market whose orders an auction clears: random markets beside lists written from the rules, accounts, and tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+import torch
+
+import vecenv
+from tests.tasks.agent_market.auction_market_oracle import AuctionMarketOracle
+from tests.tasks.agent_market.market_comparison import play
+from tests.tasks.agent_market.random_markets_of_agents import markets_of, random_config
+from vecenv.core.random_actions import random_action
+from vecenv.registry import task_named
+from vecenv.tasks.agent_market.auction_tick import auctioned
+from vecenv.tasks.agent_market.background import BackgroundConfig
+from vecenv.tasks.agent_market.market import Layout
+from vecenv.tasks.agent_market.orders import Order
+from vecenv.testing import check_task
+
+LAYOUTS = {
+    # Seats, makers, value, momentum and noise traders, slots, levels, room, prices of an auction.
+    "all classes": Layout(2, 2, 5, 3, 9, 0, 0, 1, 64),
+    "few prices": Layout(1, 1, 3, 2, 4, 0, 0, 1, 7),
+    "one price": Layout(2, 1, 2, 1, 3, 0, 0, 1, 1),
+    "noise traders alone": Layout(1, 0, 0, 0, 12, 0, 0, 1, 32),
+    "more than a stream holds": Layout(1, 0, 0, 0, 600, 0, 0, 1, 64),
+}
+HAPPENS = {"traded", "rejected", "meets its own", "a maker turns", "no rest on a side", "momentum buys"}
+HAPPENS |= {"momentum sells", "shares are left over by rounding down", "nothing is traded", "shock", "volatility moved"}
+
+
+def played(name: str, count: int, ticks: int, seed: int) -> Counter[str]:
+    random, layout = Random(seed), LAYOUTS[name]
+    configs = [random_config(random, layout) for _ in range(count)]
+    markets = markets_of(configs, layout.seats, seed=2**33 + seed, oracle=AuctionMarketOracle)
+    return play(auctioned, markets, ticks, messages=4, seed=seed)
+
+
+def test_random_auctions_do_what_the_lists_do():
+    seen = played("all classes", count=120, ticks=16, seed=1)
+    assert HAPPENS - (+seen).keys() == set()
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "all classes"])
+def test_random_auctions_of_other_layouts_do_what_the_lists_do(name):
+    assert played(name, count=3 if "stream" in name else 40, ticks=6, seed=2)["traded"] > 0
+
+
+@pytest.mark.parametrize("name", ["agent_market", "execution", "market_making"])
+@pytest.mark.parametrize("seats", [1, 2])
+def test_tasks_on_auctions_conform(name, seats):
+    check(name, compiled=False, ticks_per_step=6, seats=seats)
+
+
+@pytest.mark.slow
+def test_a_compiled_auction_is_the_eager_one():
+    check("agent_market", compiled=True)
+
+
+def check(name: str, compiled: bool, **config) -> None:
+    task = task_named(name)
+    small = {"clearing": "auction", "max_ticks": 60, "num_noise": 40} | config
+    check_task(replace(task, config=lambda: task.config(**small)), steps=4, compiled=compiled)
+
+
+def test_a_thousand_agents_trade_at_every_tick_and_lose_nothing():
+    env = vecenv.make("agent_market", 4, seed=3, clearing="auction", max_ticks=60, compile=False)
+    start = env.state.counts[:, 0].clone()
+    for number in range(1, 9):
+        env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
+        market = env.state.market
+        assert not market.cash.sum(-1).any() and not market.shares.sum(-1).any()
+        assert (env.state.last_volume > 1_000).all()
+        least = 1_116 * number
+        assert ((env.state.counts[:, 0] - start >= least) & (env.state.counts[:, 0] - start <= least + number)).all()
+    assert env.state.market.key.shape == (4, 2, 1), "a market without a book has room for one"
+
+
+def test_the_price_follows_the_fundamental():
+    quiet = {"news_rate": 0.0, "shock_rate": 0.0}
+    env = vecenv.make("agent_market", 16, seed=3, clearing="auction", max_ticks=200, compile=False, **quiet)
+    away = []
+    for _ in range(150):
+        env.advance(torch.ones(16, 1, dtype=torch.int64))
+        away.append(env.state.doubled_mid / 2 - env.state.market.fundamental / 2**16)
+    # The fundamental moves by 1.6 price ticks a second, 28 in five minutes.
+    assert float(torch.stack(away).abs().mean()) < 8
+
+
+def test_a_market_order_is_filled_at_the_price_of_all():
+    env = vecenv.make("agent_market", 2, seed=5, clearing="auction", max_ticks=60, compile=False)
+    before = env.state.cash.clone()
+    none = [0, 1, 0]
+    env.advance(torch.tensor([[[Order.BUY, 1, 90], none, none, none], [[Order.SELL, 1, 70], none, none, none]]))
+    assert env.state.shares.tolist() == [90, -70]
+    assert (before - env.state.cash).mul(2).tolist() == (env.state.shares * env.state.doubled_mid).tolist()
+
+
+def test_settings_of_the_other_way_of_clearing_are_without_effect():
+    assert BackgroundConfig().inapplicable() == dict.fromkeys(("auction_levels", "auction_spread"), "clearing auction")
+    names = BackgroundConfig(clearing="auction").inapplicable()
+    assert {"room", "slots", "value_seconds"} <= names.keys() and set(names.values()) == {"clearing book"}
+    with pytest.raises(ValueError, match="auction_levels must be at most 65,536, got 65,537"):
+        BackgroundConfig(clearing="auction", auction_levels=2**16 + 1)
