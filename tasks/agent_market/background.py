@@ -217,7 +217,15 @@ _NOT_NEGATIVE: tuple[str, ...] = (
 _NOT_NEGATIVE += ("auction_spread",)
 _NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
 _NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
-_OF_BOOKS = ("room", "slots", "session_seconds", "maker_seconds", "levels", "level_spacing", "spread_alpha")
+_OF_BOOKS: tuple[str, ...] = (
+    "room",
+    "slots",
+    "session_seconds",
+    "maker_seconds",
+    "levels",
+    "level_spacing",
+    "spread_alpha",
+)
 _OF_BOOKS += ("share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread", "take_spread")
 _OF_BOOKS += ("momentum_seconds", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
