@@ -188,18 +188,18 @@ def test_rows_that_nobody_reads_are_not_copied(kind, monkeypatch):
     collector, other = FusedCollector(env, num_steps=4, mode="eager"), FusedCollector(env, num_steps=3, mode="eager")
     given = []
     give = RowBuffers._give
-    monkeypatch.setattr(RowBuffers, "_give", lambda self, step: (given.append(step), give(self, step)))
+    monkeypatch.setattr(RowBuffers, "_give", lambda self: (given.append(self), give(self)))
     for _ in range(3):
         collector.rollout()
         stepped(reference, collector.actions.clone())
     assert not given
     assert_same_bits(snapshot(env.rows), snapshot(reference.rows))
-    assert given == [-1]
+    assert len(given) == 1
     # Left by one collector, taken by another, and taken back.
     for each in (collector, other, collector):
         each.rollout()
         stepped(reference, each.actions.clone())
-    assert given == [-1] * 3
+    assert len(given) == 3
     assert_same_bits(snapshot(env.rows), snapshot(reference.rows))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
 
 from torch import Tensor
 
@@ -50,7 +49,7 @@ class RowBuffers:
             for first, last, donated in zip(self.steps[0], self.steps[-1], self.donated, strict=True):
                 if not donated:
                     first.copy_(last)
-            self._env.leave_rows(self, _lost if any(self.donated) else partial(self._give, 0))
+            self._env.leave_rows(self, _lost)
         else:
             for buffer, leaf, given in zip(self.steps[0], leaves(self._env.rows), self._given, strict=True):
                 if given is None or given[0]() is not leaf or given[1] != leaf._version:
@@ -59,15 +58,21 @@ class RowBuffers:
         self._given = [None] * len(self._given)
 
     def leave(self) -> None:
-        """Make the rows after the last step those of the environment, which fetches copies when they are read."""
-        self._env.leave_rows(self, partial(self._give, -1))
+        """Make the rows after the last step those of the environment.
 
-    def _give(self, step: int) -> None:
-        """Replace the environment's rows by copies of those of a step.
+        With donated leaves, which may be large, it gets them when it reads them.
+        """
+        if any(self.donated):
+            self._env.leave_rows(self, self._give)
+        else:
+            self._give()
+
+    def _give(self) -> None:
+        """Replace the environment's rows by copies of those after the last step.
 
         The environment may be stepped, saved or collected elsewhere before the next rollout.
         """
-        copies = [buffer.clone() for buffer in self.steps[step]]
+        copies = [buffer.clone() for buffer in self.steps[-1]]
         self._env.take_leaves(copies)
         self._given = [
             # Tensors of inference mode do not count their changes.
