@@ -47,6 +47,7 @@ TEXT, TOOLS, TURNS = (
     "tasks/tiers/tools.py TierTools",
     "vecenv/text/turns.py TextRows",
 )
+MARKET, MARKET_TEXT = "market (?!text).*", "tasks/agent_market/text/market_text.py"
 CORRELATION = "worldmodel/data/correlation.py CorrelationState.correlation"
 CHECKPOINT, TAPE = "worldmodel/network/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
 FACTOR = "worldmodel/network/return_chain.py masked_factor"
@@ -80,6 +81,14 @@ ALLOWED = (
     Allowed(TIER, "text", NUMBERS, ITEM, 6),
     Allowed(TIER, "text", NUMBERS, "to device", 3),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
+    Allowed(MARKET, "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 6),
+    Allowed("market text", "text", f"{MARKET_TEXT} _on_host", "to host"),
+    Allowed("market text", "text", f"{MARKET_TEXT} MarketText.grammar", "to host"),
+    Allowed("market text", "text", f"{MARKET_TEXT} MarketText.parse", "to device", 2),
+    Allowed("market text", "text", "tasks/agent_market/text/task_texts.py ExecutionText.task_lines", "to host", 4),
+    Allowed("market text", "text", "tasks/agent_market/text/task_texts.py ExecutionText.goals", "to host"),
+    Allowed("market text", "text", NUMBERS, ITEM, 6),
+    Allowed("market text", "text", NUMBERS, "to device", 3),
     # An update of a learner: which steps ended an episode, and the numbers of the log.
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
     Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),

@@ -8,6 +8,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book.messages import BUY, SELL
@@ -76,7 +77,7 @@ class MarketText(TaskText):
         )
         rows = []
         for step, features, levels, own, mid, estimate, shares, cash, profit, traded, volume, buys, sells in zip(
-            *(column.tolist() for column in columns), strict=True
+            *(column.tolist() for column in _on_host(columns)), strict=True
         ):
             rows.append(
                 Shown(
@@ -151,3 +152,10 @@ class MarketText(TaskText):
         chosen = draw.sample(kinds, draw.randrange(1, 3))
         price = self.language.price(middle + draw.randrange(-20, 21))
         return "; ".join(kind.format(n=draw.randrange(1, 200), p=price) for kind in chosen)
+
+
+def _on_host(columns: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of B rows on the host, by one copy: float64 holds all of a seat's numbers exactly."""
+    flat = [column.reshape(len(column), -1).double() for column in columns]
+    parts = torch.cat(flat, dim=-1).cpu().split([column.shape[-1] for column in flat], dim=-1)
+    return [part.to(column.dtype).view(column.shape) for part, column in zip(parts, columns, strict=True)]
