@@ -101,9 +101,9 @@ class MarketText(TaskText):
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
         """Return what each row may answer."""
         language, config = self.language, self.scenario.config
-        prices = (state.doubled_mid >> 1).tolist()
+        prices, auction = (state.doubled_mid >> 1).tolist(), config.clearing == "auction"
         return [
-            order_grammar(config.max_orders, language.default, language.price(price), str(language.price_tick))
+            order_grammar(config.max_orders, language.default, language.price(price), str(language.price_tick), auction)
             for price in prices
         ]
 
@@ -111,8 +111,9 @@ class MarketText(TaskText):
         """Return the system prompt of each row's episode."""
         config = self.scenario.config
         seconds = config.ticks_per_step * config.tick_seconds
+        auction_seconds = config.tick_seconds if config.clearing == "auction" else None
         return [
-            system_prompt(goal, config.num_steps, seconds, grammar)
+            system_prompt(goal, config.num_steps, seconds, grammar, auction_seconds)
             for goal, grammar in zip(self.goals(state), self.grammar(state), strict=True)
         ]
 

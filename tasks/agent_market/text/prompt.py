@@ -8,6 +8,13 @@ MARKET = (
     "alone; they are carried out at once, and the market goes on until the next step.\n"
 )
 
+AUCTION = (
+    "You trade one stock among background agents. Every {tick_seconds:g} s all orders are cleared at one price, and "
+    "none waits for the next. There are {steps} steps of {seconds:g} seconds. At each you are shown the market, what "
+    "was not filled last, and your account, and you answer with orders alone; they are cleared next, and the market "
+    "goes on until the next step.\n"
+)
+
 ORDERS = """\
 Answers, on one line separated by ; at most {max_orders} orders
   HOLD                    do nothing
@@ -19,7 +26,15 @@ Answers, on one line separated by ; at most {max_orders} orders
 Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
 
 
-def order_grammar(max_orders: int, default: int, price: str, tick: str) -> str:
+AUCTION_ORDERS = """\
+Answers, on one line separated by ; at most {max_orders} orders
+  HOLD                    do nothing
+  BUY {size}                 buy at the price of all; SELL likewise; without a number {default} shares
+  BUY {size} AT {price}      buy if the price of all is at most this; SELL if it is at least this
+Orders beyond your limits are cut to them. Prices are multiples of {tick}."""
+
+
+def order_grammar(max_orders: int, default: int, price: str, tick: str, auction: bool = False) -> str:
     """Return the description of the grammar.
 
     Args:
@@ -27,11 +42,14 @@ def order_grammar(max_orders: int, default: int, price: str, tick: str) -> str:
         default: shares of an order without a number.
         price: of the examples.
         tick: the price tick.
+        auction: whether auctions clear the orders.
     """
-    return ORDERS.format(max_orders=max_orders, size=default, default=default, price=price, tick=tick)
+    return (AUCTION_ORDERS if auction else ORDERS).format(
+        max_orders=max_orders, size=default, default=default, price=price, tick=tick
+    )
 
 
-def system_prompt(goal: str, steps: int, seconds: float, grammar: str) -> str:
+def system_prompt(goal: str, steps: int, seconds: float, grammar: str, auction_seconds: float | None = None) -> str:
     """Return the system prompt of an episode.
 
     Args:
@@ -39,5 +57,7 @@ def system_prompt(goal: str, steps: int, seconds: float, grammar: str) -> str:
         steps: of the longest episode.
         seconds: of a step.
         grammar: of the answers.
+        auction_seconds: from one auction to the next; None in a market with an order book.
     """
-    return f"{MARKET.format(steps=steps, seconds=seconds)}{goal}\n{grammar}"
+    market = MARKET if auction_seconds is None else AUCTION
+    return f"{market.format(steps=steps, seconds=seconds, tick_seconds=auction_seconds)}{goal}\n{grammar}"

@@ -123,6 +123,13 @@ def test_texts_hold_no_more_than_is_observed(task):
     assert len(ladder.splitlines()) == 2
 
 
+def test_instructions_of_auctions_promise_no_waiting_orders():
+    env = make_spoken("agent_market", 2, clearing="auction", num_noise=10)
+    told, _ = TextDoor(env).instructions([0, 1])
+    assert "Every 1 s all orders are cleared at one price, and none waits" in told
+    assert "buy at the price of all" in told and "waits in the book" not in told and "BID" not in told
+
+
 @ALL
 def test_instructions_name_goal_and_grammar(task):
     env = make_spoken(task, 2, seed=1)
