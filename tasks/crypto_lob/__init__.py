@@ -1,0 +1,1 @@
+"""Second-level trading of one coin on replayed order books."""

@@ -1,0 +1,146 @@
+"""Settings of trading on replayed order books."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from vecenv.tasks.crypto_lob.factors.catalogue import DEFAULT_FACTORS, check_factors
+from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC
+
+Part = Literal["all", "train", "validation", "test"]
+
+BASIS_POINT = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookOptions:
+    """What is read, and how the tape is made of it: two configs that agree in these share a tape."""
+
+    book: str = SYNTHETIC
+    """File of order books, or synthetic for the generator."""
+    symbol: str = ""
+    """Coin, in a file of several."""
+    step_gap: float = 1.0
+    """Seconds from one row of the tape to the next, whole milliseconds."""
+    max_age: float = 1.0
+    """Seconds that a book may be old; a row without one is a hole."""
+    levels: int = 10
+    """Levels of a side that orders may walk, at most; a file may have fewer."""
+    unit: float | None = None
+    """Coins of one unit; by default what ``initial_cash`` buys at the first mid."""
+    initial_cash: float = 1_000.0
+    """Money at the start, in currency."""
+    tick_size: float | None = None
+    """Currency per tick, by default the largest power of ten of which all prices are multiples."""
+    lot_size: float | None = None
+    """Coins per lot, by default the largest power of ten of which a unit has at least 10,000."""
+    factors: tuple[str, ...] = DEFAULT_FACTORS
+    """Factors that are shown."""
+    synthetic_hours: float = 24.0
+    """Hours that the generator makes."""
+    synthetic_strength: float = 0.1
+    """Basis points a second by which a standard deviation of its pressure moves the mid."""
+    synthetic_seed: int = 0
+    """Seed of the generator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CryptoLobConfig(BookOptions):
+    """Settings of trading on replayed order books; see ``tasks/crypto_lob/rules.md`` for the exact meaning."""
+
+    part: Part = "all"
+    """Part of the tape that episodes are of. Training, validation and test choose theirs."""
+    test_fraction: float = 0.25
+    """Share of the tape, its end, that is the test."""
+    train_hours: float | None = None
+    """Hours from the beginning that are for training and validation, by default all before the test."""
+    test_hours: float | None = None
+    """Hours of the test, the last ones, instead of a share."""
+    validation_share: float = 0.15
+    """Share of the hours for training, their end, that is for validation."""
+    embargo: float = 900.0
+    """Seconds between the parts that belong to none; not less than factors look back."""
+    episode_steps: int = 600
+    """Steps of an episode."""
+    random_start: bool = True
+    """Draw the starts; else the episodes are disjoint windows, one after the other."""
+    max_gap: float = 60.0
+    """Seconds of the longest run of holes within an episode."""
+    action: Literal["step", "target", "continuous", "limit"] = "target"
+    """Meaning of an action."""
+    max_position: int = 1
+    """Units that may be held, long or short."""
+    latency: int = 1
+    """Steps from a choice to its order in the market."""
+    fill: Literal["book", "mid"] = "book"
+    """Where market orders are filled: at the levels that they hit, or all at the mid."""
+    taker_fee: float = 2.0
+    """Basis points of a market order's value."""
+    maker_fee: float = 0.0
+    """Basis points of a resting order's value; negative for a rebate."""
+    slippage: float = 0.0
+    """Basis points that market orders pay beside the fee."""
+    limit_offsets: tuple[int, ...] = (0, -1, 5)
+    """Ticks behind the best price that resting orders can be placed at; -1 is before it."""
+    stop_loss: float = 0.0
+    """Share of the mid at the entry by which the best mid since may be left; 0 for none."""
+    max_holding: int = 0
+    """Steps after which a position is closed; 0 for none."""
+    maintenance_margin: float = 0.05
+    """Share of the position's value that equity must not fall below."""
+    funding_rate: float = 0.0
+    """Share of the position's value that a long one pays at each funding time; negative if it receives."""
+    funding_hours: float = 8.0
+    """Hours from one funding time to the next, from midnight UTC on."""
+    reward_scale: float = 1e4
+    """Factor of the reward, a share of the initial cash: 10,000 for basis points."""
+
+    def __post_init__(self) -> None:
+        for name in ("step_gap", "levels", "initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("unit", "tick_size", "lot_size", "train_hours", "test_hours"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive, got {value}")
+        for name in ("max_age", "embargo", "max_gap", "latency", "taker_fee", "slippage", "stop_loss", "max_holding"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("taker_fee", "maker_fee", "slippage"):
+            if not abs(getattr(self, name)) <= 1000:
+                raise ValueError(f"{name} must be within 1000 basis points, got {getattr(self, name)}")
+        for name in ("stop_loss", "funding_rate", "maintenance_margin"):
+            if not abs(getattr(self, name)) < 1:
+                raise ValueError(f"{name} must be within 1, got {getattr(self, name)}")
+        if self.maintenance_margin < 0:
+            raise ValueError(f"maintenance_margin must not be negative, got {self.maintenance_margin}")
+        for name in ("test_fraction", "validation_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        if self.episode_steps <= self.latency:
+            raise ValueError(f"episode_steps must be above the latency of {self.latency}, got {self.episode_steps}")
+        if self.action == "limit" and (not self.limit_offsets or min(self.limit_offsets) < -1):
+            raise ValueError(f"limit_offsets must be ticks from -1 on, got {self.limit_offsets}")
+        check_factors(self.factors)
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        names: dict[str, str] = {}
+        if self.book != SYNTHETIC:
+            names |= dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "--env.book synthetic")
+        else:
+            names["symbol"] = "a file of several coins"
+        if self.action != "limit":
+            names |= dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
+        if self.test_hours is not None:
+            names["test_fraction"] = "no test_hours"
+        if self.funding_rate == 0:
+            names["funding_hours"] = "a funding_rate"
+        return names
+
+    @property
+    def options(self) -> BookOptions:
+        """What the tape depends on."""
+        return BookOptions(**{name: getattr(self, name) for name in BookOptions.__dataclass_fields__})

@@ -1,0 +1,1 @@
+"""Factors of order books, all computed causally in one batch before episodes."""

@@ -1,0 +1,39 @@
+"""The table of factors of a tape: each value is known at its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vecenv.tasks.crypto_lob.clock import ClockedBooks
+from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
+from vecenv.tasks.crypto_lob.factors.series import BookSeries
+
+LARGEST_VALUE = 50.0
+"""Factors are kept within this, of either sign: learners see nothing extreme."""
+
+
+def book_series(books: ClockedBooks, step_gap: float) -> BookSeries:
+    """Return the series of which factors are made; in holes sizes are those of the last row before that is none."""
+    rows = np.arange(len(books.open))
+    known = np.maximum.accumulate(np.where(books.open, rows, 0))
+    return BookSeries(
+        open=books.open,
+        bid_price=np.nan_to_num(books.bid_price),
+        bid_size=books.bid_size[known],
+        ask_price=np.nan_to_num(books.ask_price),
+        ask_size=books.ask_size[known],
+        bought=books.bought,
+        sold=books.sold,
+        step_gap=step_gap,
+    )
+
+
+def factor_table(books: ClockedBooks, names: Sequence[str], step_gap: float) -> np.ndarray:
+    """Return the factors of all rows. Shape: (T, F), float32."""
+    if not names:
+        return np.zeros((len(books.open), 0), np.float32)
+    series = book_series(books, step_gap)
+    columns = [FACTORS[name](series).clip(-LARGEST_VALUE, LARGEST_VALUE) for name in names]
+    return np.stack(columns, axis=1).astype(np.float32)

@@ -1,0 +1,65 @@
+"""Market orders that walk the levels of a book, for one account."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.crypto_lob.tape import BookTape
+
+
+class Walked(NamedTuple):
+    """What a market order has traded.
+
+    Attributes:
+        filled: lots, negative if sold. Shape: (), int64.
+        value: price times lots in money, not negative. Shape: (), int64.
+        uncovered: lots beyond the levels. Shape: (), int64.
+    """
+
+    filled: Tensor
+    value: Tensor
+    uncovered: Tensor
+
+
+def depth_table(tape: BookTape) -> Tensor:
+    """Return the table by which orders walk the book without a loop: lots up to each level, and weights of them.
+
+    The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a level that
+    is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the last one.
+
+    Returns:
+        Of side 0 (asks) and 1 (bids) of each row the lots and the weights. Shape: (2 T, 2, L), int32.
+    """
+    there = tape.price > 0
+    # Levels that do not exist repeat the last one that does.
+    last = torch.where(there, torch.arange(tape.levels), -1).amax(-1, keepdim=True)
+    deepest = tape.price.gather(-1, last)
+    price = torch.where(there, tape.price, deepest)
+    following = torch.cat([price[..., 1:], torch.zeros_like(deepest)], -1)
+    lots = tape.size.to(torch.int64).cumsum(-1).to(torch.int32)
+    return torch.stack([lots, price - following], 2).flatten(0, 1).contiguous()
+
+
+def walked(order: Tensor, row: Tensor, depth: Tensor, closes: Tensor) -> Walked:
+    """Fill a market order at the levels of the side it hits.
+
+    Args:
+        order: lots, negative to sell. Shape: (), int64.
+        row: of the tape. Shape: (), int64.
+        depth: from `depth_table`.
+        closes: whether lots beyond the levels are filled too, at the price of the deepest. Shape: (), bool.
+    """
+    side = (order < 0).to(torch.int64)
+    levels = depth[2 * row + side]
+    lots, weights = levels[0].to(torch.int64), levels[1].to(torch.int64)
+    wanted = order.abs()
+    taken = torch.minimum(wanted.unsqueeze(-1), lots)
+    covered = torch.minimum(wanted, lots[-1])
+    uncovered = wanted - covered
+    extra = torch.where(closes, uncovered, 0)
+    value = 2 * ((weights * taken).sum(-1) + extra * weights[-1])
+    filled = covered + extra
+    return Walked(torch.where(order < 0, -filled, filled), value, uncovered)

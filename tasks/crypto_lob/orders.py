@@ -1,0 +1,86 @@
+"""What an agent chooses: one market order, and with limit orders a bid and an ask."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+
+LARGEST_ORDER = 2**30
+"""Lots of an order are cut to this."""
+
+
+class Order(IntEnum):
+    """Kinds of the market order of a choice."""
+
+    HOLD = 0
+    """No order."""
+    TRADE = 1
+    """Lots to buy, negative to sell."""
+    TARGET = 2
+    """Lots to hold, negative to be short."""
+    INVALID = 3
+    """No order, and counted."""
+
+
+KEEP = -1
+"""Price of a quote that leaves the resting order as it is."""
+
+
+class Choice(NamedTuple):
+    """A choice of one account.
+
+    Attributes:
+        market: kind, see `Order`, and lots. Shape: (2,), int64.
+        quotes: price in ticks and lots of bid and ask; 0 lots for no order, a price of `KEEP` for the one that rests.
+            Shape: (2, 2), int64.
+    """
+
+    market: Tensor
+    quotes: Tensor
+
+
+def choice_of_orders(orders: Tensor) -> Choice:
+    """Return the choice of an action in orders: kind and lots, and price and lots of bid and ask. Shape: (3, 2)."""
+    lots = orders[:, 1].clamp(-LARGEST_ORDER, LARGEST_ORDER)
+    limited = torch.stack([orders[:, 0].clamp(KEEP, LARGEST_ORDER), lots], -1)
+    return Choice(limited[0], limited[1:])
+
+
+def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: Tensor | None = None) -> Choice:
+    """Return the choice of an action of the task's own space; see the rules.
+
+    Args:
+        action: of the config's space.
+        config: of the task.
+        unit: in lots.
+        best: best ask and bid where it was chosen, for limit orders. Shape: (2,), int64.
+    """
+    nothing = action.new_full((2, 2), KEEP, dtype=torch.int64)
+    if config.action == "continuous":
+        finite = action[0].isfinite()
+        share = torch.where(finite, action[0], 0.0).double().clamp(-1.0, 1.0)
+        lots = torch.floor(share * (config.max_position * unit) + 0.5).to(torch.int64)
+        return Choice(torch.stack([torch.where(finite, int(Order.TARGET), int(Order.INVALID)), lots]), nothing)
+    first = action[0]
+    if config.action == "target":
+        return Choice(torch.stack([first * 0 + Order.TARGET, (first - config.max_position) * unit]), nothing)
+    market = torch.stack([first * 0 + Order.TRADE, (first - 1) * unit])
+    if best is None:
+        return Choice(market, nothing)
+    # Bids count away from the mid downwards, asks upwards.
+    prices = [best[1] - _offset(action[1], config), best[0] + _offset(action[2], config)]
+    lots = [torch.where(choice > 0, unit, 0) for choice in (action[1], action[2])]
+    return Choice(market, torch.stack([torch.stack(prices), torch.stack(lots)], -1))
+
+
+def _offset(choice: Tensor, config: CryptoLobConfig) -> Tensor:
+    """Return the ticks of a choice of a resting order. Shape: (), int64."""
+    ticks = choice * 0
+    for number, offset in enumerate(config.limit_offsets):
+        ticks = torch.where(choice == number + 1, offset, ticks)
+    return ticks

@@ -1,0 +1,89 @@
+"""Parts of a tape, for training, validation and test, and the starts of episodes in them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vecenv.market.validation import MarketDataError
+from vecenv.tasks.crypto_lob.clock import long_holes
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.tape import BookTape
+
+HOUR = 3600.0
+
+
+class Starts(NamedTuple):
+    """First rows of episodes.
+
+    Attributes:
+        any: all that are possible. Shape: (S,), int64.
+        disjoint: of episodes that share no step, one after the other. Shape: (W,), int64.
+    """
+
+    any: np.ndarray
+    disjoint: np.ndarray
+
+
+def part_rows(tape: BookTape, config: CryptoLobConfig) -> tuple[int, int]:
+    """Return first row and end (exclusive) of the part of a config.
+
+    Raises:
+        MarketDataError: the parts do not fit into the tape.
+    """
+    if config.part == "all":
+        return 0, tape.num_rows
+    embargo = round(config.embargo / tape.step_gap)
+    if config.test_hours is None:
+        test = tape.num_rows - round(config.test_fraction * tape.num_rows)
+    else:
+        test = tape.num_rows - round(config.test_hours * HOUR / tape.step_gap)
+    training = test - embargo
+    if config.train_hours is not None:
+        wanted = round(config.train_hours * HOUR / tape.step_gap)
+        if wanted > training:
+            raise MarketDataError(
+                f"{tape.source}: {config.train_hours:g} h for training, the embargo and the test are more than its "
+                f"{tape.num_rows * tape.step_gap / HOUR:.2f} h"
+            )
+        training = wanted
+    validation = training - round(config.validation_share * training)
+    return {
+        "test": (max(test, 0), tape.num_rows),
+        "validation": (validation, training),
+        "train": (0, validation - embargo),
+    }[config.part]
+
+
+def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
+    """Return the rows of a config's part at which an episode can begin.
+
+    Its first row and the last at which orders are carried out are no holes, and it contains no long run of them.
+
+    Raises:
+        MarketDataError: there is none.
+    """
+    low, high = part_rows(tape, config)
+    steps = config.episode_steps
+    is_open = tape.open.numpy()
+    last_orders = steps - (config.latency == 0)
+    possible = is_open.copy()
+    possible[max(len(possible) - steps, 0) :] = False
+    possible[: max(len(possible) - last_orders, 0)] &= is_open[last_orders:]
+    possible[:low] = False
+    possible[max(high - steps, 0) :] = False
+    for first, end in long_holes(is_open, int(config.max_gap / tape.step_gap)):
+        possible[max(first - steps, 0) : end] = False
+    rows = np.flatnonzero(possible)
+    if not len(rows):
+        hours = max(high - low, 0) * tape.step_gap / HOUR
+        raise MarketDataError(
+            f"{tape.source}: the part {config.part!r} has {hours:.2f} h, in which no episode of {steps} steps "
+            f"({steps * tape.step_gap:g} s) fits without a hole of more than {config.max_gap:g} s"
+        )
+    disjoint, place = [], 0
+    while place < len(rows):
+        disjoint.append(rows[place])
+        place = int(np.searchsorted(rows, rows[place] + steps))
+    return Starts(rows, np.array(disjoint))

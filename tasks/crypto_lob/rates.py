@@ -1,0 +1,65 @@
+"""Rates as whole numbers, so that all money is exact."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vecenv.tasks.crypto_lob.config import BASIS_POINT, CryptoLobConfig
+
+RATE_UNITS = 10**9
+"""A rate of one is so many units."""
+
+MARGIN_UNITS = 10**4
+"""A maintenance margin of one is so many units."""
+
+_MOST = 2**62
+
+
+def rate_tensors(config: CryptoLobConfig) -> dict[str, Tensor]:
+    """Return the parameters of the rules. Shape of each: (), int64."""
+    rates = {
+        "taker_fee": config.taker_fee * BASIS_POINT,
+        "maker_fee": config.maker_fee * BASIS_POINT,
+        "slippage": config.slippage * BASIS_POINT,
+        "stop_loss": config.stop_loss,
+        "funding_rate": config.funding_rate,
+    }
+    units = {name: round(rate * RATE_UNITS) for name, rate in rates.items()}
+    units |= {"maintenance_margin": round(config.maintenance_margin * MARGIN_UNITS), "max_holding": config.max_holding}
+    return {name: torch.tensor(value) for name, value in units.items()}
+
+
+def part_up(money: Tensor, rate: Tensor) -> Tensor:
+    """Return money times a rate, rounded up. Shape: that of both, int64."""
+    return -((-money * rate) // RATE_UNITS)
+
+
+def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: int, source: str) -> None:
+    """Check that no product of the accounts can overflow 64 bits.
+
+    Args:
+        config: of the task.
+        doubled_mid: highest of the tape, in ticks.
+        unit: lots.
+        initial: initial cash in money.
+        source: for the message.
+
+    Raises:
+        ValueError: naming the settings that make numbers smaller.
+    """
+    # Within an episode a price may be twice the mid at a deep level; an order may close one position and open another.
+    value = 4 * doubled_mid * unit * config.max_position
+    largest_rate = max(config.taker_fee, abs(config.maker_fee), config.slippage) * BASIS_POINT
+    largest_rate = max(largest_rate, abs(config.funding_rate))
+    products = (
+        value * max(1, round(largest_rate * RATE_UNITS)),
+        (value + initial) * MARGIN_UNITS * 4,
+        value * unit * config.max_position * 2,
+        doubled_mid * RATE_UNITS,
+    )
+    if max(products) >= _MOST:
+        raise ValueError(
+            f"{source}: {config.max_position} units of {unit:,} lots at {doubled_mid:,} half ticks do not fit into exact "
+            f"accounts: use a coarser lot_size or tick_size, or fewer units"
+        )

@@ -1,0 +1,199 @@
+"""The tape: order books of one coin at regular times, as tensors of whole ticks and lots."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.market.validation import MarketDataError
+from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
+from vecenv.tasks.crypto_lob.config import BookOptions
+from vecenv.tasks.crypto_lob.factors.table import factor_table
+from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC, read_snapshots
+from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
+from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
+
+LARGEST = 2**30
+"""Ticks of a price and lots of a side are below this, so that doubled mids fit into 32 bits."""
+
+LOTS_OF_UNIT = 10_000
+"""Least lots of a unit, by the default size of a lot."""
+
+_ON_TICK = 1e-3
+"""Ticks that a price may be away from a whole number of them, from rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class BookTape:
+    """Order books at T times, with L levels a side. Side 0 is the asks, which buyers hit, side 1 the bids.
+
+    Attributes:
+        source: of the books, for messages.
+        symbol: of the coin.
+        time: milliseconds since 1970. Shape: (T,), int64.
+        open: whether the row is no hole. Shape: (T,), bool.
+        price: of the levels in ticks, 0 where there is none. Shape: (T, 2, L), int32.
+        size: of the levels in lots, 0 in holes. Shape: (T, 2, L), int32.
+        taken: lots taken from each side since the row before. Shape: (T, 2), int32.
+        doubled_mid: sum of best bid and ask, in ticks. Shape: (T,), int32.
+        factors: Shape: (T, F), float32.
+        factor_names: of the F factors.
+        tick_size: currency per tick.
+        lot_size: coins per lot.
+        unit: lots of a unit.
+        step_gap: seconds between rows.
+    """
+
+    source: str
+    symbol: str
+    time: Tensor
+    open: Tensor
+    price: Tensor
+    size: Tensor
+    taken: Tensor
+    doubled_mid: Tensor
+    factors: Tensor
+    factor_names: tuple[str, ...]
+    tick_size: float
+    lot_size: float
+    unit: int
+    step_gap: float
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows, T."""
+        return len(self.time)
+
+    @property
+    def levels(self) -> int:
+        """Levels of a side, L."""
+        return self.price.shape[-1]
+
+    @property
+    def money_size(self) -> float:
+        """Currency of one unit of money, half a tick times a lot."""
+        return self.tick_size * self.lot_size / 2
+
+    def metadata(self) -> dict[str, Any]:
+        """Return a JSON-able description for results."""
+        first, last = (str(np.datetime64(int(self.time[row]), "ms")) for row in (0, -1))
+        return {
+            "source": self.source,
+            "symbol": self.symbol,
+            "fingerprint": self.fingerprint(),
+            "rows": self.num_rows,
+            "holes": int((~self.open).sum()),
+            "first": first,
+            "last": last,
+            "levels": self.levels,
+            "tick_size": self.tick_size,
+            "lot_size": self.lot_size,
+            "unit_coins": self.unit * self.lot_size,
+        }
+
+    def fingerprint(self) -> str:
+        """SHA-256 hash, 16 hex digits, of all that is traded and shown."""
+        digest = hashlib.sha256()
+        digest.update(repr((self.factor_names, self.tick_size, self.lot_size, self.unit, self.step_gap)).encode())
+        for tensor in (self.time, self.open, self.price, self.size, self.taken, self.factors):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=4)
+def tape_of_options(options: BookOptions) -> BookTape:
+    """Read or generate the books of some options, and make their tape; the last four are kept.
+
+    Raises:
+        MarketDataError: the file is missing or invalid, or its prices or sizes do not fit.
+    """
+    if options.book == SYNTHETIC:
+        snapshots = synthetic_snapshots(
+            options.synthetic_hours,
+            options.step_gap,
+            options.levels,
+            options.synthetic_strength,
+            options.synthetic_seed,
+        )
+    else:
+        snapshots = read_snapshots(options.book, options.symbol, options.tick_size, options.levels)
+    return tape_of_snapshots(snapshots, options)
+
+
+def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
+    """Put snapshots on the clock, and round them to ticks and lots.
+
+    Raises:
+        MarketDataError: prices are not on ticks, or prices or sizes do not fit.
+    """
+    books = clocked(snapshots, options.step_gap, options.max_age)
+    tick = options.tick_size or _tick_of(snapshots)
+    price = np.stack([books.ask_price, books.bid_price], 1)
+    ticks = _whole_ticks(snapshots, price, tick)
+    first_mid = (books.ask_price[0, 0] + books.bid_price[0, 0]) / 2
+    coins = options.unit or options.initial_cash / first_mid
+    lot = options.lot_size or 10.0 ** math.floor(math.log10(coins / LOTS_OF_UNIT))
+    unit = round(coins / lot)
+    if unit < 1:
+        raise MarketDataError(f"{snapshots.source}: a unit of {coins:g} coins is less than a lot of {lot:g}")
+    # Decimal sizes must not fall below their lots by a rounding error.
+    size = np.floor(np.stack([books.ask_size, books.bid_size], 1) / lot * (1 + 1e-6))
+    taken = np.floor(np.stack([books.bought, books.sold], 1) / lot * (1 + 1e-6))
+    # What is more than an order can ever be makes no difference, but to queues that would never end.
+    size, taken = (np.minimum(part, LARGEST // (2 * snapshots.levels)) for part in (size, taken))
+    doubled_mid = ticks[:, 0, 0] + ticks[:, 1, 0]
+    return BookTape(
+        source=snapshots.source,
+        symbol=snapshots.symbol,
+        time=torch.from_numpy(books.time),
+        open=torch.from_numpy(books.open),
+        price=torch.from_numpy(ticks.astype(np.int32)),
+        size=torch.from_numpy(size.astype(np.int32)),
+        taken=torch.from_numpy(taken.astype(np.int32)),
+        doubled_mid=torch.from_numpy(doubled_mid.astype(np.int32)),
+        factors=torch.from_numpy(factor_table(books, options.factors, options.step_gap)),
+        factor_names=options.factors,
+        tick_size=tick,
+        lot_size=lot,
+        unit=unit,
+        step_gap=options.step_gap,
+    )
+
+
+def _tick_of(snapshots: Snapshots) -> float:
+    """Return the largest power of ten of which all prices are multiples.
+
+    Raises:
+        MarketDataError: there is none down to 10^-9.
+    """
+    prices = np.unique(np.concatenate([snapshots.bid_price.ravel(), snapshots.ask_price.ravel()]))
+    prices = prices[np.isfinite(prices)]
+    for exponent in range(3, -10, -1):
+        scaled = prices / 10.0**exponent
+        if (np.abs(scaled - np.round(scaled)) <= _ON_TICK).all():
+            return 10.0**exponent
+    raise MarketDataError(f"{snapshots.source}: prices have no common tick: set tick_size")
+
+
+def _whole_ticks(snapshots: Snapshots, price: np.ndarray, tick: float) -> np.ndarray:
+    """Return prices in ticks, 0 for missing levels. Shape: (T, 2, L), float64.
+
+    Raises:
+        MarketDataError: naming a price that is not on a tick, or too high.
+    """
+    scaled = np.nan_to_num(price / tick)
+    whole = np.round(scaled)
+    wrong = (np.abs(scaled - whole) > _ON_TICK) | (whole >= LARGEST) | (np.isfinite(price) & (whole < 1))
+    if wrong.any():
+        value = price[tuple(np.argwhere(wrong)[0])]
+        raise MarketDataError(
+            f"{snapshots.source}: the price {value:.12g} is no whole number of ticks of {tick:g} below {LARGEST:,}"
+        )
+    return whole

@@ -1,0 +1,293 @@
+"""Trading on order books in plain Python, one account at a time, written from ``tasks/crypto_lob/rules.md``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+ASKS, BIDS = 0, 1
+HOLD, TRADE, TARGET, INVALID = range(4)
+KEEP = -1
+UNITS = 10**9
+
+
+def up(numerator: int, denominator: int) -> int:
+    return -((-numerator) // denominator)
+
+
+@dataclass
+class Book:
+    """A tape as lists, by row."""
+
+    price: list[list[list[int]]]
+    size: list[list[list[int]]]
+    taken: list[list[int]]
+    open: list[bool]
+    time: list[int]
+
+    def mid(self, row: int) -> int:
+        return self.price[row][ASKS][0] + self.price[row][BIDS][0]
+
+    def levels(self, row: int, side: int) -> list[tuple[int, int]]:
+        return [(p, s) for p, s in zip(self.price[row][side], self.size[row][side], strict=True) if p > 0]
+
+    def shown(self, row: int, side: int, price: int) -> int:
+        return sum(s for p, s in self.levels(row, side) if p == price)
+
+
+@dataclass
+class Rules:
+    """Settings in whole numbers."""
+
+    steps: int
+    unit: int
+    max_position: int
+    latency: int
+    fill: str
+    action: str
+    limit_offsets: tuple[int, ...]
+    taker_fee: int
+    maker_fee: int
+    slippage: int
+    stop_loss: int
+    max_holding: int
+    margin: int
+    funding_rate: int
+    funding_ms: int
+    initial: int
+
+    @property
+    def most(self) -> int:
+        return self.unit * self.max_position
+
+
+@dataclass
+class Resting:
+    price: int
+    left: int
+    ahead: int
+
+
+@dataclass
+class Oracle:
+    """One account in one episode."""
+
+    rules: Rules
+    book: Book
+    row: int
+    position: int = 0
+    cash: int = 0
+    equity: int = 0
+    trade_cost: int = 0
+    entry: int = 0
+    best: int = 0
+    age: int = 0
+    won: int = 0
+    lost: int = 0
+    traded: int = 0
+    costs: int = 0
+    exposed: int = 0
+    unfilled: int = 0
+    invalid: int = 0
+    peak: int = 0
+    drawdown: float = 0.0
+    liquidated: bool = False
+    step: int = 0
+    filled: list[int] = field(default_factory=lambda: [0, 0])
+    resting: dict[int, Resting | None] = field(default_factory=lambda: {BIDS: None, ASKS: None})
+    waiting: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        nothing = (HOLD, 0, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)})
+        self.waiting = [nothing] * max(self.rules.latency - 1, 0)
+
+    @property
+    def done(self) -> bool:
+        return self.liquidated or self.step >= self.rules.steps
+
+    def choice(self, action: list[Any]) -> Any:
+        rules, keep = self.rules, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)}
+        if rules.action == "continuous":
+            share = action[0]
+            if not math.isfinite(share):
+                return (INVALID, 0, keep)
+            lots = math.floor(max(-1.0, min(1.0, share)) * rules.most + 0.5)
+            return (TARGET, lots, keep)
+        if rules.action == "target":
+            return (TARGET, (action[0] - rules.max_position) * rules.unit, keep)
+        market = (TRADE, (action[0] - 1) * rules.unit)
+        if rules.action == "step":
+            return (*market, keep)
+        quotes = {}
+        for side, away, choice in ((BIDS, -1, action[1]), (ASKS, 1, action[2])):
+            offset = rules.limit_offsets[choice - 1] if choice else 0
+            quotes[side] = (self.book.price[self.row][side][0] + away * offset, rules.unit if choice else 0)
+        return (*market, quotes)
+
+    def advance(self, action: list[Any]) -> None:
+        rules = self.rules
+        self.step += 1
+        self.filled = [0, 0]
+        choice = self.choice(action)
+        if choice[0] == INVALID:
+            self.invalid += 1
+        self.waiting.append(choice)
+        heard = self.waiting.pop(0)
+        last = self.step == rules.steps
+        if rules.latency == 0:
+            self.orders(heard, last)
+            self.time()
+        else:
+            self.time()
+            self.orders(heard, last)
+        mid = self.book.mid(self.row)
+        self.equity = self.cash + self.position * mid
+        self.exposed += self.position != 0
+        self.peak = max(self.peak, self.equity)
+        self.drawdown = max(self.drawdown, (self.peak - self.equity) / (self.peak + rules.initial))
+
+    def time(self) -> None:
+        before, self.row = self.row, self.row + 1
+        row, book, rules = self.row, self.book, self.rules
+        for side in (BIDS, ASKS):
+            order = self.resting[side]
+            if order is None or not book.open[row]:
+                continue
+            sign = 1 if side == BIDS else -1
+            fill = 0
+            touch = book.price[row][1 - side][0]
+            reaching = 0
+            if book.open[before]:
+                better = sum(s for p, s in book.levels(before, side) if sign * p > sign * order.price)
+                reaching = max(book.taken[row][side] - better, 0)
+            if sign * touch <= sign * order.price:
+                fill = order.left
+            else:
+                fill = min(order.left, max(reaching - order.ahead, 0))
+            order.ahead = min(max(order.ahead - reaching, 0), book.shown(row, side, order.price))
+            order.left -= fill
+            value = 2 * order.price * fill
+            if fill:
+                self.fill(sign * fill, value, up(value * rules.maker_fee, UNITS))
+            if order.left == 0:
+                self.resting[side] = None
+        if rules.funding_rate:
+            times = book.time[row] // rules.funding_ms - book.time[before] // rules.funding_ms
+            paid = times * up(self.position * book.mid(row) * rules.funding_rate, UNITS)
+            self.cash -= paid
+            self.trade_cost += paid
+
+    def orders(self, heard: Any, last: bool) -> None:
+        rules, book, row = self.rules, self.book, self.row
+        mid, is_open = book.mid(row), book.open[row]
+        held = self.position
+        closes = last
+        if held:
+            self.age += 1
+            self.best = max(self.best, mid) if held > 0 else min(self.best, mid)
+            if rules.stop_loss and abs(self.best - mid) * UNITS > rules.stop_loss * self.entry:
+                closes = True
+            if rules.max_holding and self.age > rules.max_holding:
+                closes = True
+            worth = self.cash + rules.initial + held * mid
+            self.liquidated = is_open and worth * 10**4 < rules.margin * abs(held) * mid
+        kind, lots, quotes = heard
+        target = {HOLD: held, TRADE: held + lots, TARGET: lots, INVALID: held}[kind]
+        stops = closes or self.liquidated
+        target = 0 if stops else max(-rules.most, min(rules.most, target))
+        order = target - held
+        filled, value = self.walk(order, last or self.liquidated)
+        if filled:
+            cost = up(value * rules.taker_fee, UNITS) + up(value * rules.slippage, UNITS)
+            self.fill(filled, value, cost)
+        if rules.action != "limit":
+            return
+        for side in (BIDS, ASKS):
+            self.place(side, quotes[side], stops)
+
+    def walk(self, order: int, closes: bool) -> tuple[int, int]:
+        """Fill level by level; return lots with sign, and their value."""
+        book, row = self.book, self.row
+        if self.rules.fill == "mid":
+            if not book.open[row]:
+                self.unfilled += abs(order)
+                return 0, 0
+            return order, abs(order) * book.mid(row)
+        side = ASKS if order > 0 else BIDS
+        left, value, deepest = abs(order), 0, 0
+        for price, size in book.levels(row, side):
+            lots = min(left, size)
+            value += 2 * price * lots
+            left -= lots
+            deepest = price
+        self.unfilled += left
+        if closes:
+            value += 2 * deepest * left
+            left = 0
+        filled = abs(order) - left
+        return (filled if order > 0 else -filled), value
+
+    def fill(self, filled: int, value: int, cost: int) -> None:
+        before, after = self.position, self.position + filled
+        paid = (value if filled > 0 else -value) + cost
+        mid = self.book.mid(self.row)
+        self.cash -= paid
+        self.position = after
+        self.traded += value
+        self.costs += cost
+        self.filled[0 if filled > 0 else 1] += abs(filled)
+        if before == 0:
+            self.begin(paid, mid)
+        elif after * before < 0:
+            closing = (paid * abs(before)) // abs(filled)
+            self.end(self.trade_cost + closing)
+            self.begin(paid - closing, mid)
+        elif after == 0:
+            self.end(self.trade_cost + paid)
+            self.trade_cost = 0
+            self.age = 0
+        else:
+            self.trade_cost += paid
+
+    def begin(self, paid: int, mid: int) -> None:
+        self.trade_cost, self.entry, self.best, self.age = paid, mid, mid, 0
+
+    def end(self, cost: int) -> None:
+        self.won += cost < 0
+        self.lost += cost > 0
+
+    def place(self, side: int, quote: tuple[int, int], stops: bool) -> None:
+        book, row, rules = self.book, self.row, self.rules
+        room = rules.most - self.position if side == BIDS else rules.most + self.position
+        price, lots = quote
+        old = self.resting[side]
+        if stops:
+            self.resting[side] = None
+            return
+        if price == KEEP or not book.open[row]:
+            if old is not None:
+                old.left = min(old.left, max(room, 0))
+                if old.left == 0:
+                    self.resting[side] = None
+            return
+        lots = max(min(lots, room), 0)
+        sign = 1 if side == BIDS else -1
+        deepest = book.levels(row, side)[-1][0]
+        if sign * price >= sign * book.price[row][1 - side][0] or sign * price < sign * deepest:
+            lots = 0
+        if lots == 0:
+            self.resting[side] = None
+        elif old is not None and old.price == price and lots <= old.left:
+            old.left = lots
+        else:
+            self.resting[side] = Resting(price, lots, book.shown(row, side, price))
+
+
+def sharpe(changes: list[float]) -> float:
+    """Return mean over standard deviation of numbers; 0 if they do not vary."""
+    exact = [Fraction(change) for change in changes]
+    mean = sum(exact) / len(exact)
+    variance = sum((change - mean) ** 2 for change in exact) / len(exact)
+    return float(mean) / math.sqrt(variance) if variance else 0.0

@@ -1,0 +1,111 @@
+"""Random small tapes and settings of trading on order books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.rates import rate_tensors
+from vecenv.tasks.crypto_lob.tape import BookTape
+
+from lob_oracle import Book, Rules
+
+
+def random_tape(draw: np.random.Generator, rows: int = 80) -> BookTape:
+    """Return a tape with jumps, thin books, missing levels and holes."""
+    levels = int(draw.integers(1, 6))
+    ask = 1_000 + np.cumsum(draw.integers(-4, 5, rows))
+    best = np.stack([ask, ask - draw.integers(1, 4, rows)], 1)
+    gaps = draw.integers(1, 4, (rows, 2, levels))
+    gaps[..., 0] = 0
+    price = best[:, :, None] + np.array([1, -1])[:, None] * np.cumsum(gaps, -1)
+    size = draw.integers(1, 40, (rows, 2, levels))
+    missing = np.arange(levels) >= draw.integers(1, levels + 1, (rows, 2))[..., None]
+    price, size = np.where(missing, 0, price), np.where(missing, 0, size)
+    is_open = draw.random(rows) > draw.choice([0.0, 0.2])
+    is_open[0] = True
+    for row in np.flatnonzero(~is_open):
+        price[row], size[row] = price[row - 1], 0
+    taken = draw.integers(0, 60, (rows, 2)) * is_open[:, None]
+    gap = 0.5
+    return BookTape(
+        source="random",
+        symbol="X",
+        time=torch.arange(rows) * 500 + int(draw.integers(0, 10**9)),
+        open=torch.from_numpy(is_open),
+        price=torch.from_numpy(price.astype(np.int32)),
+        size=torch.from_numpy(size.astype(np.int32)),
+        taken=torch.from_numpy(taken.astype(np.int32)),
+        doubled_mid=torch.from_numpy((price[:, 0, 0] + price[:, 1, 0]).astype(np.int32)),
+        factors=torch.from_numpy(draw.standard_normal((rows, 2)).astype(np.float32)),
+        factor_names=("microprice", "spread"),
+        tick_size=0.5,
+        lot_size=0.25,
+        unit=int(draw.integers(1, 40)),
+        step_gap=gap,
+    )
+
+
+def random_config(draw: np.random.Generator, tape: BookTape, action: str) -> CryptoLobConfig:
+    """Return random settings, many at their limits."""
+
+    def some(*values: Any) -> Any:  # noqa: ANN401
+        return values[int(draw.integers(len(values)))]
+
+    most = int(draw.integers(1, 4))
+    worth = float(tape.doubled_mid[0]) * tape.unit * most * tape.money_size
+    latency = int(draw.integers(0, 4))
+    return CryptoLobConfig(
+        step_gap=tape.step_gap,
+        factors=tape.factor_names,
+        action=action,  # type: ignore[arg-type]
+        # From an account that is liquidated at once to one without debt.
+        initial_cash=worth * some(0.02, 0.1, 1.0),
+        episode_steps=int(draw.integers(latency + 1, 25)),
+        max_position=most,
+        latency=latency,
+        fill=some("book", "book", "mid"),
+        taker_fee=some(0.0, 2.0, 5.3),
+        maker_fee=some(0.0, -1.0, 3.0),
+        slippage=some(0.0, 0.007),
+        limit_offsets=some((0, -1, 5), (2,), (0, 1, 3, 9)),
+        stop_loss=some(0.0, 1e-9, 0.004),
+        max_holding=some(0, 1, 6),
+        maintenance_margin=some(0.0, 0.02, 0.1),
+        funding_rate=some(0.0, 0.0003, -0.001),
+        funding_hours=some(8.0, 1.0 / 3600),
+        max_gap=100.0,
+        random_start=some(True, False),
+    )
+
+
+def oracle_rules(config: CryptoLobConfig, tape: BookTape) -> Rules:
+    """Return the settings of the oracle."""
+    rates = {name: int(value) for name, value in rate_tensors(config).items()}
+    return Rules(
+        steps=config.episode_steps,
+        unit=tape.unit,
+        max_position=config.max_position,
+        latency=config.latency,
+        fill=config.fill,
+        action=config.action,
+        limit_offsets=config.limit_offsets,
+        taker_fee=rates["taker_fee"],
+        maker_fee=rates["maker_fee"],
+        slippage=rates["slippage"],
+        stop_loss=rates["stop_loss"],
+        max_holding=config.max_holding,
+        margin=rates["maintenance_margin"],
+        funding_rate=rates["funding_rate"],
+        funding_ms=round(config.funding_hours * 3_600_000),
+        initial=round(config.initial_cash / tape.money_size),
+    )
+
+
+def oracle_book(tape: BookTape) -> Book:
+    """Return a tape as lists."""
+    columns = (tape.price, tape.size, tape.taken, tape.open, tape.time)
+    return Book(*(column.tolist() for column in columns))

@@ -1,0 +1,129 @@
+"""Accounts on order books equal those of plain Python, all numbers, for random books, settings and actions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random_actions import random_action
+from vecenv.tasks.crypto_lob.scenario import CryptoLob
+
+from lob_oracle import ASKS, BIDS, Oracle, sharpe
+from random_books import oracle_book, oracle_rules, random_config, random_tape
+
+ACTIONS = ("step", "target", "continuous", "limit")
+NUMBERS = ("row", "position", "cash", "equity", "trade_cost", "age", "won", "lost", "traded", "costs", "exposed")
+NUMBERS += ("unfilled", "invalid", "peak", "drawdown", "liquidated")
+
+
+def played(seed: int, action: str, rows: int, eager: bool = True) -> dict[str, int]:
+    """Play random episodes in both forms to their ends, and compare every number after every step."""
+    draw = np.random.default_rng(seed)
+    tape = random_tape(draw)
+    config = random_config(draw, tape, action)
+    scenario = CryptoLob(config, tape)
+    env = VecEnv(scenario, rows, seed=seed, compile=False)
+    rules, book = oracle_rules(config, tape), oracle_book(tape)
+    oracles = [Oracle(rules, book, row) for row in env.state.row.tolist()]
+    changes: list[list[float]] = [[] for _ in oracles]
+    seen = {"episodes": rows, "liquidated": 0, "unfilled": 0, "traded": 0}
+    while not bool(env.rows.done.all()):
+        actions = random_action(scenario.action_spec, env.episode_keys, env.rows.elapsed)
+        if action == "continuous":
+            actions = torch.where(torch.from_numpy(draw.random((rows, 1))) < 0.05, torch.nan, actions)
+        for oracle, row, change in zip(oracles, actions.tolist(), changes, strict=True):
+            if not oracle.done:
+                before = oracle.equity
+                oracle.advance(row)
+                change.append((oracle.equity - before) * tape.money_size)
+        env.advance(actions, eager=eager)
+        compare(env.state, oracles, config.action)
+        assert env.rows.done.tolist() == [oracle.done for oracle in oracles]
+    info = env.info()
+    for number, oracle in enumerate(oracles):
+        assert float(info["sharpe"][number]) == pytest.approx(sharpe(changes[number]), rel=1e-6, abs=1e-9)
+        assert oracle.position == 0
+        seen["liquidated"] += oracle.liquidated
+        seen["unfilled"] += oracle.unfilled > 0
+        seen["traded"] += oracle.traded > 0
+    return seen
+
+
+def compare(state, oracles: list[Oracle], action: str) -> None:
+    for name in NUMBERS:
+        assert getattr(state, name).tolist() == [getattr(oracle, name) for oracle in oracles], name
+    held = [number for number, oracle in enumerate(oracles) if oracle.position]
+    for name in ("entry", "best"):
+        assert getattr(state, name)[held].tolist() == [getattr(oracles[number], name) for number in held], name
+    running = [number for number, oracle in enumerate(oracles) if not oracle.done]
+    assert state.filled[running].tolist() == [oracles[number].filled for number in running]
+    if action != "limit":
+        return
+    for side, place in ((BIDS, 0), (ASKS, 1)):
+        orders = [oracle.resting[side] for oracle in oracles]
+        told = [[order.price, order.left, order.ahead] if order else None for order in orders]
+        kept = [order if order[1] > 0 else None for order in state.resting[:, place].tolist()]
+        assert kept == told
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_accounts_equal_plain_python(action):
+    """2,400 episodes over the four kinds of actions; all that can happen does."""
+    seen: dict[str, int] = {}
+    for seed in range(12):
+        for name, count in played(seed, action, 50).items():
+            seen[name] = seen.get(name, 0) + count
+    assert seen["episodes"] == 600 and min(seen.values()) > 20
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_compiled_accounts_equal_plain_python(action):
+    assert played(20, action, 50, eager=False)["traded"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", ACTIONS)
+def test_ten_thousand_accounts_equal_plain_python(action):
+    assert sum(played(seed, action, 64)["episodes"] for seed in range(100, 150)) * len(ACTIONS) > 10_000
+
+
+def test_orders_walk_levels_as_a_loop_does():
+    """All orders up to beyond the whole depth, on both sides."""
+    from vecenv.tasks.crypto_lob.market_orders import depth_table, walked
+
+    tape = random_tape(np.random.default_rng(5))
+    depth, book = depth_table(tape), oracle_book(tape)
+    for row in range(20):
+        for closes in (False, True):
+            orders = torch.arange(-250, 251)
+            trade = torch.vmap(walked, in_dims=(0, None, None, None))(orders, torch.tensor(row), depth, torch.tensor(closes))
+            for order, *got in zip(orders.tolist(), *(part.tolist() for part in trade), strict=True):
+                assert got == looped(book.levels(row, 0 if order > 0 else 1), order, closes)
+
+
+def looped(levels: list[tuple[int, int]], order: int, closes: bool) -> list[int]:
+    left, value = abs(order), 0
+    for price, size in levels:
+        value += 2 * price * min(left, size)
+        left -= min(left, size)
+    value += 2 * levels[-1][0] * left if closes else 0
+    filled = abs(order) - (0 if closes else left)
+    return [filled if order > 0 else -filled, value, left]
+
+
+def test_money_is_conserved():
+    """What the account has at the end is what it paid and received at the prices of its fills, less all costs."""
+    draw = np.random.default_rng(3)
+    tape = random_tape(draw)
+    config = random_config(draw, tape, "target")
+    env = VecEnv(CryptoLob(config, tape), 32, seed=1, compile=False)
+    volume = torch.zeros(32, 2, dtype=torch.int64)
+    while not bool(env.rows.done.all()):
+        running: Tensor = ~env.rows.done
+        env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed), eager=True)
+        volume += torch.where(running.unsqueeze(1), env.state.filled, 0)
+    assert torch.equal(volume[:, 0], volume[:, 1])
+    assert torch.equal(env.state.equity, env.state.cash)
