@@ -73,9 +73,7 @@ def clocked(snapshots: Snapshots, step_gap: float, max_age: float) -> ClockedBoo
         name: np.where(is_open[:, None], np.nan_to_num(getattr(snapshots, name)[source]), 0.0)
         for name in ("bid_size", "ask_size")
     }
-    volumes = {
-        name: np.where(is_open, _taken(getattr(snapshots, name), place), 0.0) for name in ("bought", "sold")
-    }
+    volumes = {name: np.where(is_open, _taken(getattr(snapshots, name), place), 0.0) for name in ("bought", "sold")}
     books = ClockedBooks(
         time=time,
         open=is_open,

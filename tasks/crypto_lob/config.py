@@ -98,7 +98,15 @@ class CryptoLobConfig(BookOptions):
     """Factor of the reward, a share of the initial cash: 10,000 for basis points."""
 
     def __post_init__(self) -> None:
-        for name in ("step_gap", "levels", "initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours"):
+        for name in (
+            "step_gap",
+            "levels",
+            "initial_cash",
+            "episode_steps",
+            "max_position",
+            "reward_scale",
+            "funding_hours",
+        ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("unit", "tick_size", "lot_size", "train_hours", "test_hours"):

@@ -162,7 +162,9 @@ class CryptoLob(Scenario[LobState]):
         equity = account.cash + account.position * after
         peak = torch.maximum(state.peak, equity)
         change = (equity - state.equity).double() * self.tape.money_size
-        small = {name: getattr(account, name).to(torch.int32) for name in ("position", "entry", "best", "age", "won", "lost")}
+        small = {
+            name: getattr(account, name).to(torch.int32) for name in ("position", "entry", "best", "age", "won", "lost")
+        }
         return state.replace(
             **small,
             row=(row + 1).to(torch.int32),
@@ -174,9 +176,7 @@ class CryptoLob(Scenario[LobState]):
             resting=resting.to(torch.int32),
             filled=(market + passive).to(torch.int32),
             peak=peak,
-            drawdown=torch.maximum(
-                state.drawdown, (peak - equity).double() / (peak + self.initial).double()
-            ),
+            drawdown=torch.maximum(state.drawdown, (peak - equity).double() / (peak + self.initial).double()),
             squares=state.squares + change * change,
             traded=account.traded,
             costs=account.costs,
@@ -257,11 +257,9 @@ class CryptoLob(Scenario[LobState]):
             closes = closes | ((params["stop_loss"] > 0) & holds & left)
         if self._uses("max_holding"):
             closes = closes | ((params["max_holding"] > 0) & (account.age > params["max_holding"]))
-        liquidated = last & False
-        if self._uses("maintenance_margin"):
-            equity = account.cash + self.initial + position * mid
-            needed = params["maintenance_margin"] * position.abs() * mid
-            liquidated = is_open & holds & (equity * MARGIN_UNITS < needed)
+        worth = account.cash + self.initial + position * mid
+        needed = params["maintenance_margin"] * position.abs() * mid
+        liquidated = is_open & holds & (worth * MARGIN_UNITS < needed)
         kind, lots = heard.market.unbind()
         target = torch.where(kind == Order.TARGET, lots, torch.where(kind == Order.TRADE, position + lots, position))
         stops = closes | liquidated
@@ -305,9 +303,7 @@ class CryptoLob(Scenario[LobState]):
                 shown += [left / unit, away, ahead / unit]
         return torch.stack(shown), shared["factors"][row]
 
-    def reward(
-        self, state: LobState, action: Tensor, next_state: LobState, params: Tensors, shared: Tensors
-    ) -> Tensor:
+    def reward(self, state: LobState, action: Tensor, next_state: LobState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the change of equity as a share of the initial cash, times the scale."""
         scale = self.config.reward_scale * self.tape.money_size / self.config.initial_cash
         return ((next_state.equity - state.equity).double() * scale).float()

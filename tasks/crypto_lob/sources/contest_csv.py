@@ -29,7 +29,9 @@ def is_contest_table(table: pd.DataFrame) -> bool:
     return "midpoint" in table and "bids_distance_0" in table
 
 
-def contest_snapshots(table: pd.DataFrame, source: str, tick: float | None = None, levels: int | None = None) -> Snapshots:
+def contest_snapshots(
+    table: pd.DataFrame, source: str, tick: float | None = None, levels: int | None = None
+) -> Snapshots:
     """Return the snapshots of a contest's table.
 
     Args:

@@ -17,7 +17,11 @@ from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = {f"{side}_{field}": f"{side}_{short}_{{}}" for side in ("bid", "ask") for field, short in (("price", "px"), ("size", "qty"))}
+COLUMNS = {
+    f"{side}_{field}": f"{side}_{short}_{{}}"
+    for side in ("bid", "ask")
+    for field, short in (("price", "px"), ("size", "qty"))
+}
 """Names of the columns of a level, by field of `Snapshots`."""
 
 

@@ -77,7 +77,11 @@ class Snapshots:
         if (step <= 0).any():
             row = int((step <= 0).argmax()) + 1
             before, now = self.time[row - 1], self.time[row]
-            what = "the time of the row before again" if before == now else f"a time before that of the row before, {before}"
+            what = (
+                "the time of the row before again"
+                if before == now
+                else f"a time before that of the row before, {before}"
+            )
             self._refuse(row, "time", f"{now} is {what}")
 
     def _check_side(self, side: str, sign: int) -> None:

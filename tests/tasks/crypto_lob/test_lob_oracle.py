@@ -99,7 +99,9 @@ def test_orders_walk_levels_as_a_loop_does():
     for row in range(20):
         for closes in (False, True):
             orders = torch.arange(-250, 251)
-            trade = torch.vmap(walked, in_dims=(0, None, None, None))(orders, torch.tensor(row), depth, torch.tensor(closes))
+            trade = torch.vmap(walked, in_dims=(0, None, None, None))(
+                orders, torch.tensor(row), depth, torch.tensor(closes)
+            )
             for order, *got in zip(orders.tolist(), *(part.tolist() for part in trade), strict=True):
                 assert got == looped(book.levels(row, 0 if order > 0 else 1), order, closes)
 
