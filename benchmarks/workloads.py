@@ -16,6 +16,7 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.agent_market.scenario import MarketScenario
 from vecenv.tasks.commands.comparison import config_of
+from vecenv.tasks.crypto_lob.tape import BookTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.scenario import TierTrading
@@ -115,13 +116,16 @@ def necessary_bytes(collector: FusedCollector) -> int:
 def market_numbers(scenario: Scenario, observed: bool) -> int:
     """Count the numbers of the market that a step reads, each once.
 
-    Nothing of a task that simulates its own. All others: the day's closes and the next day's and, for an observation,
+    Nothing of a task that simulates its own. Of a tape of order books the mid, the levels of one side and, for an
+    observation, the factors. All others: the day's closes and the next day's and, for an observation,
     the features. A tier also: the tradable mask, the three numbers of the gate and, for an observation, the context
     series; without one the relative strength, which is a feature.
     """
-    tape: MarketTape | None = getattr(scenario, "tape", None)
+    tape: MarketTape | BookTape | None = getattr(scenario, "tape", None)
     if tape is None:
         return 0
+    if isinstance(tape, BookTape):
+        return 1 + 2 * tape.levels + (len(tape.factor_names) if observed else 0)
     per_symbol = 2 + (len(tape.feature_names) if observed else 0)
     if not isinstance(scenario, TierTrading):
         return per_symbol * tape.num_symbols

@@ -24,7 +24,7 @@ from vecenv.learn.grpo_config import EpisodeReward, GRPOConfig
 from vecenv.learn.ppo import PPOConfig, train
 from vecenv.learn.report import write_run_folder
 from vecenv.tasks.commands.cli import main
-from vecenv.tasks.commands.simulated import TEST, VALIDATION, held_out_simulation
+from vecenv.tasks.commands.simulated import held_out_simulation
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
 
@@ -84,13 +84,13 @@ def test_commands_train_and_evaluate_it(tmp_path, capsys):
 
 
 def test_held_out_episodes_are_none_of_the_training():
-    held_out = held_out_simulation("reach_zero", WalkConfig(), 8, TEST, "cpu")
-    validation = held_out_simulation("reach_zero", WalkConfig(), 8, VALIDATION, "cpu")
+    held_out = held_out_simulation("reach_zero", WalkConfig(), 8, "test", "cpu")
+    validation = held_out_simulation("reach_zero", WalkConfig(), 8, "validation", "cpu")
     starts = [env.state.position for env in (make(8), validation, held_out)]
     for one, other in itertools.combinations(starts, 2):
         assert not torch.isin(one, other).any()
     with pytest.raises(ValueError, match="episodes must be in 1"):
-        held_out_simulation("reach_zero", WalkConfig(), 0, TEST, "cpu")
+        held_out_simulation("reach_zero", WalkConfig(), 0, "test", "cpu")
 
 
 @pytest.mark.parametrize("words", [["--market", "synthetic"], ["--num-paths", "4"], ["--test-fraction", "0.5"]])

@@ -55,6 +55,10 @@ class Task:
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
         shortened: returns a config whose episodes fit into a number of days.
+        parted: returns the config of the episodes for ``train``, ``validation`` or ``test``, of a task without a market
+            that reads data of its own; others tell them apart by their random numbers alone.
+        blocks: returns the block of time of each episode that an environment is at the start of, shape (N,), int64:
+            episodes of one block are not independent. By default all are.
         trained: makes an agent from the checkpoints whose actions it averages (`vecenv.learn.ensemble`), mostly one,
             their training config and the environment of a comparison; by default the trained policy or the mean.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
@@ -80,6 +84,8 @@ class Task:
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     shortened: Callable[[Any, int], Any] = lambda config, days: config
+    parted: Callable[[Any, str], Any] = lambda config, part: config
+    blocks: Callable[[VecEnv], Tensor] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None
     text: Callable[[Any], TaskText] | None = None

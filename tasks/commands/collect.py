@@ -26,7 +26,7 @@ from vecenv.tasks.commands.comparison import (
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
-from vecenv.tasks.commands.simulated import FIRST, held_out_simulation, is_simulated, without_effect
+from vecenv.tasks.commands.simulated import held_out_simulation, is_simulated, without_effect
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import Recording
 from vecenv.text.records import EpisodeRecord
@@ -112,7 +112,7 @@ def _run(settings: CollectSettings, names: Sequence[str]) -> dict[str, Any]:
 def _training_episodes(settings: CollectSettings, console: Console) -> VecEnv:
     """Return the environment of training episodes, one a row."""
     if is_simulated(settings.task):
-        return held_out_simulation(settings.task, settings.env, settings.episodes, FIRST["train"], settings.device)
+        return held_out_simulation(settings.task, settings.env, settings.episodes, "train", settings.device)
     config = settings.with_symbols(settings.env)
     with working(console, f"Making the market {settings.market} …"):
         tape = settings.tape(config)

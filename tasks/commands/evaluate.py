@@ -43,7 +43,6 @@ from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
 from vecenv.tasks.commands.seeds import policies_by_folder, policy_files
 from vecenv.tasks.commands.simulated import (
-    TEST,
     held_out_simulation,
     is_simulated,
     show_simulation,
@@ -189,8 +188,9 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
 
 def _simulation(settings: EvaluateSettings, console: Console) -> VecEnv:
     """Return the test environment of a simulated task."""
-    show_simulation(console, settings.task, settings.episodes, settings.seed)
-    return held_out_simulation(settings.task, settings.env, settings.episodes, TEST, settings.device)
+    env = held_out_simulation(settings.task, settings.env, settings.episodes, "test", settings.device)
+    show_simulation(console, {"test": env}, settings.seed)
+    return env
 
 
 def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], console: Console) -> VecEnv:

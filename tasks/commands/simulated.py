@@ -1,7 +1,8 @@
-"""Tasks that simulate their own market: their held-out episodes have random numbers that no training has."""
+"""Tasks without a market of bars: their held-out episodes have random numbers, or data, that no training has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -20,12 +21,15 @@ VALIDATION, TEST = 2**30, 2**31
 FIRST = {"train": 0, "validation": VALIDATION, "test": TEST}
 """First numbers by split."""
 
+SHOWN = {"train": "Training", "validation": "Validation", "test": "Test"}
+"""Names of the splits in messages."""
+
 OWNER = "a task on a market of bars"
 """What settings of the market belong to."""
 
 
 def is_simulated(task: str) -> bool:
-    """Whether a task simulates its own market, instead of trading one of bars.
+    """Whether a task simulates its own market or reads data of its own, instead of trading a market of bars.
 
     Raises:
         ValueError: there is no such task.
@@ -42,7 +46,7 @@ def held_out_simulation(
     task: str,
     config: Any,  # noqa: ANN401
     num_episodes: int,
-    first: int,
+    split: str,
     device: str,
     compile: bool = False,
 ) -> VecEnv:
@@ -52,23 +56,37 @@ def held_out_simulation(
         task: its name.
         config: of the task.
         num_episodes: N.
-        first: `VALIDATION` or `TEST`.
+        split: ``train``, ``validation`` or ``test``.
         device: of the tensors.
         compile: compile the step.
 
     Raises:
-        ValueError: there is no episode, or more than the numbers suffice for.
+        ValueError: there is no episode, or more than the numbers suffice for, or the task's data are invalid.
     """
     if not 1 <= num_episodes <= VALIDATION:
         raise ValueError(f"episodes must be in 1 … {VALIDATION:,}, got {num_episodes:,}")
-    ids = first + torch.arange(num_episodes)
+    ids = FIRST[split] + torch.arange(num_episodes)
+    own = task_named(task).parted(config, split)
     # Starts are drawn by them too.
-    return vecenv.make(task, num_episodes, device=device_named(device), compile=compile, config=config, env_ids=ids)
+    return vecenv.make(task, num_episodes, device=device_named(device), compile=compile, config=own, env_ids=ids)
 
 
-def show_simulation(console: Console, task: str, episodes: int, seed: int) -> None:
-    """Print what is played, and that the test's episodes are held out."""
-    console.print(f"Task      {task}, simulated, seed {seed}", soft_wrap=True)
-    console.print(
-        f"Test      {episodes:,} episodes with random numbers of their own, which no training sees", soft_wrap=True
-    )
+def show_simulation(console: Console, environments: Mapping[str, VecEnv], seed: int) -> None:
+    """Print what is played, and how the test's episodes are held out.
+
+    Args:
+        console: where to.
+        environments: by split, that of the test among them.
+        seed: of the episodes.
+    """
+    test = environments["test"]
+    metadata = test.scenario.metadata()
+    if "market" not in metadata:
+        console.print(f"Task      {test.scenario.name}, simulated, seed {seed}", soft_wrap=True)
+        told = f"{test.num_envs:,} episodes with random numbers of their own, which no training sees"
+        console.print(f"Test      {told}", soft_wrap=True)
+        return
+    console.print(f"Task      {test.scenario.name}, seed {seed}", soft_wrap=True)
+    console.print(f"Market    {metadata['market']['description']}", soft_wrap=True)
+    for split, env in environments.items():
+        console.print(f"{SHOWN[split]:<9} {env.scenario.metadata()['part']['description']}", soft_wrap=True)

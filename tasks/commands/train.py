@@ -56,7 +56,7 @@ from vecenv.tasks.commands.seeds import (
     runs_of_seeds,
     write_seed_settings,
 )
-from vecenv.tasks.commands.simulated import TEST, VALIDATION, held_out_simulation, is_simulated, show_simulation
+from vecenv.tasks.commands.simulated import VALIDATION, held_out_simulation, is_simulated, show_simulation
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_training
 from vecenv.tasks.commands.training_report import (
@@ -146,12 +146,12 @@ def _run_simulated(
     settings: TrainSettings, rows: int, folder: Path, lock: WriteLock, console: Console
 ) -> dict[str, Any]:
     """Train on a task that simulates its own market, and compare on held-out episodes."""
-    test_env = held_out_simulation(settings.task, settings.env, settings.episodes, TEST, settings.device)
+    test_env = held_out_simulation(settings.task, settings.env, settings.episodes, "test", settings.device)
     check_beside_plays(settings, test_env)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, settings.env, {})
     env = _training_environment(shared, runs[0].settings)
-    show_simulation(console, settings.task, settings.episodes, settings.seed)
+    show_simulation(console, {"train": env, "test": test_env}, settings.seed)
     console.print(f"Run       {folder}", soft_wrap=True)
     return _trained_and_compared(shared, runs, env, test_env)
 
@@ -203,7 +203,7 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
         seed=settings.seed,
         device=device_named(settings.device),
         compile=settings.compile,
-        config=_training_rules(settings, shared.config),
+        config=task_named(settings.task).parted(_training_rules(settings, shared.config), "train"),
     )
 
 
@@ -256,7 +256,7 @@ def _validated(
         raise ValueError("a language model is trained without validation: set --validation-fraction 0")
     count = settings.validation_episodes
     if simulated:
-        env = held_out_simulation(settings.task, config, count, VALIDATION, settings.device, settings.compile)
+        env = held_out_simulation(settings.task, config, count, "validation", settings.device, settings.compile)
     else:
         env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
     # Policies of symbols train on some of them and are validated on all.

@@ -17,8 +17,8 @@ def best_positions(scenario: CryptoLob, starts: Tensor) -> Tensor:
     """Return the units to hold after each step so that the equity at the end is highest.
 
     Exact among positions of whole units that are traded at the market and in full, as long as no stop, holding time or
-    margin closes positions: positions, rows and costs are all there is, one coin moves no book, so that the best that can still be
-    had from a row on depends on the position alone (Bellman, "Dynamic programming", 1957).
+    margin closes positions: positions, rows and costs are all there is, one coin moves no book, so that the best that
+    can still be had from a row on depends on the position alone (Bellman, "Dynamic programming", 1957).
 
     Args:
         scenario: the task; its parameters must not differ by sub-environment.

@@ -27,8 +27,9 @@ class Walked(NamedTuple):
 def depth_table(tape: BookTape) -> Tensor:
     """Return the table by which orders walk the book without a loop: lots up to each level, and weights of them.
 
-    The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a level that
-    is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the last one.
+    The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a
+    level that is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the
+    last one.
 
     Returns:
         Of side 0 (asks) and 1 (bids) of each row the lots and the weights. Shape: (2 T, 2, L), int32.
@@ -53,13 +54,17 @@ def walked(order: Tensor, row: Tensor, depth: Tensor, closes: Tensor) -> Walked:
         closes: whether lots beyond the levels are filled too, at the price of the deepest. Shape: (), bool.
     """
     side = (order < 0).to(torch.int64)
-    levels = depth[2 * row + side]
-    lots, weights = levels[0].to(torch.int64), levels[1].to(torch.int64)
+    place = 2 * row + side
     wanted = order.abs()
-    taken = torch.minimum(wanted.unsqueeze(-1), lots)
-    covered = torch.minimum(wanted, lots[-1])
+    value = wanted * 0
+    for level in range(depth.shape[-1]):
+        weight, lots = depth[place, 1, level].to(torch.int64), depth[place, 0, level].to(torch.int64)
+        taken = torch.minimum(wanted, lots)
+        value = value + weight * taken
+    # That of the deepest level is what all levels cover, and its weight the price there.
+    covered = taken
     uncovered = wanted - covered
     extra = torch.where(closes, uncovered, 0)
-    value = 2 * ((weights * taken).sum(-1) + extra * weights[-1])
+    value = 2 * (value + extra * weight)
     filled = covered + extra
     return Walked(torch.where(order < 0, -filled, filled), value, uncovered)

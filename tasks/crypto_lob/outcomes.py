@@ -18,8 +18,8 @@ def outcomes(state: LobState, doubled_mid: Tensor, initial: int, tape: BookTape)
     """Return the outcomes of the episode so far, by name.
 
     The Sharpe ratio of a step is the mean change of equity over its standard deviation, both over all steps of the
-    episode; 0 without any change. A year's is that times the square root of the steps of a year. RoMaD is the return over the
-    largest drawdown, 0 without one.
+    episode; 0 without any change. A year's is that times the square root of the steps of a year. RoMaD is the return
+    over the largest drawdown, 0 without one.
 
     Args:
         state: of one account, or of a batch of them.

@@ -60,6 +60,6 @@ def check_fits(config: CryptoLobConfig, doubled_mid: int, unit: int, initial: in
     )
     if max(products) >= _MOST:
         raise ValueError(
-            f"{source}: {config.max_position} units of {unit:,} lots at {doubled_mid:,} half ticks do not fit into exact "
-            f"accounts: use a coarser lot_size or tick_size, or fewer units"
+            f"{source}: {config.max_position} units of {unit:,} lots at {doubled_mid:,} half ticks do not fit into "
+            f"exact accounts: use a coarser lot_size or tick_size, or fewer units"
         )

@@ -1,7 +1,7 @@
 """Resting orders of one account, with an estimate of the queue ahead of them.
 
-The estimate is that of hftbacktest's `RiskAverseQueueModel`: trades shorten the queue, cancellations only when the size shown is
-less than it. Side 0 is the bid, 1 the ask; on the tape side 0 is the asks, which a bid trades with.
+The estimate is that of hftbacktest's `RiskAverseQueueModel`: trades shorten the queue, cancellations only when the size
+shown is less than it. Side 0 is the bid, 1 the ask; on the tape side 0 is the asks, which a bid trades with.
 """
 
 from __future__ import annotations

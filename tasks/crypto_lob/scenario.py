@@ -19,7 +19,7 @@ from vecenv.tasks.crypto_lob.funding import funding_times
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.outcomes import outcomes
-from vecenv.tasks.crypto_lob.parts import episode_starts
+from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
 from vecenv.tasks.crypto_lob.state import LobState
@@ -28,8 +28,8 @@ from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
 Tensors = Mapping[str, Tensor]
 
 ACCOUNT_FEATURES = ("position", "age", "profit", "time_left")
-"""What is shown of the account: position in units of the largest, its age and what is left as shares of the episode, and
-the open trade's profit in percent of the largest position's value."""
+"""What is shown of the account: position as a share of the largest, its age and the time left as shares of the episode,
+and the open trade's profit in percent of the largest position's value."""
 
 RESTING_FEATURES = tuple(f"{side}_{what}" for side in ("bid", "ask") for what in ("size", "distance", "queue"))
 """What is shown of resting orders: size and queue in units, distance from the mid in basis points."""
@@ -52,7 +52,7 @@ class CryptoLob(Scenario[LobState]):
     def __init__(self, config: CryptoLobConfig, tape: BookTape | None = None) -> None:
         tape = tape_of_options(config.options) if tape is None else tape
         self.config, self.tape = config, tape
-        starts = episode_starts(tape, config)
+        self._starts = starts = episode_starts(tape, config)
         self.initial = round(config.initial_cash / tape.money_size)
         check_fits(config, int(tape.doubled_mid.max()), tape.unit, self.initial, tape.source)
         self.most = config.max_position * tape.unit
@@ -69,6 +69,8 @@ class CryptoLob(Scenario[LobState]):
         if config.funding_rate:
             self.shared["funding"] = funding_times(tape, config.funding_hours)
         self.params = rate_tensors(config)
+        # The levels of an order are loops of their own otherwise, and every intermediate is written to memory.
+        self.compile_options = {"realize_reads_threshold": 2, "cpp.enable_tiling_heuristics": False}
         self.longest = config.episode_steps
         self.feature_names = (*ACCOUNT_FEATURES, *self._resting_features, *tape.factor_names)
         self.action_spec = self._spec()
@@ -94,7 +96,21 @@ class CryptoLob(Scenario[LobState]):
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules and market, JSON-able."""
         config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
-        return super().metadata() | {"config": config, "market": self.tape.metadata()}
+        return super().metadata() | {"config": config, "market": self.tape.metadata(), "part": self._part}
+
+    @property
+    def _part(self) -> dict[str, Any]:
+        """First and last time of the episodes, and how many fit side by side, JSON-able."""
+        low, high = part_rows(self.tape, self.config)
+        first, last = self.tape.moment(low), self.tape.moment(high - 1)
+        windows = len(self._starts.disjoint)
+        steps = f"{self.config.episode_steps:,} steps of {self.tape.step_gap:g} s"
+        return {
+            "first": first,
+            "last": last,
+            "windows": windows,
+            "description": f"{first} to {last}, in which {windows} episodes of {steps} lie side by side",
+        }
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> LobState:
         """Draw the start, and open the account."""

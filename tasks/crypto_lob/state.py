@@ -19,8 +19,8 @@ class LobState(TensorClass, frozen=True):  # type: ignore[call-arg]
         entry: doubled mid at which the position began. Shape: (), int32.
         best: most favourable doubled mid since then. Shape: (), int32.
         age: steps since then. Shape: (), int32.
-        pending: choices that are not heard yet, the oldest first: kind and lots of each, see `orders.Order`; empty with a
-            latency of at most one. Shape: (latency - 1, 2), int32.
+        pending: choices that are not heard yet, the oldest first: kind and lots of each, see `orders.Order`; empty with
+            a latency of at most one. Shape: (latency - 1, 2), int32.
         pending_quotes: the resting orders chosen with them: price and lots of bid and ask. Shape: (latency - 1, 2, 2)
             with action limit, else (0, 2, 2), int32.
         resting: price, lots left and lots ahead of bid and ask. Shape: (2, 3) with action limit, else (0, 3), int32.

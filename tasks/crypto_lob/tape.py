@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vecenv.market.validation import MarketDataError
-from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
+from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions
 from vecenv.tasks.crypto_lob.factors.table import factor_table
 from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC, read_snapshots
@@ -83,13 +83,17 @@ class BookTape:
 
     def metadata(self) -> dict[str, Any]:
         """Return a JSON-able description for results."""
-        first, last = (str(np.datetime64(int(self.time[row]), "ms")) for row in (0, -1))
+        first, last, holes = self.moment(0), self.moment(-1), int((~self.open).sum())
+        share = f"{holes / self.num_rows:.1%} of them without a fresh book" if holes else "all with a fresh book"
+        rows = f"{self.num_rows:,} rows of {self.step_gap:g} s, {share}"
+        name = self.source if self.symbol in ("", self.source.upper()) else f"{self.source}, {self.symbol}"
         return {
+            "description": f"{name}: {first} to {last}, {rows}; a unit is {self.unit * self.lot_size:g} coins",
             "source": self.source,
             "symbol": self.symbol,
             "fingerprint": self.fingerprint(),
             "rows": self.num_rows,
-            "holes": int((~self.open).sum()),
+            "holes": holes,
             "first": first,
             "last": last,
             "levels": self.levels,
@@ -97,6 +101,10 @@ class BookTape:
             "lot_size": self.lot_size,
             "unit_coins": self.unit * self.lot_size,
         }
+
+    def moment(self, row: int) -> str:
+        """Return the time of a row, UTC, to the second."""
+        return str(np.datetime64(int(self.time[row]), "ms").astype("datetime64[s]")).replace("T", " ")
 
     def fingerprint(self) -> str:
         """SHA-256 hash, 16 hex digits, of all that is traded and shown."""

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
 from vecenv.registry import Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
-from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
+
+
+def parted(config: CryptoLobConfig, part: Part) -> CryptoLobConfig:
+    """Return the config of a part of the tape; validation and test are disjoint windows, one after the other."""
+    return replace(config, part=part, random_start=config.random_start and part == "train")
+
+
+def starts_of(env: VecEnv) -> Tensor:
+    """Return the start of each episode: those with the same one are one window. Shape: (N,), int64."""
+    return env.state.start_row.long()
+
 
 CRYPTO_LOB = Task(
     name="crypto_lob",
@@ -14,6 +30,8 @@ CRYPTO_LOB = Task(
     config=CryptoLobConfig,
     agents=BASELINES,
     reference="hold",
+    parted=parted,
+    blocks=starts_of,
     outcomes={
         "total_return": "share",
         "annual_sharpe": "count",

@@ -95,7 +95,7 @@ class Evaluation:
         traded: market positions of the episodes; None for a task that does not trade.
         reference: name of the agent to which differences are taken, if it played.
         hindsight: name of the agent that sees the future.
-        num_agents: consecutive episodes of one world, whose results are not independent.
+        blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
     """
 
     metadata: dict[str, Any]
@@ -105,7 +105,7 @@ class Evaluation:
     traded: Traded | None
     reference: str
     hindsight: str
-    num_agents: int = 1
+    blocks: Tensor
 
     @property
     def market(self) -> Traded:
@@ -124,9 +124,9 @@ class Evaluation:
 
     @cached_property
     def _groups(self) -> Tensor:
-        """Group of each day of each episode; without a market each world is a group. Shape: (T, N)."""
+        """Group of each day of each episode; without a market its block. Shape: (T, N)."""
         if self.traded is None:
-            return (torch.arange(self.num_episodes) // self.num_agents).unsqueeze(0)
+            return self.blocks.unsqueeze(0)
         longest = max(len(record.curves.traded) for record in self.records.values())
         return independent_groups(self.traded.path, self.traded.start_day, longest)
 
@@ -288,6 +288,9 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
     check_memory(needed, env.device, f"the curves of {env.num_envs:,} episodes of {len(agents)} agents")
     env.reset_groups(env.num_envs, 1, seed)
     task = task_of(env)
+    # Those of one world are one block.
+    worlds = torch.arange(env.num_envs) // env.scenario.num_agents
+    blocks = worlds if task.blocks is None else task.blocks(env).cpu()
     traded = None
     if task.account is not None:
         tape = task.account.tape(env)
@@ -303,7 +306,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         traded=traded,
         reference=task.reference,
         hindsight=task.hindsight,
-        num_agents=env.scenario.num_agents,
+        blocks=blocks,
     )
 
 

@@ -1,8 +1,9 @@
 """The formulaic alphas that one book supports, on bars of `series.BAR_SECONDS` that end at every row.
 
-Kakushadze, "101 formulaic alphas", Wilmott 2016(84), appendix A. A day of the formulas is a bar, ``close`` the mid, volume what was
-traded. Ranks across stocks, which one coin does not have, are ranks over the last `RANK_BARS` bars; alphas that need
-industries or market values are left out. Prices in a result are divided by the mid and in basis points.
+Kakushadze, "101 formulaic alphas", Wilmott 2016(84), appendix A. A day of the formulas is a bar, ``close`` the mid,
+volume what was traded. Ranks across stocks, which one coin does not have, are ranks over the last `RANK_BARS` bars;
+alphas that need industries or market values are left out. Prices in a result are divided by the mid and in basis
+points.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _delta(book: BookSeries, values: np.ndarray, bars: int) -> np.ndarray:
 
 
 def _lags(book: BookSeries, values: np.ndarray, bars: int) -> Iterator[np.ndarray]:
-    """Return the values at the ends of the last bars, the newest first; before the tape's first row they are that row's."""
+    """Return the values at the ends of the last bars, the newest first; those before the tape are its first row's."""
     return (_delay(book, values, bar) for bar in range(bars))
 
 
@@ -129,7 +130,7 @@ def alpha_043(book: BookSeries) -> np.ndarray:
 
 
 def alpha_049(book: BookSeries) -> np.ndarray:
-    """1 where the move of the last 10 bars is far below that of the 10 before, else against the last move, in basis points.
+    """1 where the move of the last 10 bars is far below that of the 10 before, else against the last bar's.
 
     The threshold of the formula is an absolute price; here it is one basis point a bar.
     """

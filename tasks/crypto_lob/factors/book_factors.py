@@ -1,9 +1,9 @@
 """Factors of the book and of trades: imbalances, flows, microprice, spread, returns and volatility.
 
-The number at the end of a name is a time in seconds, or for ``imbalance`` a number of levels. Prices are in basis points of
-the mid. Sources: Cont, Kukanov and Stoikov, "The price impact of order book events", Journal of Financial Econometrics
-12(1), 2014 (order-flow imbalance); Stoikov, "The micro-price", Quantitative Finance 18(12), 2018 (here the mid weighted by
-the sizes, its first approximation).
+The number at the end of a name is a time in seconds, or for ``imbalance`` a number of levels. Prices are in basis
+points of the mid. Sources: Cont, Kukanov and Stoikov, "The price impact of order book events", Journal of Financial
+Econometrics 12(1), 2014 (order-flow imbalance); Stoikov, "The micro-price", Quantitative Finance 18(12), 2018 (here the
+mid weighted by the sizes, its first approximation).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def order_flow(book: BookSeries) -> np.ndarray:
 
 
 def flow(book: BookSeries, seconds: float) -> np.ndarray:
-    """Order-flow imbalance over a time, divided by the mean size at the best prices over that time and its square root."""
+    """Order-flow imbalance over a time, over the mean best size times the square root of the rows."""
     best = (book.bid_size[:, 0] + book.ask_size[:, 0]) / 2
     total = book.rolling(order_flow(book), seconds).sum().to_numpy()
     return total / (book.rolling(best, seconds).mean().to_numpy() * np.sqrt(book.rows(seconds)))

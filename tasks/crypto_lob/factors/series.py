@@ -17,7 +17,7 @@ BAR_SECONDS = 10.0
 
 @dataclass(frozen=True, eq=False)
 class BookSeries:
-    """Series of T rows. In a hole prices and sizes are those of the last row before that is none, and nothing is traded.
+    """Series of T rows. A hole has prices and sizes of the last row before that is none, and nothing is traded in it.
 
     Attributes:
         open: whether the row is no hole. Shape: (T,), bool.

@@ -1,9 +1,9 @@
 """Order books from the CSV files of the FinRL contests of 2024 and 2025.
 
 Columns: ``system_time``, ``midpoint``, ``spread``, ``buys``, ``sells``, and for levels 0 to 14 of bids and asks
-``_distance_``, the distance of the price from the mid as a fraction of it (negative for bids), and ``_notional_``, the value
-shown there, in the currency. ``buys`` and ``sells`` are values too. The prices lie on ticks, which the file's rounding of
-distances hides: they are rounded to them.
+``_distance_``, the distance of the price from the mid as a fraction of it (negative for bids), and ``_notional_``, the
+value shown there, in the currency. ``buys`` and ``sells`` are values too. The prices lie on ticks, which the file's
+rounding of distances hides: they are rounded to them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Order books from LOBSTER's pairs of files, a message file and an order-book file of equally many lines without header.
+"""Order books from LOBSTER's pairs of files: messages, and a line of the order book after each.
 
-A line of messages is time in seconds after midnight, type, order, size, price and direction; a line of the book is ask price,
-ask size, bid price and bid size of each level after that message. Prices are in 1/10,000 of the currency. Types 4 and 5 are
-executions, of a shown and of a hidden order; the direction is that of the order that waited, 1 for a bid. A level that
-does not exist has the price ±9999999999. See lobsterdata.com/info/DataStructure.php.
+A line of messages is time in seconds after midnight, type, order, size, price and direction; a line of the book is ask
+price, ask size, bid price and bid size of each level after that message. Prices are in 1/10,000 of the currency. Types
+4 and 5 are executions, of a shown and of a hidden order; the direction is that of the order that waited, 1 for a bid. A
+level that does not exist has the price ±9999999999. See lobsterdata.com/info/DataStructure.php.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Order books from Parquet or CSV files with a row for each snapshot, of one coin or several.
 
-Columns: ``ts_ms``, ``{bid,ask}_{px,qty}_0 …`` from the best level on, and, where there are such, ``symbol``, ``buy_qty``,
-``sell_qty`` and ``age_ms``, how old the book was at the row's time.
+Columns: ``ts_ms``, ``{bid,ask}_{px,qty}_0 …`` from the best level on, and, where there are such, ``symbol``,
+``buy_qty``, ``sell_qty`` and ``age_ms``, how old the book was at the row's time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Generator of order books with a signal in them, so that the task runs without data and there is something to learn.
 
-A hidden pressure x decays with `PRESSURE_SECONDS` and pushes the mid by ``strength`` basis points a second for each of its
-standard deviations, amid noise of `VOLATILITY` basis points a second that lasts in clusters. The book shows it: pressure
-makes bids larger than asks, and buyers more frequent than sellers.
+A hidden pressure x decays with `PRESSURE_SECONDS` and pushes the mid by ``strength`` basis points a second for each of
+its standard deviations, amid noise of `VOLATILITY` basis points a second that lasts in clusters. The book shows it:
+pressure makes bids larger than asks, and buyers more frequent than sellers.
 """
 
 from __future__ import annotations

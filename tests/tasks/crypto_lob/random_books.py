@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from lob_oracle import Book, Rules
 
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.rates import rate_tensors
 from vecenv.tasks.crypto_lob.tape import BookTape
-
-from lob_oracle import Book, Rules
 
 
 def random_tape(draw: np.random.Generator, rows: int = 80) -> BookTape:
@@ -52,7 +51,7 @@ def random_tape(draw: np.random.Generator, rows: int = 80) -> BookTape:
 def random_config(draw: np.random.Generator, tape: BookTape, action: str) -> CryptoLobConfig:
     """Return random settings, many at their limits."""
 
-    def some(*values: Any) -> Any:  # noqa: ANN401
+    def some(*values: Any) -> Any:
         return values[int(draw.integers(len(values)))]
 
     most = int(draw.integers(1, 4))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from lob_oracle import ASKS, BIDS, Oracle, sharpe
+from random_books import oracle_book, oracle_rules, random_config, random_tape
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-
-from lob_oracle import ASKS, BIDS, Oracle, sharpe
-from random_books import oracle_book, oracle_rules, random_config, random_tape
 
 ACTIONS = ("step", "target", "continuous", "limit")
 NUMBERS = ("row", "position", "cash", "equity", "trade_cost", "age", "won", "lost", "traded", "costs", "exposed")
