@@ -84,6 +84,9 @@ class CryptoLobConfig(BookOptions):
     """Basis points that market orders pay beside the fee."""
     limit_offsets: tuple[int, ...] = (0, -1, 5)
     """Ticks behind the best price that resting orders can be placed at; -1 is before it."""
+    cost_ramp: int = 0
+    """Episodes of each sub-environment of a training in which taker fee and slippage rise from nothing to their full;
+    0 for full ones from the start. Nothing but trainings has it."""
     stop_loss: float = 0.0
     """Share of the mid at the entry by which the best mid since may be left; 0 for none."""
     max_holding: int = 0
@@ -113,7 +116,17 @@ class CryptoLobConfig(BookOptions):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, got {value}")
-        for name in ("max_age", "embargo", "max_gap", "latency", "taker_fee", "slippage", "stop_loss", "max_holding"):
+        for name in (
+            "max_age",
+            "embargo",
+            "max_gap",
+            "latency",
+            "taker_fee",
+            "slippage",
+            "stop_loss",
+            "max_holding",
+            "cost_ramp",
+        ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("taker_fee", "maker_fee", "slippage"):

@@ -15,6 +15,7 @@ from vecenv.core.scenario import Scenario
 from vecenv.core.streams import EpisodeStream
 from vecenv.tasks.crypto_lob.accounts import Account, after_fill
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
 from vecenv.tasks.crypto_lob.funding import funding_times
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
@@ -92,6 +93,13 @@ class CryptoLob(Scenario[LobState]):
     def understood_actions(self) -> Sequence[TensorSpec]:
         """Return the specs of the task's actions and of orders, shape (3, 2), see `orders.choice_of_orders`."""
         return [self.action_spec, Unbounded((3, 2), dtype=torch.int64)]
+
+    def schedule(self, num_envs: int) -> CostRamp | None:
+        """Return the ramp of costs of a training; None without."""
+        if not self.config.cost_ramp:
+            return None
+        full = {name: self.params[name] for name in COSTS}
+        return CostRamp(full, num_envs, self.config.cost_ramp)
 
     def metadata(self) -> dict[str, Any]:
         """Task, version, rules and market, JSON-able."""

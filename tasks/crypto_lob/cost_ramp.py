@@ -1,0 +1,55 @@
+"""Costs that rise during training: who pays for every exploring trade from the start learns to hold, and no more.
+
+A curriculum in the sense of Bengio, Louradour, Collobert and Weston, "Curriculum learning", ICML 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from vecenv.core.rows import Rows
+
+COSTS = ("taker_fee", "slippage")
+"""Parameters that rise."""
+
+
+class CostRamp:
+    """Schedule of fee and slippage in proportion to the episodes that have ended, the same for all sub-environments.
+
+    Args:
+        full: the costs of the rules, by name, of `COSTS`. Shape of each: (), int64.
+        num_envs: N.
+        episodes: of each sub-environment until costs are full.
+    """
+
+    def __init__(self, full: Mapping[str, Tensor], num_envs: int, episodes: int) -> None:
+        self.full, self.num_envs, self.episodes = dict(full), num_envs, episodes
+        self.ended = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the full costs that is paid now."""
+        return min(self.ended / (self.num_envs * self.episodes), 1.0)
+
+    def params(self) -> Mapping[str, Tensor]:
+        """Return the costs now. Shape of each: (N,), int64."""
+        return {
+            name: (cost.double() * self.share).round().to(cost.dtype).expand(self.num_envs).clone()
+            for name, cost in self.full.items()
+        }
+
+    def update(self, ended: Rows, ids: Tensor, grade: Callable[[], Tensor]) -> dict[str, float]:
+        """Count E ended episodes; see `Schedule.update`."""
+        self.ended += len(ids)
+        return {"cost_share": self.share}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the number of episodes that have ended."""
+        return {"ended": torch.tensor(self.ended)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Resume from a `state_dict`."""
+        self.ended = int(state_dict["ended"])
