@@ -10,6 +10,7 @@ from vecenv.core.env import VecEnv
 from vecenv.registry import Task
 from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
+from vecenv.tasks.crypto_lob.figures import lob_figures
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 
 
@@ -41,5 +42,9 @@ CRYPTO_LOB = Task(
         "win_share": "share",
         "turnover": "count",
         "exposure": "share",
+        "sharpe": "count",
+        "costs": "currency",
+        "unfilled": "count",
     },
+    figures=lob_figures,
 )

@@ -95,6 +95,7 @@ class Evaluation:
         traded: market positions of the episodes; None for a task that does not trade.
         reference: name of the agent to which differences are taken, if it played.
         hindsight: name of the agent that sees the future.
+        units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
     """
 
@@ -105,6 +106,7 @@ class Evaluation:
     traded: Traded | None
     reference: str
     hindsight: str
+    units: Mapping[str, str]
     blocks: Tensor
 
     @property
@@ -306,6 +308,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         traded=traded,
         reference=task.reference,
         hindsight=task.hindsight,
+        units=env.scenario.outcomes,
         blocks=blocks,
     )
 

@@ -21,6 +21,9 @@ _COLUMNS = (
 )
 """Header, metric and factor of the table's columns."""
 
+MOST_OUTCOMES = 6
+"""Outcomes of a task that does not trade bars, at most: the first ones. The others stand in the JSON."""
+
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Return the comparison as a table, one row per agent."""
@@ -34,7 +37,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
         headers += ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
     else:
         above = [f"Reward above\n{evaluation.reference}"] if evaluation.reward_differences else []
-        told = [name.replace("_", " ").capitalize() for name in evaluation.outcomes[first]]
+        told = [_header(evaluation, name) for name in list(evaluation.outcomes[first])[:MOST_OUTCOMES]]
         headers += ["Reward", "95%\ninterval", *above, *told]
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
@@ -77,7 +80,17 @@ def _outcome_cells(evaluation: Evaluation, name: str) -> list[str]:
     cells = [_short(reward.mean), _interval_text(reward, 1.0, 2)]
     if above:
         cells.append(_interval_text(above[name], 1.0, 2) if name in above else "")
-    return cells + [_short(interval.mean) for interval in evaluation.outcomes[name].values()]
+    told = list(evaluation.outcomes[name].items())[:MOST_OUTCOMES]
+    return cells + [_short(interval.mean * _factor(evaluation, outcome)) for outcome, interval in told]
+
+
+def _header(evaluation: Evaluation, outcome: str) -> str:
+    """Return the header of an outcome, a word a line; shares are in percent."""
+    return "\n".join(outcome.capitalize().split("_")) + ("\n%" if _factor(evaluation, outcome) > 1 else "")
+
+
+def _factor(evaluation: Evaluation, outcome: str) -> float:
+    return 100.0 if evaluation.units[outcome] == "share" else 1.0
 
 
 def _short(value: float, decimals: int = 2) -> str:
