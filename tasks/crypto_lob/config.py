@@ -53,7 +53,7 @@ class CryptoLobConfig(BookOptions):
     part: Part = "all"
     """Part of the tape that episodes are of. Training, validation and test choose theirs."""
     test_fraction: float = 0.25
-    """Share of the tape, its end, that is the test."""
+    """Share of the tape, its end, that is the test; 1 for a tape that nothing is trained on."""
     train_hours: float | None = None
     """Hours from the beginning that are for training and validation, by default all before the test."""
     test_hours: float | None = None
@@ -137,9 +137,10 @@ class CryptoLobConfig(BookOptions):
                 raise ValueError(f"{name} must be within 1, got {getattr(self, name)}")
         if self.maintenance_margin < 0:
             raise ValueError(f"maintenance_margin must not be negative, got {self.maintenance_margin}")
-        for name in ("test_fraction", "validation_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        if not 0 < self.test_fraction <= 1:
+            raise ValueError(f"test_fraction must be above 0 and at most 1, got {self.test_fraction}")
+        if not 0 < self.validation_share < 1:
+            raise ValueError(f"validation_share must be between 0 and 1, got {self.validation_share}")
         if self.episode_steps <= self.latency:
             raise ValueError(f"episode_steps must be above the latency of {self.latency}, got {self.episode_steps}")
         if self.action == "limit" and (not self.limit_offsets or min(self.limit_offsets) < -1):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
 
-from vecenv.market.validation import MarketDataError
+from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import long_holes
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.tape import BookTape
@@ -73,7 +74,17 @@ def episode_starts(tape: BookTape, config: CryptoLobConfig) -> Starts:
     possible[: max(len(possible) - last_orders, 0)] &= is_open[last_orders:]
     possible[:low] = False
     possible[max(high - steps, 0) :] = False
-    for first, end in long_holes(is_open, int(config.max_gap / tape.step_gap)):
+    holes = [hole for hole in long_holes(is_open, int(config.max_gap / tape.step_gap)) if low <= hole[0] < high]
+    if holes:
+        first, end = holes[0]
+        warnings.warn(
+            f"{tape.source}: no fresh book for {(end - first) * tape.step_gap:,.0f} s from {tape.moment(first)}, row "
+            f"{first} of the clock; {len(holes)} such holes of more than {config.max_gap:g} s, over which no episode "
+            "runs",
+            MarketDataWarning,
+            stacklevel=2,
+        )
+    for first, end in holes:
         possible[max(first - steps, 0) : end] = False
     rows = np.flatnonzero(possible)
     if not len(rows):

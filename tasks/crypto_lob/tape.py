@@ -185,7 +185,7 @@ def _tick_of(snapshots: Snapshots) -> float:
     prices = prices[np.isfinite(prices)]
     for exponent in range(3, -10, -1):
         scaled = prices / 10.0**exponent
-        if (np.abs(scaled - np.round(scaled)) <= _ON_TICK).all():
+        if (scaled >= 1 - _ON_TICK).all() and (np.abs(scaled - np.round(scaled)) <= _ON_TICK).all():
             return 10.0**exponent
     raise MarketDataError(f"{snapshots.source}: prices have no common tick: set tick_size")
 
