@@ -29,7 +29,8 @@ class BookOptions:
     levels: int = 10
     """Levels of a side that orders may walk, at most; a file may have fewer."""
     unit: float | None = None
-    """Coins of one unit; by default what ``initial_cash`` buys at the first mid."""
+    """Coins of one unit; by default what ``initial_cash`` buys at the first mid, rounded down to two
+    significant digits."""
     initial_cash: float = 1_000.0
     """Money at the start, in currency."""
     tick_size: float | None = None
@@ -72,6 +73,8 @@ class CryptoLobConfig(BookOptions):
     """Meaning of an action."""
     max_position: int = 1
     """Units that may be held, long or short."""
+    depth: int = 0
+    """Levels of the book that are shown, of each side: distances from the mid and sizes."""
     latency: int = 1
     """Steps from a choice to its order in the market."""
     fill: Literal["book", "mid"] = "book"
@@ -126,6 +129,7 @@ class CryptoLobConfig(BookOptions):
             "stop_loss",
             "max_holding",
             "cost_ramp",
+            "depth",
         ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")

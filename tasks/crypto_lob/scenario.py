@@ -36,6 +36,13 @@ RESTING_FEATURES = tuple(f"{side}_{what}" for side in ("bid", "ask") for what in
 """What is shown of resting orders: size and queue in units, distance from the mid in basis points."""
 
 
+def depth_features(levels: int) -> list[str]:
+    """Return the names of what is shown of the book: distances in basis points, logarithms of 1 + sizes in units."""
+    return [
+        f"{side}_{what}_{level}" for what in ("distance", "size") for side in ("ask", "bid") for level in range(levels)
+    ]
+
+
 class CryptoLob(Scenario[LobState]):
     """Trading of one coin on a `BookTape`.
 
@@ -65,7 +72,7 @@ class CryptoLob(Scenario[LobState]):
             "factors": tape.factors,
             "starts": torch.from_numpy(starts.any if config.random_start else starts.disjoint),
         }
-        if config.action == "limit":
+        if config.action == "limit" or config.depth:
             self.shared |= {"price": tape.price, "size": tape.size, "taken": tape.taken, "open": tape.open}
         if config.funding_rate:
             self.shared["funding"] = funding_times(tape, config.funding_hours)
@@ -73,7 +80,12 @@ class CryptoLob(Scenario[LobState]):
         # The levels of an order are loops of their own otherwise, and every intermediate is written to memory.
         self.compile_options = {"realize_reads_threshold": 2, "cpp.enable_tiling_heuristics": False}
         self.longest = config.episode_steps
-        self.feature_names = (*ACCOUNT_FEATURES, *self._resting_features, *tape.factor_names)
+        self.feature_names = (
+            *ACCOUNT_FEATURES,
+            *self._resting_features,
+            *depth_features(min(config.depth, tape.levels)),
+            *tape.factor_names,
+        )
         self.action_spec = self._spec()
 
     def _spec(self) -> TensorSpec:
@@ -308,7 +320,7 @@ class CryptoLob(Scenario[LobState]):
         return name in self.varied or getattr(self.config, name) != 0
 
     def observation(self, state: LobState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return the account's features, those of resting orders if there are such, and the factors of the row."""
+        """Return the account's features with those of resting orders, levels if asked for, and the row's factors."""
         row = state.row.to(torch.int64)
         mid = shared["mid"][row].abs().float()
         value = state.position.float() * mid
@@ -325,7 +337,13 @@ class CryptoLob(Scenario[LobState]):
                 limit, left, ahead = (part.float() for part in state.resting[side].unbind())
                 away = torch.where(left > 0, 1e4 * (2.0 * limit - mid) / mid, 0.0)
                 shown += [left / unit, away, ahead / unit]
-        return torch.stack(shown), shared["factors"][row]
+        blocks = [torch.stack(shown)]
+        if self.config.depth:
+            levels = min(self.config.depth, self.tape.levels)
+            price, size = shared["price"][row, :, :levels].float(), shared["size"][row, :, :levels].float()
+            away = torch.where(price > 0, 1e4 * (2 * price - mid) / mid, 0.0)
+            blocks.append(torch.cat([away.flatten(), torch.log1p(size / self.tape.unit).flatten()]))
+        return *blocks, shared["factors"][row]
 
     def reward(self, state: LobState, action: Tensor, next_state: LobState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the change of equity as a share of the initial cash, times the scale."""

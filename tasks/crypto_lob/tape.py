@@ -26,6 +26,9 @@ LARGEST = 2**30
 LOTS_OF_UNIT = 10_000
 """Least lots of a unit, by the default size of a lot."""
 
+_SINGLE = 2.0**-23
+"""Relative rounding error of sizes in single precision, as files have them, and of their division."""
+
 _ON_TICK = 1e-3
 """Ticks that a price may be away from a whole number of them, from rounding."""
 
@@ -146,14 +149,13 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
     price = np.stack([books.ask_price, books.bid_price], 1)
     ticks = _whole_ticks(snapshots, price, tick)
     first_mid = (books.ask_price[0, 0] + books.bid_price[0, 0]) / 2
-    coins = options.unit or options.initial_cash / first_mid
+    coins = options.unit or _rounded_down(options.initial_cash / first_mid)
     lot = options.lot_size or 10.0 ** math.floor(math.log10(coins / LOTS_OF_UNIT))
     unit = round(coins / lot)
     if unit < 1:
         raise MarketDataError(f"{snapshots.source}: a unit of {coins:g} coins is less than a lot of {lot:g}")
-    # Decimal sizes must not fall below their lots by a rounding error.
-    size = np.floor(np.stack([books.ask_size, books.bid_size], 1) / lot * (1 + 1e-6))
-    taken = np.floor(np.stack([books.bought, books.sold], 1) / lot * (1 + 1e-6))
+    size = _whole_lots(np.stack([books.ask_size, books.bid_size], 1), lot)
+    taken = _whole_lots(np.stack([books.bought, books.sold], 1), lot)
     # What is more than an order can ever be makes no difference, but to queues that would never end.
     size, taken = (np.minimum(part, LARGEST // (2 * snapshots.levels)) for part in (size, taken))
     doubled_mid = ticks[:, 0, 0] + ticks[:, 1, 0]
@@ -173,6 +175,19 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
         unit=unit,
         step_gap=options.step_gap,
     )
+
+
+def _rounded_down(coins: float) -> float:
+    """Return a number of coins rounded down to two significant digits."""
+    digit = 10.0 ** (math.floor(math.log10(coins)) - 1)
+    return math.floor(coins / digit * (1 + 1e-9)) * digit
+
+
+def _whole_lots(coins: np.ndarray, lot: float) -> np.ndarray:
+    """Return coins in lots, rounded down, unless they are whole lots but for the rounding of single precision."""
+    lots = coins / lot
+    nearest = np.rint(lots)
+    return np.where(np.abs(lots - nearest) <= _SINGLE * lots, nearest, np.floor(lots))
 
 
 def _tick_of(snapshots: Snapshots) -> float:

@@ -12,11 +12,20 @@ from vecenv.tasks.crypto_lob.agents import BASELINES
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig, Part
 from vecenv.tasks.crypto_lob.figures import lob_figures
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
+from vecenv.tasks.crypto_lob.text.lob_text import LobText
+
+TEXT_SECONDS, TEXT_STEPS, TEXT_LEVELS = 30.0, 20, 5
+"""Seconds of a step, steps of an episode and levels of the book for agents that act by text."""
 
 
 def parted(config: CryptoLobConfig, part: Part) -> CryptoLobConfig:
     """Return the config of a part of the tape; validation and test are disjoint windows, one after the other."""
     return replace(config, part=part, random_start=config.random_start and part == "train")
+
+
+def spoken(config: CryptoLobConfig) -> CryptoLobConfig:
+    """Return the config that shows levels of the book, which texts hold."""
+    return replace(config, depth=config.depth or TEXT_LEVELS)
 
 
 def starts_of(env: VecEnv) -> Tensor:
@@ -47,4 +56,7 @@ CRYPTO_LOB = Task(
         "unfilled": "count",
     },
     figures=lob_figures,
+    text=LobText,
+    spoken=spoken,
+    text_config=lambda: CryptoLobConfig(step_gap=TEXT_SECONDS, episode_steps=TEXT_STEPS, depth=TEXT_LEVELS),
 )

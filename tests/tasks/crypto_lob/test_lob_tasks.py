@@ -169,8 +169,8 @@ def test_random_agents_of_every_name_play():
 def contest_numbers(mids: list[float], actions: list[int]) -> tuple[list[float], list[int]]:
     """Return equity and position after every step by the arithmetic of the contest's simulator, in Python's floats.
 
-    An action of 0, 1, 2 sells, holds, buys at the mid of the next row, up to one coin either way, with 7e-7 of slippage.
-    A position is closed by any move of the mid against its best since, of more than 0.001, and at the end.
+    An action of 0, 1, 2 sells, holds, buys at the mid of the next row, up to one coin either way, at a slippage of
+    7e-7. A position is closed by any move of the mid against its best since, of more than 0.001, and at the end.
     """
     cash, position, best = 0.0, 0, 0.0
     equities, positions = [], []

@@ -1,0 +1,1 @@
+"""Order books in words, and orders as text."""
