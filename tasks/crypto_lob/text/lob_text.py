@@ -16,8 +16,8 @@ from vecenv.text.task_text import TaskText
 SYSTEM = (
     "You trade one coin on an exchange. There are {steps} steps of {seconds:g} seconds. At each you are shown the "
     "order book and your position, and answer with orders. They reach the market {latency}. Market orders take "
-    "what the book shows, and pay a fee of {fee:g} basis points. You may hold or be short at most {most} coins; what you "
-    "hold is closed at the end.\nMake as much profit as you can.\n{grammar}"
+    "what the book shows, and pay a fee of {fee:g} basis points. You may hold or be short at most {most} coins; "
+    "what you hold is closed at the end.\nMake as much profit as you can.\n{grammar}"
 )
 
 GRAMMAR = """\

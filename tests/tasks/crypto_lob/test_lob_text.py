@@ -1,0 +1,147 @@
+"""Order books in words: what is shown is what is there, answers are carried out, and nothing that is written raises."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vecenv
+from vecenv.registry import make_spoken
+from vecenv.tasks.crypto_lob.orders import KEEP, Order
+from vecenv.tasks.crypto_lob.text.language import INVALID, LobLanguage
+from vecenv.text.door import TextDoor
+
+LANGUAGE = LobLanguage(0.1, 1e-4, 200, resting=True)
+MARKET_ONLY = LobLanguage(0.1, 1e-4, 200, resting=False)
+HOLD, KEPT, GONE = (int(Order.HOLD), 0), (KEEP, 0), (0, 0)
+UNIT = (int(Order.TRADE), 200)
+
+VALID = {
+    "hold": (HOLD, KEPT, KEPT),
+    "HOLD\nHOLD": (HOLD, KEPT, KEPT),
+    "Buy": (UNIT, KEPT, KEPT),
+    "SELL .5": ((int(Order.TRADE), -5_000), KEPT, KEPT),
+    "buy\t1,000.00019": ((int(Order.TRADE), 10_000_001), KEPT, KEPT),
+    "CLOSE; bid 0.02 at $94,125.14": ((int(Order.TARGET), 0), (941_251, 200), KEPT),
+    "ASK 1@2.": (HOLD, KEPT, (20, 10_000)),
+    "BID 0; ASK 3 @ 5": (HOLD, GONE, (50, 30_000)),
+    "cancel": (HOLD, GONE, GONE),
+    "<think>SELL 9</think><answer>BUY</answer>": (UNIT, KEPT, KEPT),
+    "BUY; ASK 0.00": (UNIT, KEPT, GONE),
+}
+WRONG = (
+    *("", "   ", "buy now", "BUY -1", "BUY 0", "BUY 0.00001", "BUY 1e3", "BUY 200000", "BUY; SELL", "CLOSE; BUY"),
+    *(
+        "BID 1",
+        "BID 1 AT 0",
+        "BID 1 AT 0.04",
+        "BID 1 AT 1; BID 2 AT 1",
+        "CANCEL; ASK 0",
+        "BID 0 AT 5",
+        "BUY" + " 1" * 9,
+    ),
+    *("BUY 0." + "1" * 23, "ASK 1 AT " + "9" * 30, "HODL"),
+)
+
+
+@pytest.mark.parametrize("text", VALID)
+def test_orders_are_read(text):
+    assert LANGUAGE.parse(text) == VALID[text]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_order_is_invalid(text):
+    assert LANGUAGE.parse(text) is None
+
+
+@pytest.mark.parametrize("text", ["BID 1 AT 5", "ASK 0", "CANCEL"])
+def test_nothing_rests_where_orders_cannot(text):
+    assert MARKET_ONLY.parse(text) is None and MARKET_ONLY.parse("SELL; HOLD") is not None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.one_of(
+        st.text(max_size=80),
+        st.lists(st.sampled_from(["BUY", "SELL", "BID", "0", ".5", "1", "@", "AT", ";", "\n", "CLOSE"])).map(" ".join),
+    )
+)
+def test_nothing_that_is_written_raises(text):
+    for language in (LANGUAGE, MARKET_ONLY):
+        actions, valid = language.tensor([language.parse(text)])
+        assert actions.shape == (1, 3, 2) and (bool(valid) or actions[0].tolist() == [list(part) for part in INVALID])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 2**30), st.integers(1, 2**30))
+def test_numbers_are_read_as_they_are_written(lots, ticks):
+    text = f"BID {LANGUAGE.coins(lots)} AT {LANGUAGE.price(ticks)}"
+    assert LANGUAGE.parse(text) == (HOLD, (ticks, lots), KEPT)
+
+
+def test_texts_show_the_state_at_every_step():
+    """Prices, sizes, factors and resting orders, as numbers of the tape."""
+    env = make_spoken("crypto_lob", 3, seed=2, action="limit", synthetic_hours=4.0)
+    door, tape, resting = TextDoor(env), env.scenario.tape, 0
+    while not bool(env.rows.done.all()):
+        seen = env.observations()[-1] if isinstance(env.observations(), tuple) else env.observations()
+        for number, text in enumerate(door.render(range(3))):
+            state = env.state[number]
+            ladder = text.split("asks\n")[1].split("\nFactors")[0].replace(",", "").splitlines()
+            got = [[Decimal(part) for part in line.split()] for line in ladder]
+            row = int(state.row)
+            asks, bids = (
+                [
+                    (Decimal(p), Decimal(s) / 10**6)
+                    for p, s in zip(tape.price[row, side, :5].tolist(), tape.size[row, side, :5].tolist(), strict=True)
+                ]
+                for side in (0, 1)
+            )
+            assert got == [[p, s] for p, s in reversed(asks)] + [[s, p] for p, s in bids]
+            told = [float(part.split(" ")[-1]) for part in text.split("Factors: ")[1].split("\n")[0].split(", ")]
+            assert told == pytest.approx(seen[number, -len(told) :].tolist(), rel=6e-3, abs=1e-9)
+            resting += text.count("before it")
+        price = tape.price[env.state.row.long(), 1, 0].tolist()
+        orders, valid = door.parse([f"BUY; BID 0.01 AT {p - 3}" for p in price], range(3))
+        assert bool(valid.all())
+        env.advance(orders, eager=True)
+    assert resting > 3 and bool((env.state.traded > 0).all())
+
+
+def test_orders_in_text_do_what_actions_do():
+    """BUY, CLOSE and HOLD are targets of 1, 0 and none."""
+    envs = [vecenv.make("crypto_lob", 2, seed=3, compile=False, depth=depth, **SMALL) for depth in (5, 0)]
+    door = TextDoor(envs[0])
+    for answer, choice in (("BUY", 2), ("HOLD", 2), ("CLOSE", 1), ("SELL", 0), ("nonsense", 0)):
+        orders, valid = door.parse([answer] * 2, range(2))
+        assert bool(valid.all()) == (answer != "nonsense")
+        envs[0].advance(orders, eager=True)
+        envs[1].advance(torch.full((2, 1), choice), eager=True)
+        assert torch.equal(envs[0].state.cash, envs[1].state.cash)
+    assert envs[0].state.invalid.tolist() == [1, 1] and bool((envs[0].state.position < 0).all())
+
+
+SMALL = {"synthetic_hours": 0.5, "episode_steps": 10}
+
+
+def test_a_hole_is_said():
+    env = make_spoken("crypto_lob", 1, seed=2, synthetic_hours=4.0)
+    env.scenario.tape.open[int(env.state.row[0])] = False
+    assert "There is no fresh book" in TextDoor(env).render([0])[0]
+    env.scenario.tape.open[int(env.state.row[0])] = True
+
+
+def test_instructions_tell_the_rules():
+    told = {
+        action: env.scenario.text.instructions(env.state)[0]
+        for action in ("target", "limit")
+        for env in [make_spoken("crypto_lob", 1, action=action, latency=2, taker_fee=3.0, synthetic_hours=4.0)]
+    }
+    for text in told.values():
+        assert "20 steps of 30 seconds" in text and "2 steps later" in text and "fee of 3 basis points" in text
+        assert "at most 0.02 coins" in text and "CLOSE" in text
+    assert "BID 0.02 AT" in told["limit"] and "BID" not in told["target"]
