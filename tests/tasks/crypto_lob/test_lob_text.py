@@ -47,6 +47,8 @@ WRONG = (
     *("BUY 0." + "1" * 23, "ASK 1 AT " + "9" * 30, "HODL"),
 )
 
+WORDS = ("BUY", "SELL", "BID", "0", ".5", "1", "@", "AT", ";", "\n", "CLOSE", "CANCEL")
+
 
 @pytest.mark.parametrize("text", VALID)
 def test_orders_are_read(text):
@@ -64,12 +66,7 @@ def test_nothing_rests_where_orders_cannot(text):
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.one_of(
-        st.text(max_size=80),
-        st.lists(st.sampled_from(["BUY", "SELL", "BID", "0", ".5", "1", "@", "AT", ";", "\n", "CLOSE"])).map(" ".join),
-    )
-)
+@given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(WORDS)).map(" ".join)))
 def test_nothing_that_is_written_raises(text):
     for language in (LANGUAGE, MARKET_ONLY):
         actions, valid = language.tensor([language.parse(text)])
@@ -85,7 +82,7 @@ def test_numbers_are_read_as_they_are_written(lots, ticks):
 
 def test_texts_show_the_state_at_every_step():
     """Prices, sizes, factors and resting orders, as numbers of the tape."""
-    env = make_spoken("crypto_lob", 3, seed=2, action="limit", synthetic_hours=4.0)
+    env = make_spoken("crypto_lob", 3, seed=2, action="limit", synthetic_hours=0.5, step_gap=1.0)
     door, tape, resting = TextDoor(env), env.scenario.tape, 0
     while not bool(env.rows.done.all()):
         seen = env.observations()[-1] if isinstance(env.observations(), tuple) else env.observations()
@@ -105,8 +102,8 @@ def test_texts_show_the_state_at_every_step():
             told = [float(part.split(" ")[-1]) for part in text.split("Factors: ")[1].split("\n")[0].split(", ")]
             assert told == pytest.approx(seen[number, -len(told) :].tolist(), rel=6e-3, abs=1e-9)
             resting += text.count("before it")
-        price = tape.price[env.state.row.long(), 1, 0].tolist()
-        orders, valid = door.parse([f"BUY; BID 0.01 AT {p - 3}" for p in price], range(3))
+        price = tape.price[env.state.row.long(), 0, 0].tolist()
+        orders, valid = door.parse([f"BUY; ASK 0.01 AT {p + 1}" for p in price], range(3))
         assert bool(valid.all())
         env.advance(orders, eager=True)
     assert resting > 3 and bool((env.state.traded > 0).all())
