@@ -21,6 +21,7 @@ import pytest
 from tests.pages import PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
 PROGRAMS = {
@@ -35,6 +36,9 @@ FILES = {
     "dow.parquet": (("AAPL", "MSFT", "JPM"), "2019-01-01", 600),
 }
 """Symbols, first day and number of days of the files that the pages read."""
+
+BOOKS = "books.parquet"
+"""File of order books that the pages read."""
 
 TYPED = "BUY 0.5\nHOLD\nSELL\n"
 """Answers of a person who plays an episode."""
@@ -55,6 +59,17 @@ def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: i
     table.insert(0, "date", np.repeat(dates, len(symbols)))
     table.insert(1, "symbol", np.tile(np.array(symbols, dtype=object), num_days))
     write_parquet(table, path)
+
+
+def write_books(path: Path) -> None:
+    """Write an hour of generated order books as snapshots, one a second."""
+    books = synthetic_snapshots(hours=1.0)
+    table = pd.DataFrame({"ts_ms": books.time, "symbol": "BTC-USD", "buy_qty": books.bought, "sell_qty": books.sold})
+    for level in range(books.levels):
+        for side in ("bid", "ask"):
+            table[f"{side}_px_{level}"] = getattr(books, f"{side}_price")[:, level]
+            table[f"{side}_qty_{level}"] = getattr(books, f"{side}_size")[:, level]
+    table.to_parquet(path)
 
 
 def words_of(command: str) -> list[str]:
@@ -140,6 +155,8 @@ def test_commands_of_a_page(page, tmp_path):
             pytest.importorskip(module)
     for name in FILES.keys() & set(re.findall(r"\w+\.parquet", commands)):
         write_bars(tmp_path / name, *FILES[name])
+    if BOOKS in commands:
+        write_books(tmp_path / BOOKS)
     for block in blocks:
         run_block(block, tmp_path)
 

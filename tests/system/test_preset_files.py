@@ -18,6 +18,7 @@ from vecenv.tasks.agent_market.market_making import MarketMakingConfig
 from vecenv.tasks.agent_market.trading import TradingConfig
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TIERS, TierConfig
 
@@ -125,6 +126,7 @@ def test_every_shipped_preset_fits_its_settings():
             assert settings.task == read_values(path).get("task", "stock_trading")
         else:
             special = {"planted": (TierConfig(),), "calibrated_market": MARKETS, "random_walk_market": MARKETS}
+            special["contest2024"] = (CryptoLobConfig(),)
             for config in special.get(path.stem, (StockTradingConfig(),)):
                 with_values(config, read_values(path), str(path))
 
@@ -196,7 +198,8 @@ def test_the_presets_of_signal_are_those_of_the_published_runs():
 
 def test_a_preset_that_is_not_there_is_refused():
     with pytest.raises(
-        ValueError, match=r"unknown train preset 'own'; there are agent_market, costs, data, default, .*quick"
+        ValueError,
+        match=r"unknown train preset 'own'; there are agent_market, costs, crypto_lob, data, default, .*quick",
     ):
         preset_path("train", "own")
     with pytest.raises(ValueError, match="unknown task preset 'quick'; there are calibrated_market, finrl, "):
