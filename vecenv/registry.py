@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,9 @@ from vecenv.text.recording import Recording
 from vecenv.text.task_text import TaskText
 
 GROUP = "vecenv.tasks"
+
+Split = Literal["train", "validation", "test"]
+"""What episodes are for."""
 
 BEST_RULE = "best_rule"
 """Name of the agent of `Task.best` in tables and files."""
@@ -84,7 +87,7 @@ class Task:
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     shortened: Callable[[Any, int], Any] = lambda config, days: config
-    parted: Callable[[Any, str], Any] = lambda config, part: config
+    parted: Callable[[Any, Split], Any] = lambda config, part: config
     blocks: Callable[[VecEnv], Tensor] | None = None
     trained: Callable[[Sequence[Path], Any, VecEnv], Any] | None = None
     check_trained: Callable[[Mapping[str, Any], Any], None] = lambda trained, config: None

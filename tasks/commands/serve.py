@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from rich.console import Console
@@ -14,7 +14,7 @@ import vecenv
 from vecenv.adapters.guard import Limits
 from vecenv.core.device import device_named
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_named
+from vecenv.registry import Split, task_named
 from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from vecenv.adapters.openenv.pool import RowPool
 
 TaskConfig = TypeVar("TaskConfig")
-Split = Literal["train", "validation", "test"]
 
 NEEDED = "the server needs OpenEnv: pip install 'vecenv[openenv]'"
 

@@ -12,16 +12,16 @@ from rich.console import Console
 import vecenv
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.registry import task_named
+from vecenv.registry import Split, task_named
 from vecenv.tasks.commands.market_settings import MarketSettings
 
 VALIDATION, TEST = 2**30, 2**31
 """First numbers of sub-environments of validations and tests; those of a training begin at 0."""
 
-FIRST = {"train": 0, "validation": VALIDATION, "test": TEST}
+FIRST: dict[Split, int] = {"train": 0, "validation": VALIDATION, "test": TEST}
 """First numbers by split."""
 
-SHOWN = {"train": "Training", "validation": "Validation", "test": "Test"}
+SHOWN: dict[Split, str] = {"train": "Training", "validation": "Validation", "test": "Test"}
 """Names of the splits in messages."""
 
 OWNER = "a task on a market of bars"
@@ -46,7 +46,7 @@ def held_out_simulation(
     task: str,
     config: Any,  # noqa: ANN401
     num_episodes: int,
-    split: str,
+    split: Split,
     device: str,
     compile: bool = False,
 ) -> VecEnv:
@@ -71,7 +71,7 @@ def held_out_simulation(
     return vecenv.make(task, num_episodes, device=device_named(device), compile=compile, config=own, env_ids=ids)
 
 
-def show_simulation(console: Console, environments: Mapping[str, VecEnv], seed: int) -> None:
+def show_simulation(console: Console, environments: Mapping[Split, VecEnv], seed: int) -> None:
     """Print what is played, and how the test's episodes are held out.
 
     Args:

@@ -74,8 +74,8 @@ def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: T
         return Choice(market, nothing)
     # Bids count away from the mid downwards, asks upwards.
     prices = [best[1] - _offset(action[1], config), best[0] + _offset(action[2], config)]
-    lots = [torch.where(choice > 0, unit, 0) for choice in (action[1], action[2])]
-    return Choice(market, torch.stack([torch.stack(prices), torch.stack(lots)], -1))
+    sizes = [torch.where(choice > 0, unit, 0) for choice in (action[1], action[2])]
+    return Choice(market, torch.stack([torch.stack(prices), torch.stack(sizes)], -1))
 
 
 def _offset(choice: Tensor, config: CryptoLobConfig) -> Tensor:

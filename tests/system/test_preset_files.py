@@ -199,10 +199,10 @@ def test_the_presets_of_signal_are_those_of_the_published_runs():
 def test_a_preset_that_is_not_there_is_refused():
     with pytest.raises(
         ValueError,
-        match=r"unknown train preset 'own'; there are agent_market, costs, crypto_lob, data, default, .*quick",
+        match=r"unknown train preset 'own'; there are agent_market, costs, crypto_lob, .*quick",
     ):
         preset_path("train", "own")
-    with pytest.raises(ValueError, match="unknown task preset 'quick'; there are calibrated_market, finrl, "):
+    with pytest.raises(ValueError, match="unknown task preset 'quick'; there are calibrated_market, contest2024, "):
         preset_path("task", "quick")
 
 

@@ -62,21 +62,26 @@ def contest_snapshots(
     wrong = ~(np.isfinite(mid) & (mid > 0))
     if wrong.any():
         raise MarketDataError(f"{source}: row {int(wrong.argmax())}, midpoint: not a positive number")
-    columns, sides = {}, {}
+    columns: dict[str, str] = {}
+    prices, sizes = [], []
     for side, name in (("bid", "bids"), ("ask", "asks")):
         distance, notional = (
             table[[f"{name}_{what}_{level}" for level in range(depth)]].to_numpy(np.float64)
             for what in ("distance", "notional")
         )
         price = np.round(mid[:, None] * (1 + distance) / tick) * tick
-        sides[f"{side}_price"], sides[f"{side}_size"] = price, notional / price
+        prices.append(price)
+        sizes.append(notional / price)
         columns |= {f"{side}_price": f"{name}_distance_{{}}", f"{side}_size": f"{name}_notional_{{}}"}
     return Snapshots(
         source=source,
         symbol="",
         # Of any unit that pandas chose.
         time=read.dt.as_unit("ms").astype("int64").to_numpy(),
-        **sides,
+        bid_price=prices[0],
+        ask_price=prices[1],
+        bid_size=sizes[0],
+        ask_size=sizes[1],
         bought=table["buys"].to_numpy(np.float64) / mid,
         sold=table["sells"].to_numpy(np.float64) / mid,
         age=np.zeros(len(table), np.int64),
