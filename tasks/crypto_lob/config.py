@@ -15,8 +15,8 @@ BASIS_POINT = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class BookOptions:
-    """What is read, and how the tape is made of it: two configs that agree in these share a tape."""
+class BookSource:
+    """What is read, and the clock that it is put on: two settings that agree in these share their books."""
 
     book: str = SYNTHETIC
     """File of order books, or synthetic for the generator."""
@@ -28,23 +28,51 @@ class BookOptions:
     """Seconds that a book may be old; a row without one is a hole."""
     levels: int = 10
     """Levels of a side that orders may walk, at most; a file may have fewer."""
-    unit: float | None = None
-    """Coins of one unit; by default what ``initial_cash`` buys at the first mid, rounded down to two
-    significant digits."""
-    initial_cash: float = 1_000.0
-    """Money at the start, in currency."""
     tick_size: float | None = None
     """Currency per tick, by default the largest power of ten of which all prices are multiples."""
-    lot_size: float | None = None
-    """Coins per lot, by default the largest power of ten of which a unit has at least 10,000."""
-    factors: tuple[str, ...] = DEFAULT_FACTORS
-    """Factors that are shown."""
     synthetic_hours: float = 24.0
     """Hours that the generator makes."""
     synthetic_strength: float = 0.1
     """Basis points a second by which a standard deviation of its pressure moves the mid."""
     synthetic_seed: int = 0
     """Seed of the generator."""
+
+    def __post_init__(self) -> None:
+        for name in ("step_gap", "levels", "synthetic_hours"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if self.tick_size is not None and not 0 < self.tick_size < math.inf:
+            raise ValueError(f"tick_size must be positive, got {self.tick_size}")
+        if not self.max_age >= 0:
+            raise ValueError(f"max_age must not be negative, got {self.max_age}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        if self.book == SYNTHETIC:
+            return {"symbol": "a file of several coins"}
+        return dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
+
+    @property
+    def source(self) -> BookSource:
+        """What the books depend on."""
+        return BookSource(**{name: getattr(self, name) for name in BookSource.__dataclass_fields__})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookOptions(BookSource):
+    """How a tape is made of books: two configs that agree in these share a tape."""
+
+    unit: float | None = None
+    """Coins of one unit; by default what ``initial_cash`` buys at the first mid, rounded down to two
+    significant digits."""
+    initial_cash: float = 1_000.0
+    """Money at the start, in currency."""
+    lot_size: float | None = None
+    """Coins per lot, by default the largest power of ten of which a unit has at least 10,000."""
+    factors: tuple[str, ...] = DEFAULT_FACTORS
+    """Factors that are shown."""
+    forecasts: str = ""
+    """File of ``vecenv factors`` whose forecasts are shown too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +132,8 @@ class CryptoLobConfig(BookOptions):
     """Factor of the reward, a share of the initial cash: 10,000 for basis points."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in (
-            "step_gap",
-            "levels",
             "initial_cash",
             "episode_steps",
             "max_position",
@@ -115,12 +142,11 @@ class CryptoLobConfig(BookOptions):
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("unit", "tick_size", "lot_size", "train_hours", "test_hours"):
+        for name in ("unit", "lot_size", "train_hours", "test_hours"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, got {value}")
         for name in (
-            "max_age",
             "embargo",
             "max_gap",
             "latency",
@@ -153,11 +179,7 @@ class CryptoLobConfig(BookOptions):
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with what each requires."""
-        names: dict[str, str] = {}
-        if self.book != SYNTHETIC:
-            names |= dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "--env.book synthetic")
-        else:
-            names["symbol"] = "a file of several coins"
+        names = super().inapplicable()
         if self.action != "limit":
             names |= dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
         if self.test_hours is not None:

@@ -6,6 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from vecenv.market.validation import MarketDataError
 from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions
 from vecenv.tasks.crypto_lob.factors.table import factor_table
-from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC, read_snapshots
+from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
+from vecenv.tasks.crypto_lob.snapshots import snapshots_of
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
-from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 
 LARGEST = 2**30
 """Ticks of a price and lots of a side are below this, so that doubled mids fit into 32 bits."""
@@ -123,26 +124,17 @@ def tape_of_options(options: BookOptions) -> BookTape:
     """Read or generate the books of some options, and make their tape; the last four are kept.
 
     Raises:
-        MarketDataError: the file is missing or invalid, or its prices or sizes do not fit.
+        MarketDataError: the file is missing or invalid, its prices or sizes do not fit, or the forecasts are of other
+            books.
     """
-    if options.book == SYNTHETIC:
-        snapshots = synthetic_snapshots(
-            options.synthetic_hours,
-            options.step_gap,
-            options.levels,
-            options.synthetic_strength,
-            options.synthetic_seed,
-        )
-    else:
-        snapshots = read_snapshots(options.book, options.symbol, options.tick_size, options.levels)
-    return tape_of_snapshots(snapshots, options)
+    return tape_of_snapshots(snapshots_of(options.source), options)
 
 
 def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
     """Put snapshots on the clock, and round them to ticks and lots.
 
     Raises:
-        MarketDataError: prices are not on ticks, or prices or sizes do not fit.
+        MarketDataError: prices are not on ticks, prices or sizes do not fit, or the forecasts are of other books.
     """
     books = clocked(snapshots, options.step_gap, options.max_age)
     tick = options.tick_size or _tick_of(snapshots)
@@ -159,6 +151,10 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
     # What is more than an order can ever be makes no difference, but to queues that would never end.
     size, taken = (np.minimum(part, LARGEST // (2 * snapshots.levels)) for part in (size, taken))
     doubled_mid = ticks[:, 0, 0] + ticks[:, 1, 0]
+    factors, names = factor_table(books, options.factors, options.step_gap), options.factors
+    if options.forecasts:
+        columns, added = forecasts_of_rows(Path(options.forecasts), books)
+        factors, names = np.concatenate([factors, columns], 1), (*names, *added)
     return BookTape(
         source=snapshots.source,
         symbol=snapshots.symbol,
@@ -168,8 +164,8 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
         size=torch.from_numpy(size.astype(np.int32)),
         taken=torch.from_numpy(taken.astype(np.int32)),
         doubled_mid=torch.from_numpy(doubled_mid.astype(np.int32)),
-        factors=torch.from_numpy(factor_table(books, options.factors, options.step_gap)),
-        factor_names=options.factors,
+        factors=torch.from_numpy(factors),
+        factor_names=names,
         tick_size=tick,
         lot_size=lot,
         unit=unit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 
 import torch
@@ -35,18 +35,30 @@ def bootstrap_interval(values: Tensor, groups: Tensor, seed: int = 0) -> Interva
     Returns:
         NaN bounds with fewer than three groups.
     """
-    values = values.double().cpu()
     numbered = groups.cpu().unique(return_inverse=True)[1]
-    count = int(numbered.max()) + 1
-    mean = float(values.mean())
+    rows = torch.stack([values.double().cpu(), torch.ones(len(values), dtype=torch.float64)], 1)
+    sums = torch.zeros(int(numbered.max()) + 1, 2, dtype=torch.float64).index_add(0, numbered, rows)
+    return bootstrap_of_sums(sums, lambda drawn: drawn[..., 0] / drawn[..., 1], seed)
+
+
+def bootstrap_of_sums(sums: Tensor, statistic: Callable[[Tensor], Tensor], seed: int = 0) -> Interval:
+    """Return a statistic of sums over groups, with the 95% percentile interval of a bootstrap over the groups.
+
+    Args:
+        sums: of each group. Shape: (G, K), float64.
+        statistic: of the K sums over all groups, shape (..., K); returns shape (...).
+        seed: of the resampling.
+
+    Returns:
+        NaN bounds with fewer than three groups.
+    """
+    count, value = len(sums), float(statistic(sums.sum(0)))
     if count < 3:
-        return Interval(mean, math.nan, math.nan)
-    sums = torch.zeros(count, dtype=torch.float64).index_add(0, numbered, values)
-    sizes = torch.zeros(count, dtype=torch.float64).index_add(0, numbered, torch.ones_like(values))
+        return Interval(value, math.nan, math.nan)
     drawn = torch.randint(count, (DRAWS, count), generator=torch.Generator().manual_seed(seed))
-    means = sums[drawn].sum(1) / sizes[drawn].sum(1)
-    low, high = means.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return Interval(mean, low, high)
+    values = statistic(sums[drawn].sum(1))
+    low, high = values.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+    return Interval(value, low, high)
 
 
 def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tensor) -> Tensor:

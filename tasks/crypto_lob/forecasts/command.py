@@ -1,0 +1,211 @@
+"""Forecast moves of the mid with networks that have seen only earlier rows: `vecenv factors train` and `apply`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from tyro import conf
+
+from vecenv.system.atomic_files import replacing
+from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
+from vecenv.tasks.crypto_lob.config import BookSource
+from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
+from vecenv.tasks.crypto_lob.factors.table import book_series, factor_table
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, forecasts
+from vecenv.tasks.crypto_lob.forecasts.folds import Fold, fold_before, walk_forward
+from vecenv.tasks.crypto_lob.forecasts.forecast_file import write_forecasts
+from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
+from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
+from vecenv.tasks.crypto_lob.forecasts.quality import Quality, quality_by_horizon, to_json
+from vecenv.tasks.crypto_lob.forecasts.report import quality_table, save_quality_figure
+from vecenv.tasks.crypto_lob.forecasts.walk_forward import NETWORK, forecast_forward, network_of
+from vecenv.tasks.crypto_lob.snapshots import snapshots_of
+
+WIDTH = 160
+"""Least columns of the table."""
+
+
+@dataclass(frozen=True)
+class TrainFactors:
+    """Train forecasting networks walk-forward, and write their forecasts of the same books."""
+
+    out: Path
+    """Folder for forecasts.parquet, model.safetensors, quality.json and quality.png."""
+    books: Annotated[BookSource, conf.arg(name="")] = field(default_factory=BookSource)
+    """Order books."""
+    folds: int = 6
+    """Blocks that are forecast, each by a network of its own."""
+    first_share: float = 0.25
+    """Share of the rows, the first, that are learned from only."""
+    judged_share: float = 0.15
+    """Share of the rows before a block, the last, that choose among weights."""
+    fit: Annotated[FitSettings, conf.arg(name="")] = field(default_factory=FitSettings)
+    """Network and its training."""
+    threads: int = 0
+    """CPU threads, 0 for PyTorch's default."""
+
+    def __post_init__(self) -> None:
+        if self.folds < 1:
+            raise ValueError(f"folds must be at least 1, got {self.folds}")
+        for name in ("first_share", "judged_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class ApplyFactors:
+    """Forecast later books with a trained network."""
+
+    model: Path
+    """model.safetensors of ``vecenv factors train``."""
+    out: Path
+    """Parquet file of forecasts to write."""
+    books: Annotated[BookSource, conf.arg(name="")] = field(default_factory=BookSource)
+    """Order books."""
+
+
+Settings = Annotated[TrainFactors, conf.subcommand("train")] | Annotated[ApplyFactors, conf.subcommand("apply")]
+
+
+def main(settings: Settings) -> dict[str, Any]:
+    """Forecast moves of the mid with networks that have seen only earlier rows, for `--env.forecasts`."""
+    return train(settings) if isinstance(settings, TrainFactors) else apply(settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What is read of books, and what happens next.
+
+    Attributes:
+        books: on the clock.
+        factors: all of the catalogue. Shape: (T, F), float32.
+        moves: smoothed, NaN where unknown. Shape: (T, H), float64.
+        description: source, first and last time.
+    """
+
+    books: ClockedBooks
+    factors: np.ndarray
+    moves: np.ndarray
+    description: str
+
+
+def rows_of(source: BookSource) -> Rows:
+    """Read books, and compute factors and moves.
+
+    Raises:
+        MarketDataError: the file is missing or invalid.
+    """
+    snapshots = snapshots_of(source)
+    books = clocked(snapshots, source.step_gap, source.max_age)
+    first, last = (str(np.datetime64(int(books.time[row]), "ms").astype("datetime64[s]")) for row in (0, -1))
+    return Rows(
+        books,
+        factor_table(books, tuple(FACTORS), source.step_gap),
+        smoothed_moves(book_series(books, source.step_gap)),
+        f"{snapshots.source}: {first.replace('T', ' ')} to {last.replace('T', ' ')}",
+    )
+
+
+def train(settings: TrainFactors) -> dict[str, Any]:
+    """Train a network for each fold, forecast its block, and train a last one on all rows.
+
+    Raises:
+        ValueError: the rows are too few for the folds.
+        MarketDataError: the file is missing or invalid.
+    """
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    console = Console()
+    with console.status("Reading books, computing factors …"):
+        rows = rows_of(settings.books)
+    count, purge = len(rows.moves), round(HORIZONS[-1] / settings.books.step_gap)
+    folds = walk_forward(count, settings.folds, settings.first_share, purge, settings.judged_share)
+    last = fold_before(count, count, purge, settings.judged_share)
+    console.print(
+        f"{rows.description}; {count:,} rows of {settings.books.step_gap:g} s, of which the last "
+        f"{count - folds[0].first:,} are forecast",
+        soft_wrap=True,
+    )
+    settings.out.mkdir(parents=True, exist_ok=True)
+    with WriteLock(settings.out):
+        with Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+            TimeRemainingColumn(), console=console,
+        ) as bar:  # fmt: skip
+            task = bar.add_task("networks", total=len(folds) + 1)
+
+            def told(fold: Fold) -> None:
+                bar.advance(task)
+
+            made = forecast_forward(rows.factors, rows.moves, folds, settings.fit, told)
+            network = network_of(rows.factors, rows.moves, last, settings.fit)
+            bar.advance(task)
+        model = ForecastModel(
+            network, settings.fit, settings.books.step_gap, int(rows.books.time[-1]), rows.description
+        )
+        model.save(settings.out / "model.safetensors")
+        # Moves of the rows that are learned from reach the row before the block.
+        time = rows.books.time
+        seen = np.where(made.learned > 0, time[(made.learned + purge - 1).clip(max=count - 1)], 0)
+        measured = quality_by_horizon(made.forecasts, rows.moves, made.mean, time / 1000)
+        record = {
+            "books": rows.description,
+            "settings": asdict(settings.fit),
+            "folds": [asdict(fold) for fold in folds],
+            "horizons_s": list(HORIZONS),
+            "meaning": "forecasts of a row come from a network that has seen no price after models_seen_until_ms",
+        }
+        write_forecasts(settings.out / "forecasts.parquet", rows.books, made.forecasts[NETWORK], seen, record)
+        result = record | {"rows": count, "forecast_rows": count - folds[0].first, "quality": to_json(measured)}
+        with replacing(settings.out / "quality.json") as partial:
+            partial.write_text(json.dumps(result, indent=1) + "\n")
+        save_quality_figure(settings.out / "quality.png", measured, rows.description)
+    _show(console, measured)
+    console.print(f"Written to {settings.out}; trade with them: --env.forecasts {settings.out}/forecasts.parquet")
+    return result
+
+
+def apply(settings: ApplyFactors) -> dict[str, Any]:
+    """Forecast the rows of books that are later than all that the network has seen.
+
+    Raises:
+        FileNotFoundError: there is no such model.
+        ValueError: it is no model, or of another clock, or all rows are earlier.
+        MarketDataError: the file of books is missing or invalid.
+    """
+    console = Console()
+    model = ForecastModel.load(settings.model)
+    if model.step_gap != settings.books.step_gap:
+        raise ValueError(f"{settings.model}: of rows of {model.step_gap:g} s, not {settings.books.step_gap:g} s")
+    with console.status("Reading books, computing factors …"):
+        rows = rows_of(settings.books)
+    time = rows.books.time
+    first = int(np.searchsorted(time, model.seen_until, "right"))
+    if first == len(time):
+        seen = np.datetime64(model.seen_until, "ms").astype("datetime64[s]")
+        raise ValueError(f"{rows.description}: nothing is later than {seen}, until which {settings.model} has seen")
+    made = np.full(rows.moves.shape, np.nan, np.float32)
+    made[first:] = forecasts(model.network, torch.from_numpy(rows.factors), first, len(time)).numpy()
+    seen_until = np.where(np.arange(len(time)) >= first, model.seen_until, 0)
+    record = {"books": rows.description, "model": str(settings.model), "model_books": model.source}
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    write_forecasts(settings.out, rows.books, made, seen_until, record)
+    mean = np.broadcast_to(model.network.mean_move.numpy(), rows.moves.shape)
+    measured = quality_by_horizon({NETWORK: made}, rows.moves, mean, time / 1000)
+    console.print(f"{rows.description}; {len(time) - first:,} of {len(time):,} rows are forecast", soft_wrap=True)
+    _show(console, measured)
+    console.print(f"Written to {settings.out}", soft_wrap=True)
+    return record | {"rows": len(time), "forecast_rows": len(time) - first, "quality": to_json(measured)}
+
+
+def _show(console: Console, measured: dict[str, list[Quality | None]]) -> None:
+    """Print the table of quality as wide as it is."""
+    Console(width=max(WIDTH, console.width)).print(quality_table(measured))

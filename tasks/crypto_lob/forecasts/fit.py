@@ -1,0 +1,150 @@
+"""Training of a forecasting network on the rows of a fold, and its forecasts."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from vecenv.tasks.crypto_lob.forecasts.folds import Fold
+from vecenv.tasks.crypto_lob.forecasts.linear import Regression, deviations
+from vecenv.tasks.crypto_lob.forecasts.network import CONTEXT, ForecastNetwork, Kind
+
+CHUNK = 256
+"""Rows of a window that are forecast, after `CONTEXT` rows that are only read."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Network and its training."""
+
+    network: Kind = "gru"
+    """A gated recurrent unit, or causal convolutions."""
+    hidden: int = 32
+    """Width of the network."""
+    dropout: float = 0.1
+    """Share of numbers that are dropped in training."""
+    epochs: int = 20
+    """Passes over the rows at most."""
+    patience: int = 3
+    """Passes without a better error on the rows to judge by, after which training ends."""
+    batch: int = 32
+    """Windows of 256 rows of an update."""
+    learning_rate: float = 1e-3
+    """Learning rate of AdamW."""
+    weight_decay: float = 0.01
+    """Weight decay of AdamW."""
+    seed: int = 0
+    """Seed of weights, windows and dropout."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "patience", "batch", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("epochs", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+
+
+def new_network(settings: FitSettings, num_factors: int, num_horizons: int) -> ForecastNetwork:
+    """Return a network of some settings."""
+    return ForecastNetwork(settings.network, num_factors, num_horizons, settings.hidden, settings.dropout)
+
+
+def fitted_network(
+    factors: Tensor, moves: Tensor, fold: Fold, start: Regression, settings: FitSettings
+) -> ForecastNetwork:
+    """Train a network, and keep the weights with the least error on the fold's rows to judge by.
+
+    Args:
+        factors: Shape: (T, F), float32.
+        moves: in basis points, NaN where unknown. Shape: (T, H), float32.
+        fold: nothing from its ``learned`` on is read.
+        start: linear forecast to start from.
+        settings: of the network and the training.
+    """
+    # The caller's random numbers stay as they were.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        network = new_network(settings, factors.shape[1], moves.shape[1])
+        network.start_from(start, deviations(moves[: fold.fitted].double().numpy()))
+        optimiser = torch.optim.AdamW(
+            network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        best, kept, waited = _error(network, factors, moves, fold), copy.deepcopy(network.state_dict()), 0
+        for _ in range(settings.epochs):
+            _pass_over(network, optimiser, factors[: fold.fitted], moves[: fold.fitted], settings.batch)
+            error = _error(network, factors, moves, fold)
+            waited = 0 if error < best else waited + 1
+            if error < best:
+                best, kept = error, copy.deepcopy(network.state_dict())
+            if waited >= settings.patience:
+                break
+        network.load_state_dict(kept)
+        return network.eval()
+
+
+def forecasts(network: ForecastNetwork, factors: Tensor, first: int, end: int) -> Tensor:
+    """Return the forecasts of rows, from the rows up to each.
+
+    Args:
+        network: that has seen only earlier rows.
+        factors: of all rows. Shape: (T, F), float32.
+        first: first row to forecast.
+        end: of the rows to forecast.
+
+    Returns:
+        In basis points. Shape: (end - first, H), float32.
+    """
+    # Windows lie on a fixed grid: what a row's forecast has read does not depend on where the forecasts begin.
+    starts = torch.arange(first // CHUNK * CHUNK, end, CHUNK)
+    network.eval()
+    with torch.inference_mode():
+        parts = [network(_windows(factors[:end], part))[:, CONTEXT:] for part in starts.split(64)]
+    offset = first - int(starts[0])
+    return torch.cat(parts).flatten(0, 1)[offset : offset + end - first]
+
+
+def _windows(rows: Tensor, starts: Tensor) -> Tensor:
+    """Return context and chunk from each start; rows before the first and after the last repeat these."""
+    places = starts[:, None] + torch.arange(-CONTEXT, CHUNK)
+    return rows[places.clamp(0, len(rows) - 1)]
+
+
+def _pass_over(
+    network: ForecastNetwork, optimiser: torch.optim.Optimizer, factors: Tensor, moves: Tensor, batch: int
+) -> None:
+    """Update the weights on all windows, which begin at a random row, in random order."""
+    network.train()
+    offset = int(torch.randint(CHUNK, ()))
+    starts = torch.arange(offset, len(factors) - CHUNK + 1, CHUNK)
+    for part in starts[torch.randperm(len(starts))].split(batch):
+        outcome = moves[part[:, None] + torch.arange(CHUNK)]
+        loss = _squared_error(network(_windows(factors, part))[:, CONTEXT:], outcome, network.move)
+        if loss is None:
+            continue
+        optimiser.zero_grad()
+        loss.backward()
+        clip_grad_norm_(network.parameters(), 1.0)
+        optimiser.step()
+
+
+def _error(network: ForecastNetwork, factors: Tensor, moves: Tensor, fold: Fold) -> float:
+    """Return the mean squared error of the rows to judge by, in variances of the moves."""
+    with torch.no_grad():
+        forecast = forecasts(network, factors, fold.judged, fold.learned)
+        error = _squared_error(forecast, moves[fold.judged : fold.learned], network.move)
+    return float("inf") if error is None else float(error)
+
+
+def _squared_error(forecast: Tensor, outcome: Tensor, move: Tensor) -> Tensor | None:
+    """Return the mean over the known outcomes, in variances of the moves; None if none is known."""
+    known = outcome.isfinite()
+    if not known.any():
+        return None
+    return (((forecast - outcome.nan_to_num(0.0)) / move)[known] ** 2).mean()

@@ -1,0 +1,110 @@
+"""Files of forecasts: Parquet, one row for each row of a tape, with the last time that its models have seen."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecenv.market.validation import MarketDataError, MarketDataWarning
+from vecenv.system.atomic_files import replacing
+from vecenv.tasks.crypto_lob.clock import ClockedBooks
+from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE
+from vecenv.tasks.crypto_lob.forecasts.moves import forecast_names
+
+TIME, MID, SEEN = "ts_ms", "mid", "models_seen_until_ms"
+"""Columns beside the forecasts: of the row, of its best prices, and of the latest price that its models were fitted
+to, which is earlier; 0 without a forecast."""
+
+RECORD = b"vecenv_forecasts"
+"""Key of the record in the file's metadata."""
+
+
+def mids(books: ClockedBooks) -> np.ndarray:
+    """Return the mid of the best prices. Shape: (T,), float64."""
+    return (books.bid_price[:, 0] + books.ask_price[:, 0]) / 2
+
+
+def write_forecasts(
+    path: Path, books: ClockedBooks, forecasts: np.ndarray, seen_until: np.ndarray, record: Mapping[str, Any]
+) -> None:
+    """Write a file of forecasts.
+
+    Args:
+        path: to write.
+        books: T rows.
+        forecasts: in basis points, NaN where there is none. Shape: (T, H), float32.
+        seen_until: in milliseconds, 0 where there is no forecast. Shape: (T,), int64.
+        record: where they come from, JSON-able.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    columns = {TIME: books.time, MID: mids(books), SEEN: seen_until}
+    columns |= {name: forecasts[:, place] for place, name in enumerate(forecast_names())}
+    table = pa.table(columns).replace_schema_metadata({RECORD: json.dumps(dict(record))})
+    with replacing(path) as partial:
+        parquet.write_table(table, partial)
+
+
+def forecasts_of_rows(path: Path, books: ClockedBooks) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Read the forecasts of the rows of a tape.
+
+    Args:
+        path: of the file.
+        books: T rows.
+
+    Returns:
+        The forecasts, 0 where there is none, shape (T, H), float32; and their names.
+
+    Raises:
+        MarketDataError: there is no such file, or it is of another kind, of other books or of another clock, or a
+            forecast's model has seen the row.
+    """
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(path)
+    except FileNotFoundError as error:
+        raise MarketDataError(f"{path}: no such file of forecasts; vecenv factors train writes one") from error
+    except (OSError, ValueError) as error:
+        raise MarketDataError(f"{path}: no Parquet file of forecasts ({error})") from error
+    names = tuple(name for name in table.columns if name.startswith("forecast_"))
+    missing = [name for name in (TIME, MID, SEEN) if name not in table]
+    if missing or not names:
+        raise MarketDataError(f"{path}: missing columns {', '.join(missing) or 'forecast_…'}; not of vecenv factors")
+    place = np.searchsorted(table[TIME], books.time).clip(max=len(table) - 1)
+    rows = table.iloc[place]
+    absent = rows[TIME].to_numpy() != books.time
+    if absent.any():
+        moment = np.datetime64(int(books.time[absent.argmax()]), "ms")
+        raise MarketDataError(f"{path}: no row at {moment}, a time of the tape; made with another step_gap or book")
+    away = ~np.isclose(rows[MID], mids(books), rtol=1e-9)
+    if away.any():
+        row = int(away.argmax())
+        raise MarketDataError(
+            f"{path}: row {place[row]}, {MID}: {rows[MID].iloc[row]:.10g}, but the book has {mids(books)[row]:.10g} "
+            "there: made of another book"
+        )
+    leaks = rows[SEEN].to_numpy() >= books.time
+    if leaks.any():
+        raise MarketDataError(f"{path}: row {place[leaks.argmax()]}, {SEEN}: not before the row, so its model knows it")
+    values, none = rows[list(names)].to_numpy(np.float32, copy=True), rows[SEEN].to_numpy() == 0
+    values[none] = 0.0
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise MarketDataError(f"{path}: row {place[row]}, {names[column]}: not a number")
+    if none.any():
+        warnings.warn(
+            f"{path}: no forecast for {none.sum():,} of {len(none):,} rows, the models' first training; they show 0",
+            MarketDataWarning,
+            stacklevel=2,
+        )
+    return values.clip(-LARGEST_VALUE, LARGEST_VALUE), names
