@@ -62,8 +62,8 @@ class Task:
             that reads data of its own; others tell them apart by their random numbers alone.
         blocks: returns the block of time of each episode that an environment is at the start of, shape (N,), int64:
             episodes of one block are not independent. By default all are.
-        trained: makes an agent from the checkpoints whose actions it averages (`vecenv.learn.ensemble`), mostly one,
-            their training config and the environment of a comparison; by default the trained policy or the mean.
+        trained: makes an agent from checkpoints, mostly one, of several an ensemble (`vecenv.learn.ensemble`), given
+            their training config and the environment of a comparison; by default the trained policy or the ensemble.
         check_trained: checks that a checkpoint, given its training config, can be compared under another config.
         text: makes the `TaskText` of a scenario.
         spoken: returns the config for agents that act by text.

@@ -13,7 +13,7 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.ensemble import NoMeanError, load_mean_policy
+from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named, task_of
 from vecenv.system.preset_files import with_values
@@ -150,11 +150,11 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     Raises:
         ValueError: the checkpoint does not fit the environment.
     """
-    return _mean_agent([checkpoint], env)
+    return _ensemble_agent([checkpoint], env)
 
 
 def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Agent]:
-    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, unless their actions have no mean.
+    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, the mean or the vote of their actions.
 
     A policy of the exact gradient may stand beside one of PPO, but not be in an ensemble with it.
 
@@ -169,16 +169,16 @@ def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Ag
         if type(config) is not type(rules[0]) or smooth(config) != smooth(rules[0]):
             raise ValueError(f"{path} was trained under other rules than {paths[0]}: they cannot be compared")
     if len(paths) > 1 and all(config == rules[0] for config in rules):
-        with suppress(NoMeanError):
-            agents[ENSEMBLE] = _mean_agent(paths, env)
+        with suppress(NoEnsembleError):
+            agents[ENSEMBLE] = _ensemble_agent(paths, env)
     return agents
 
 
-def _mean_agent(checkpoints: Sequence[Path], env: VecEnv) -> Agent:
-    """Return the agent of one checkpoint, or of the mean of several."""
+def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv) -> Agent:
+    """Return the agent of one checkpoint, or of the ensemble of several."""
     made = task_of(env).trained
     if made is None:
-        return PolicyAgent(load_mean_policy(checkpoints, env))
+        return PolicyAgent(load_ensemble(checkpoints, env))
     first = checkpoints[0]
     return made(checkpoints, trained_config(read_checkpoint(first)["scenario"], str(first)), env)
 

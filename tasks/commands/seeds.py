@@ -141,7 +141,11 @@ def over_seeds_line(document: dict[str, Any]) -> str:
         f"Over {len(told['by_seed'])} seeds: {'excess' if excess else 'grade'} {shown(told['mean'])} on average, "
         f"from {shown(told['lowest'])} to {shown(told['highest'])}"
     )
-    return text + (f"; their ensemble {shown(told[ENSEMBLE])}" if ENSEMBLE in told else "")
+    if ENSEMBLE in told:
+        text += f"; their ensemble {shown(told[ENSEMBLE])}"
+    if "disagreement" in document:
+        text += f", whose policies differ at {document['disagreement']:.1%} of its steps"
+    return text
 
 
 def _spread(by_agent: dict[str, Interval], runs: Sequence[SeedRun]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
         if "Training" in shared.spans:
             training = shared.spans["Training"]
             generalised = compare_with_training(settings, learner, runs, training, shared.config, evaluation)
-    document = write_report(settings, learner, folder, runs, evaluation, generalised, seconds)
+    document = write_report(settings, learner, folder, runs, evaluation, test_env, generalised, seconds)
     console.print(evaluation_table(evaluation))
     if "seeds" in document:
         console.print(over_seeds_line(document["seeds"]), soft_wrap=True)

@@ -11,6 +11,7 @@ import torch
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.partial_dependence import dependence_figure
@@ -18,6 +19,7 @@ from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_of
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.beside import policies_beside
 from vecenv.tasks.commands.comparison import (
@@ -110,6 +112,7 @@ def write_report(
     folder: Path,
     runs: Sequence[SeedRun],
     evaluation: Evaluation,
+    test_env: VecEnv,
     generalised: dict[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
@@ -121,6 +124,7 @@ def write_report(
         folder: of all runs.
         runs: of all seeds.
         evaluation: on the held-out episodes.
+        test_env: of them.
         generalised: by `compare_with_training`.
         seconds: that the trainings took.
 
@@ -135,7 +139,7 @@ def write_report(
         "training_market": env.scenario.metadata().get("market"),
         "settings": as_values(settings, NOT_IN_FILES),
         **({"generalisation": generalised} if generalised else {}),
-        **({"seeds": over_seeds(evaluation, runs)} if len(runs) > 1 else {}),
+        **({"seeds": over_seeds(evaluation, runs) | _disagreement(settings, runs, test_env)} if len(runs) > 1 else {}),
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         histories = [read_progress(run.folder) for run in runs]
@@ -145,6 +149,14 @@ def write_report(
             figure = dependence_figure(policies, env, env.scenario.item_features)
             figure.savefig(folder / POLICY_FIGURE, dpi=120)
     return document
+
+
+def _disagreement(settings: TrainSettings, runs: Sequence[SeedRun], test_env: VecEnv) -> dict[str, float]:
+    """Return the share of held-out steps at which the policies of an ensemble by vote differ; empty without one."""
+    if task_of(test_env).trained is not None:
+        return {}
+    policy = load_ensemble(list(_trained(runs).values()), test_env)
+    return {"disagreement": disagreement(policy, test_env, settings.seed)} if isinstance(policy, VotePolicy) else {}
 
 
 def write_initial_policy(learner: AnyLearner, folder: Path) -> None:

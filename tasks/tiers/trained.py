@@ -12,13 +12,13 @@ from torch import Tensor
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.ensemble import NoMeanError, load_mean_policy
+from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
 from vecenv.registry import make
 from vecenv.tasks.tiers.scenario import TierTrading
 
 
 class TrainedOnTiers:
-    """A policy of the trading tiers, or the mean of several, as an agent with order-list actions.
+    """A policy of the trading tiers, or the ensemble of several, as an agent with order-list actions.
 
     Args:
         paths: of the checkpoints.
@@ -30,7 +30,7 @@ class TrainedOnTiers:
 
     def __init__(self, paths: Sequence[Path], env: VecEnv) -> None:
         assert isinstance(env.scenario, TierTrading)
-        self.scenario, self.agent = env.scenario, PolicyAgent(load_mean_policy(paths, env))
+        self.scenario, self.agent = env.scenario, PolicyAgent(load_ensemble(paths, env))
 
     def act(self, env: VecEnv) -> Tensor:
         """Return the policy's orders, padded with HOLD. Shape: (N, M, 3), float32."""
@@ -53,10 +53,10 @@ def trained_on_tiers(checkpoints: Sequence[Path], config: Any, env: VecEnv) -> T
 
     Raises:
         ValueError: a checkpoint does not fit the environment.
-        NoMeanError: there are several checkpoints, of policies that choose.
+        NoEnsembleError: there are several checkpoints, of policies that write lists of orders.
     """
     if len(checkpoints) > 1 and config.action == "orders":
-        raise NoMeanError("lists of orders have no mean")
+        raise NoEnsembleError("lists of orders have neither a mean nor a vote")
     scenario = env.scenario
     assert isinstance(scenario, TierTrading)
     own = replace(scenario.task_config, action=config.action, max_orders=config.max_orders, tilt_gain=config.tilt_gain)

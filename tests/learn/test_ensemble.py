@@ -1,17 +1,17 @@
-"""Ensembles: the mean of what several policies do."""
+"""Ensembles: the mean of what several policies do, and the vote."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torchrl.data import Bounded
+from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.small_env import same_bits
 from vecenv import FusedCollector
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.ensemble import MeanPolicy, NoMeanError, load_mean_policy
+from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
@@ -51,7 +51,7 @@ def by_hand(paths, env):
 
 def test_an_ensemble_acts_by_the_mean_of_its_policies(checkpoints):
     env, again = market_env(), market_env()
-    agent = PolicyAgent(load_mean_policy(checkpoints, env))
+    agent = PolicyAgent(load_ensemble(checkpoints, env))
     for _ in range(5):
         action = agent.act(env)
         torch.testing.assert_close(action, by_hand(checkpoints, again), rtol=0, atol=1e-6)
@@ -64,7 +64,7 @@ def test_an_ensemble_acts_by_the_mean_of_its_policies(checkpoints):
 def test_an_ensemble_of_one_plays_as_its_policy(checkpoints):
     env = market_env()
     alone = load_policy(checkpoints[0], env)
-    assert type(load_mean_policy(checkpoints[:1], env)) is type(alone)
+    assert type(load_ensemble(checkpoints[:1], env)) is type(alone)
     agents = {"alone": PolicyAgent(alone), "mean": PolicyAgent(MeanPolicy([alone] * 3, env.scenario.action_spec))}
     records = evaluate(env, agents).records
     torch.testing.assert_close(records["mean"].curves.equity, records["alone"].curves.equity, rtol=1e-6, atol=0)
@@ -72,14 +72,61 @@ def test_an_ensemble_of_one_plays_as_its_policy(checkpoints):
 
 def test_an_ensemble_collects_rollouts_like_any_policy(checkpoints):
     env, other = market_env(), market_env()
-    policy = load_mean_policy(checkpoints, env)
+    policy = load_ensemble(checkpoints, env)
     batch = FusedCollector(env, policy, num_steps=3).rollout()
     assert same_bits(batch["action"][:, 0], PolicyAgent(policy).act(other))
 
 
 def test_what_cannot_be_averaged_is_refused(checkpoints):
     env = vecenv.make("multi_stock_3", 2, market_options={"num_paths": 2, "num_days": 260}, compile=False)
-    with pytest.raises(NoMeanError, match=r"actions of MultiCategorical with dtype torch\.int64 have no mean"):
+    with pytest.raises(NoEnsembleError, match=r"actions of MultiCategorical with dtype torch\.int64 have no mean"):
         MeanPolicy([load_policy(checkpoints[0], market_env())], env.scenario.action_spec)
     with pytest.raises(ValueError, match="an ensemble needs a policy"):
         MeanPolicy([], Bounded(-1.0, 1.0, (2,)))
+
+
+class Says:
+    """A policy that always says the same."""
+
+    def __init__(self, action):
+        self.parameters, self.extras, self.action = [action], {}, action
+
+    def act(self, parameters, observation, key, elapsed):
+        return (parameters[0].expand(len(observation), *parameters[0].shape),)
+
+
+@pytest.mark.parametrize(
+    ("said", "voted", "agreement"),
+    [
+        ([[0, 1], [2, 1], [2, 0]], [2, 1], 1 / 3),
+        ([[0, 1], [1, 1], [2, 1]], [0, 1], 1 / 3),
+        ([[1, 0], [0, 1], [0, 1], [1, 0]], [1, 0], 2 / 4),
+        ([[0, 0]] * 3, [0, 0], 1.0),
+    ],
+)
+def test_a_vote_is_the_choice_of_most_and_of_the_first_among_equals(said, voted, agreement):
+    policy = VotePolicy([Says(torch.tensor(action)) for action in said], MultiCategorical([3, 2]))
+    action, agreed = policy.act(policy.parameters, torch.zeros(5, 1), None, None)
+    assert action.tolist() == [voted] * 5 and agreed.tolist() == pytest.approx([agreement] * 5)
+
+
+def test_votes_of_one_choice_and_of_many_policies():
+    """Against counting, with random choices of eleven policies."""
+    said = torch.randint(0, 4, (11, 1), generator=torch.Generator().manual_seed(0))
+    policy = VotePolicy([Says(action) for action in said], Categorical(4, (1,)))
+    counts = [(said == choice).sum() for choice in range(4)]
+    most = max(counts)
+    wanted = next(int(choice) for choice in said if counts[int(choice)] == most)
+    assert policy.act(policy.parameters, torch.zeros(1, 1), None, None)[0].tolist() == [[wanted]]
+
+
+def test_disagreement_is_measured_on_the_votes_episodes():
+    env = vecenv.make("crypto_lob", 4, compile=False, synthetic_hours=1.0, episode_steps=50)
+    same, other = (Says(torch.tensor([choice])) for choice in (1, 2))
+    assert disagreement(VotePolicy([same, same, same], env.scenario.action_spec), env, 0, 10) == 0.0
+    assert disagreement(VotePolicy([same, same, other], env.scenario.action_spec), env, 0, 10) == 1.0
+
+
+def test_numbers_have_no_vote():
+    with pytest.raises(NoEnsembleError, match=r"actions of BoundedContinuous with dtype torch\.float32 have no vote"):
+        VotePolicy([Says(torch.zeros(2))], Bounded(-1.0, 1.0, (2,)))

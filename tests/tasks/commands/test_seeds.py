@@ -209,8 +209,8 @@ def test_a_run_of_several_seeds_and_its_parts_are_evaluated(trained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("action", "averaged"), [("discrete", False), ("limit_weights", True)])
-def test_only_continuous_actions_have_an_ensemble(tmp_path, action, averaged):
+@pytest.mark.parametrize(("action", "averaged"), [("orders", False), ("discrete", True), ("limit_weights", True)])
+def test_lists_of_orders_have_no_ensemble(tmp_path, action, averaged):
     words = ["train", "--task", "multi_stock_3", "--market", "synthetic", "--num-paths", "4", "--num-days", "320"]
     words += ["--no-compile", "--num-envs", "8", "--episodes", "4", "--env.action", action, "--seeds", "2"]
     words += ["--ppo.num-steps", "8", "--ppo.total-frames", "64", "--ppo.minibatches", "1", "--ppo.hidden", "8"]
