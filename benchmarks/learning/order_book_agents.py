@@ -36,6 +36,9 @@ TASK = "crypto_lob"
 TRAINED_ON = {"book": "standx_btcusd_500ms.parquet", "train_hours": 24.0, "test_hours": 10.0}
 """The book of the training, with the hours of training and test."""
 
+HOME = "BTC-USD standx"
+"""Its coin."""
+
 BOOKS: dict[str, dict[str, str]] = {
     **{
         f"{coin} hyperliquid": {"book": "hyperliquid_4coins_500ms.parquet", "symbol": f"{coin}.hyperliquid"}
@@ -69,6 +72,8 @@ class OrderBookAgentsConfig:
     """Steps of an episode on the book of the training."""
     other_steps: int = 120
     """Steps of an episode on the other books, of which some last eleven minutes."""
+    forecasts: str = ""
+    """File of ``vecenv factors train`` on the book of the training, to be shown; then no other book is played."""
     compile: bool = True
     """Compile rollouts and updates."""
     threads: int = 1
@@ -93,20 +98,22 @@ def main(config: OrderBookAgentsConfig) -> dict[str, Any]:
         for fee in config.fees:
             run = Path(folder) / f"fee_{fee:g}"
             trained_with_seeds(config, fee, run)
-            for name in ("BTC-USD standx", *BOOKS):
+            for name in (HOME, *(() if config.forecasts else BOOKS)):
                 evaluation = compared(config, fee, name, run)
                 console.print(f"{name}, taker fee {fee:g} basis points")
                 console.print(evaluation_table(evaluation))
                 entry = result["books"].setdefault(name, {"market": evaluation.metadata["market"], "fees": {}})
                 entry["fees"][f"{fee:g}"] = told(evaluation)
-    write_result(config.output, f"order-book-agents-{machine.file_stem(result['device'])}", result)
+    shown = "-forecasts" if config.forecasts else ""
+    write_result(config.output, f"order-book-agents{shown}-{machine.file_stem(result['device'])}", result)
     return result
 
 
 def rules(config: OrderBookAgentsConfig, fee: float, **book: Any) -> CryptoLobConfig:  # noqa: ANN401
     """Return the rules on a book of the folder."""
     options = {**book, "book": str(config.data / book["book"])}
-    return CryptoLobConfig(taker_fee=fee, episode_steps=config.episode_steps, **options)
+    own = {"episode_steps": config.episode_steps, "forecasts": config.forecasts}
+    return CryptoLobConfig(taker_fee=fee, **own, **options)
 
 
 def trained_with_seeds(config: OrderBookAgentsConfig, fee: float, run: Path) -> None:

@@ -48,7 +48,7 @@ def played(env: VecEnv, agent: Agent, seed: int) -> Played:
         state = env.state
         over = env.rows.done & (env.rows.elapsed < len(steps))
         equity = torch.where(over, torch.nan, BASIS_POINTS * state.equity.double() / initial)
-        first = (state.row[0], state.position[0], state.filled[0])
+        first = (state.row[0], state.position[0], torch.stack([state.bought[0], state.sold[0]]))
         steps.append(tuple(part.cpu().numpy() for part in (equity, *first)))
         if bool(env.rows.done.all()):
             break

@@ -24,31 +24,41 @@ class Walked(NamedTuple):
     uncovered: Tensor
 
 
-def depth_table(tape: BookTape) -> Tensor:
-    """Return the table by which orders walk the book without a loop: lots up to each level, and weights of them.
+def depth_table(tape: BookTape, largest: int) -> Tensor:
+    """Return the table by which orders walk the book without a loop over prices: lots up to each level, and weights.
 
     The value of q lots is the sum over levels of price times what the level fills. With c the lots up to and with a
     level that is the sum of w min(q, c), where w is the price less that of the next level, or the price itself at the
-    last one.
+    last one. Levels that no order reaches in any row are left out: the table has M of the L levels.
+
+    Args:
+        tape: of the books.
+        largest: lots of the largest order.
 
     Returns:
-        Of side 0 (asks) and 1 (bids) of each row the lots and the weights. Shape: (2 T, 2, L), int32.
+        Of side 0 (asks) and 1 (bids) of each row and level the lots and the weight. Shape: (2 T, M, 2), int32.
     """
     there = tape.price > 0
     # Levels that do not exist repeat the last one that does.
     last = torch.where(there, torch.arange(tape.levels), -1).amax(-1, keepdim=True)
     deepest = tape.price.gather(-1, last)
     price = torch.where(there, tape.price, deepest)
+    lots = tape.size.to(torch.int64).cumsum(-1)
+    reached = 1 + torch.where(lots[..., -1] < largest, last[..., 0], (lots < largest).sum(-1))
+    # In a hole nothing is filled, so that the deepest price may stand at any level.
+    hole = lots[..., -1] == 0
+    levels = int(torch.where(hole, 1, reached).max())
+    price = price[..., :levels].clone()
+    price[..., -1] = torch.where(hole, deepest[..., 0], price[..., -1])
     following = torch.cat([price[..., 1:], torch.zeros_like(deepest)], -1)
-    lots = tape.size.to(torch.int64).cumsum(-1).to(torch.int32)
-    return torch.stack([lots, price - following], 2).flatten(0, 1).contiguous()
+    return torch.stack([lots[..., :levels].to(torch.int32), price - following], -1).flatten(0, 1).contiguous()
 
 
 def walked(order: Tensor, row: Tensor, depth: Tensor, closes: Tensor) -> Walked:
     """Fill a market order at the levels of the side it hits.
 
     Args:
-        order: lots, negative to sell. Shape: (), int64.
+        order: lots, negative to sell, at most the table's largest. Shape: (), int64.
         row: of the tape. Shape: (), int64.
         depth: from `depth_table`.
         closes: whether lots beyond the levels are filled too, at the price of the deepest. Shape: (), bool.
@@ -57,8 +67,8 @@ def walked(order: Tensor, row: Tensor, depth: Tensor, closes: Tensor) -> Walked:
     place = 2 * row + side
     wanted = order.abs()
     value = wanted * 0
-    for level in range(depth.shape[-1]):
-        weight, lots = depth[place, 1, level].to(torch.int64), depth[place, 0, level].to(torch.int64)
+    for level in range(depth.shape[1]):
+        lots, weight = depth[place, level, 0].to(torch.int64), depth[place, level, 1].to(torch.int64)
         taken = torch.minimum(wanted, lots)
         value = value + weight * taken
     # That of the deepest level is what all levels cover, and its weight the price there.

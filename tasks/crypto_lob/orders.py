@@ -35,20 +35,21 @@ class Choice(NamedTuple):
     """A choice of one account.
 
     Attributes:
-        market: kind, see `Order`, and lots. Shape: (2,), int64.
+        kind: of the market order, see `Order`. Shape: (), int64.
+        lots: of it. Shape: (), int64.
         quotes: price in ticks and lots of bid and ask; 0 lots for no order, a price of `KEEP` for the one that rests.
             Shape: (2, 2), int64.
     """
 
-    market: Tensor
+    kind: Tensor
+    lots: Tensor
     quotes: Tensor
 
 
 def choice_of_orders(orders: Tensor) -> Choice:
     """Return the choice of an action in orders: kind and lots, and price and lots of bid and ask. Shape: (3, 2)."""
-    lots = orders[:, 1].clamp(-LARGEST_ORDER, LARGEST_ORDER)
-    limited = torch.stack([orders[:, 0].clamp(KEEP, LARGEST_ORDER), lots], -1)
-    return Choice(limited[0], limited[1:])
+    first, lots = orders[:, 0].clamp(KEEP, LARGEST_ORDER), orders[:, 1].clamp(-LARGEST_ORDER, LARGEST_ORDER)
+    return Choice(first[0], lots[0], torch.stack([first[1:], lots[1:]], -1))
 
 
 def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: Tensor | None = None) -> Choice:
@@ -65,17 +66,17 @@ def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: T
         finite = action[0].isfinite()
         share = torch.where(finite, action[0], 0.0).double().clamp(-1.0, 1.0)
         lots = torch.floor(share * (config.max_position * unit) + 0.5).to(torch.int64)
-        return Choice(torch.stack([torch.where(finite, int(Order.TARGET), int(Order.INVALID)), lots]), nothing)
+        return Choice(torch.where(finite, int(Order.TARGET), int(Order.INVALID)), lots, nothing)
     first = action[0]
     if config.action == "target":
-        return Choice(torch.stack([first * 0 + Order.TARGET, (first - config.max_position) * unit]), nothing)
-    market = torch.stack([first * 0 + Order.TRADE, (first - 1) * unit])
+        return Choice(first * 0 + Order.TARGET, (first - config.max_position) * unit, nothing)
+    kind, lots = first * 0 + Order.TRADE, (first - 1) * unit
     if best is None:
-        return Choice(market, nothing)
+        return Choice(kind, lots, nothing)
     # Bids count away from the mid downwards, asks upwards.
     prices = [best[1] - _offset(action[1], config), best[0] + _offset(action[2], config)]
     sizes = [torch.where(choice > 0, unit, 0) for choice in (action[1], action[2])]
-    return Choice(market, torch.stack([torch.stack(prices), torch.stack(sizes)], -1))
+    return Choice(kind, lots, torch.stack([torch.stack(prices), torch.stack(sizes)], -1))
 
 
 def _offset(choice: Tensor, config: CryptoLobConfig) -> Tensor:

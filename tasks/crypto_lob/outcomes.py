@@ -56,6 +56,6 @@ def outcomes(state: LobState, doubled_mid: Tensor, initial: int, tape: BookTape)
         "position": state.position.double() * tape.lot_size,
         "mid": doubled_mid.double() * (tape.tick_size / 2),
         "invalid_actions": state.invalid,
-        "liquidated": state.liquidated.to(torch.int32),
+        "liquidated": state.liquidated,
         "row": state.row,
     }

@@ -68,7 +68,7 @@ class CryptoLob(Scenario[LobState]):
         mid = torch.where(tape.open, tape.doubled_mid, -tape.doubled_mid)
         self.shared = {
             "mid": mid,
-            "depth": depth_table(tape),
+            "depth": depth_table(tape, 2 * self.most),
             "factors": tape.factors,
             "starts": torch.from_numpy(starts.any if config.random_start else starts.disjoint),
         }
@@ -157,7 +157,8 @@ class CryptoLob(Scenario[LobState]):
             pending=none.expand(waiting, 2).clone(),
             pending_quotes=(none + KEEP).expand(quoted, 2, 2).clone(),
             resting=none.expand(2 if self.config.action == "limit" else 0, 3).clone(),
-            filled=none.expand(2).clone(),
+            bought=none,
+            sold=none,
             peak=money,
             drawdown=real,
             squares=real,
@@ -168,7 +169,7 @@ class CryptoLob(Scenario[LobState]):
             exposed=none,
             unfilled=money,
             invalid=none,
-            liquidated=none > 0,
+            liquidated=none,
             batch_size=[],
         )
 
@@ -178,11 +179,10 @@ class CryptoLob(Scenario[LobState]):
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         row = state.row.to(torch.int64).clamp(max=self.tape.num_rows - 2)
         choice = self._choice(state, action, shared)
-        invalid = choice.market[0] == Order.INVALID
+        invalid = choice.kind == Order.INVALID
         heard, pending, pending_quotes = self._heard(state, choice)
         account = Account(*(getattr(state, name).to(torch.int64) for name in Account._fields))
-        resting, limits = state.resting.to(torch.int64), account.position * 0
-        passive = limits.expand(2)
+        resting = state.resting.to(torch.int64)
         signed_mid = shared["mid"][row + 1].to(torch.int64)
         after = signed_mid.abs()
         last = row + 1 - state.start_row >= config.episode_steps
@@ -194,7 +194,6 @@ class CryptoLob(Scenario[LobState]):
             account, resting, ordered = self._orders(account, resting, heard, row, here, last, params, shared)
             account, resting, passive = self._time(account, resting, row, after, params, shared)
         trade, liquidated = ordered
-        market = torch.stack([trade.filled.clamp(min=0), (-trade.filled).clamp(min=0)])
         equity = account.cash + account.position * after
         peak = torch.maximum(state.peak, equity)
         change = (equity - state.equity).double() * self.tape.money_size
@@ -210,7 +209,8 @@ class CryptoLob(Scenario[LobState]):
             pending=pending.to(torch.int32),
             pending_quotes=pending_quotes.to(torch.int32),
             resting=resting.to(torch.int32),
-            filled=(market + passive).to(torch.int32),
+            bought=(trade.filled.clamp(min=0) + passive[BID]).to(torch.int32),
+            sold=((-trade.filled).clamp(min=0) + passive[ASK]).to(torch.int32),
             peak=peak,
             drawdown=torch.maximum(state.drawdown, (peak - equity).double() / (peak + self.initial).double()),
             squares=state.squares + change * change,
@@ -219,7 +219,7 @@ class CryptoLob(Scenario[LobState]):
             exposed=state.exposed + (account.position != 0),
             unfilled=state.unfilled + trade.uncovered,
             invalid=state.invalid + invalid,
-            liquidated=liquidated,
+            liquidated=liquidated.to(torch.int32),
         )
 
     def _choice(self, state: LobState, action: Tensor, shared: Tensors) -> Choice:
@@ -234,26 +234,29 @@ class CryptoLob(Scenario[LobState]):
         """Return the choice that is heard now, and those that are not yet."""
         if self.config.latency <= 1:
             return choice, state.pending, state.pending_quotes
-        pending = torch.cat([state.pending.to(torch.int64), choice.market.unsqueeze(0)])
+        chosen = torch.stack([choice.kind, choice.lots]).unsqueeze(0)
+        pending = torch.cat([state.pending.to(torch.int64), chosen])
         if self.config.action != "limit":
-            return Choice(pending[0], choice.quotes), pending[1:], state.pending_quotes
+            return Choice(*pending[0].unbind(), choice.quotes), pending[1:], state.pending_quotes
         quotes = torch.cat([state.pending_quotes.to(torch.int64), choice.quotes.unsqueeze(0)])
-        return Choice(pending[0], quotes[0]), pending[1:], quotes[1:]
+        return Choice(*pending[0].unbind(), quotes[0]), pending[1:], quotes[1:]
 
     def _time(
         self, account: Account, resting: Tensor, row: Tensor, doubled_mid: Tensor, params: Tensors, shared: Tensors
-    ) -> tuple[Account, Tensor, Tensor]:
+    ) -> tuple[Account, Tensor, Sequence[Tensor]]:
         """Fill resting orders on the way to the next row, and pay funding there.
 
         Returns:
             The account, the resting orders, and the lots bought and sold.
         """
-        passive = (account.position * 0).expand(2)
+        nothing = account.position * 0
+        passive: Sequence[Tensor] = (nothing, nothing)
         if self.config.action == "limit":
             prices = resting[:, 0]
-            resting, passive = filled_on_the_way(
+            resting, fills = filled_on_the_way(
                 resting, row, shared["price"], shared["size"], shared["taken"], shared["open"]
             )
+            passive = fills.unbind()
             for side, sign in ((BID, 1), (ASK, -1)):
                 value = 2 * prices[side] * passive[side]
                 cost = part_up(value, params["maker_fee"])
@@ -296,8 +299,8 @@ class CryptoLob(Scenario[LobState]):
         worth = account.cash + self.initial + position * mid
         needed = params["maintenance_margin"] * position.abs() * mid
         liquidated = is_open & holds & (worth * MARGIN_UNITS < needed)
-        kind, lots = heard.market.unbind()
-        target = torch.where(kind == Order.TARGET, lots, torch.where(kind == Order.TRADE, position + lots, position))
+        traded = torch.where(heard.kind == Order.TRADE, position + heard.lots, position)
+        target = torch.where(heard.kind == Order.TARGET, heard.lots, traded)
         stops = closes | liquidated
         order = torch.where(stops, 0, target.clamp(-self.most, self.most)) - position
         if config.fill == "mid":
@@ -337,7 +340,8 @@ class CryptoLob(Scenario[LobState]):
                 limit, left, ahead = (part.float() for part in state.resting[side].unbind())
                 away = torch.where(left > 0, 1e4 * (2.0 * limit - mid) / mid, 0.0)
                 shown += [left / unit, away, ahead / unit]
-        blocks = [torch.stack(shown)]
+        # Blocks of their own are written where they belong; stacked, they would be written twice.
+        blocks = [part.unsqueeze(-1) for part in shown]
         if self.config.depth:
             levels = min(self.config.depth, self.tape.levels)
             price, size = shared["price"][row, :, :levels].float(), shared["size"][row, :, :levels].float()
@@ -352,7 +356,7 @@ class CryptoLob(Scenario[LobState]):
 
     def terminated(self, state: LobState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the account was liquidated."""
-        return state.liquidated
+        return state.liquidated > 0
 
     def truncated(self, state: LobState, params: Tensors, shared: Tensors) -> Tensor:
         """Whether the last step is done."""

@@ -24,7 +24,8 @@ class LobState(TensorClass, frozen=True):  # type: ignore[call-arg]
         pending_quotes: the resting orders chosen with them: price and lots of bid and ask. Shape: (latency - 1, 2, 2)
             with action limit, else (0, 2, 2), int32.
         resting: price, lots left and lots ahead of bid and ask. Shape: (2, 3) with action limit, else (0, 3), int32.
-        filled: lots bought and sold in the last step. Shape: (2,), int32.
+        bought: lots bought in the last step. Shape: (), int32.
+        sold: lots sold in the last step. Shape: (), int32.
         peak: highest equity. Shape: (), int64.
         drawdown: largest drawdown from the peak as a share of it, initial cash included. Shape: (), float64.
         squares: sum of the squared changes of equity, in currency. Shape: (), float64.
@@ -35,7 +36,7 @@ class LobState(TensorClass, frozen=True):  # type: ignore[call-arg]
         exposed: steps that ended with a position. Shape: (), int32.
         unfilled: lots of market orders that the levels did not cover. Shape: (), int64.
         invalid: steps with an invalid action. Shape: (), int32.
-        liquidated: whether the margin ended the episode. Shape: (), bool.
+        liquidated: 1 if the margin ended the episode, else 0. Shape: (), int32.
     """
 
     row: Tensor
@@ -50,7 +51,8 @@ class LobState(TensorClass, frozen=True):  # type: ignore[call-arg]
     pending: Tensor
     pending_quotes: Tensor
     resting: Tensor
-    filled: Tensor
+    bought: Tensor
+    sold: Tensor
     peak: Tensor
     drawdown: Tensor
     squares: Tensor

@@ -137,7 +137,7 @@ class LobText(TaskText):
 
     def acted(self, state: Any) -> Tensor:  # noqa: ANN401
         """Return whether the last step traded, or orders rest. Shape: (B,), bool."""
-        return (state.filled > 0).any(-1) | (state.resting[..., 1] > 0).any(-1)
+        return (state.bought + state.sold > 0) | (state.resting[..., 1] > 0).any(-1)
 
     def parse(self, texts: Sequence[object], state: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Parse the orders of each text; an invalid one becomes an invalid hold.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -58,7 +60,8 @@ def compare(state, oracles: list[Oracle], action: str) -> None:
     for name in ("entry", "best"):
         assert getattr(state, name)[held].tolist() == [getattr(oracles[number], name) for number in held], name
     running = [number for number, oracle in enumerate(oracles) if not oracle.done]
-    assert state.filled[running].tolist() == [oracles[number].filled for number in running]
+    filled = torch.stack([state.bought, state.sold], -1)[running].tolist()
+    assert filled == [oracles[number].filled for number in running]
     if action != "limit":
         return
     for side, place in ((BIDS, 0), (ASKS, 1)):
@@ -94,10 +97,10 @@ def test_orders_walk_levels_as_a_loop_does():
     from vecenv.tasks.crypto_lob.market_orders import depth_table, walked
 
     tape = random_tape(np.random.default_rng(5))
-    depth, book = depth_table(tape), oracle_book(tape)
-    for row in range(20):
-        for closes in (False, True):
-            orders = torch.arange(-250, 251)
+    book = oracle_book(tape)
+    for largest in (1, 20, 250):
+        depth, orders = depth_table(tape, largest), torch.arange(-largest, largest + 1)
+        for row, closes in itertools.product(range(20), (False, True)):
             trade = torch.vmap(walked, in_dims=(0, None, None, None))(
                 orders, torch.tensor(row), depth, torch.tensor(closes)
             )
@@ -125,6 +128,7 @@ def test_money_is_conserved():
     while not bool(env.rows.done.all()):
         running: Tensor = ~env.rows.done
         env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed), eager=True)
-        volume += torch.where(running.unsqueeze(1), env.state.filled, 0)
+        filled = torch.stack([env.state.bought, env.state.sold], -1)
+        volume += torch.where(running.unsqueeze(1), filled, 0)
     assert torch.equal(volume[:, 0], volume[:, 1])
     assert torch.equal(env.state.equity, env.state.cash)
