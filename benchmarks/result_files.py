@@ -13,8 +13,12 @@ RESULTS = Path("benchmarks") / "results"
 
 
 def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
-    """Return the settings of a benchmark, paths as text."""
-    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
+    """Return the settings of a benchmark, paths as text; of a place on this machine its last name."""
+    return {name: _place(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
+
+
+def _place(path: Path) -> str:
+    return path.name if path.is_absolute() else str(path)
 
 
 def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> None:

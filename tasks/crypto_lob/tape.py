@@ -90,10 +90,11 @@ class BookTape:
         first, last, holes = self.moment(0), self.moment(-1), int((~self.open).sum())
         share = f"{holes / self.num_rows:.1%} of them without a fresh book" if holes else "all with a fresh book"
         rows = f"{self.num_rows:,} rows of {self.step_gap:g} s, {share}"
-        name = self.source if self.symbol in ("", self.source.upper()) else f"{self.source}, {self.symbol}"
+        source = Path(self.source).name
+        name = source if self.symbol in ("", source.upper()) else f"{source}, {self.symbol}"
         return {
             "description": f"{name}: {first} to {last}, {rows}; a unit is {self.unit * self.lot_size:g} coins",
-            "source": self.source,
+            "source": source,
             "symbol": self.symbol,
             "fingerprint": self.fingerprint(),
             "rows": self.num_rows,

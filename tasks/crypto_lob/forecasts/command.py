@@ -169,7 +169,8 @@ def train(settings: TrainFactors) -> dict[str, Any]:
             partial.write_text(json.dumps(result, indent=1) + "\n")
         save_quality_figure(settings.out / "quality.png", measured, rows.description)
     _show(console, measured)
-    console.print(f"Written to {settings.out}; trade with them: --env.forecasts {settings.out}/forecasts.parquet")
+    written = settings.out / "forecasts.parquet"
+    console.print(f"Written to {settings.out}; trade with them: --env.forecasts {written}", soft_wrap=True)
     return result
 
 
