@@ -18,6 +18,7 @@ from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
 from vecenv.tasks.crypto_lob.funding import funding_times
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
+from vecenv.tasks.crypto_lob.observation import feature_names, observed
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
 from vecenv.tasks.crypto_lob.outcomes import outcomes
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
@@ -27,20 +28,6 @@ from vecenv.tasks.crypto_lob.state import LobState
 from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
 
 Tensors = Mapping[str, Tensor]
-
-ACCOUNT_FEATURES = ("position", "age", "profit", "time_left")
-"""What is shown of the account: position as a share of the largest, its age and the time left as shares of the episode,
-and the open trade's profit in percent of the largest position's value."""
-
-RESTING_FEATURES = tuple(f"{side}_{what}" for side in ("bid", "ask") for what in ("size", "distance", "queue"))
-"""What is shown of resting orders: size and queue in units, distance from the mid in basis points."""
-
-
-def depth_features(levels: int) -> list[str]:
-    """Return the names of what is shown of the book: distances in basis points, logarithms of 1 + sizes in units."""
-    return [
-        f"{side}_{what}_{level}" for what in ("distance", "size") for side in ("ask", "bid") for level in range(levels)
-    ]
 
 
 class CryptoLob(Scenario[LobState]):
@@ -80,12 +67,7 @@ class CryptoLob(Scenario[LobState]):
         # The levels of an order are loops of their own otherwise, and every intermediate is written to memory.
         self.compile_options = {"realize_reads_threshold": 2, "cpp.enable_tiling_heuristics": False}
         self.longest = config.episode_steps
-        self.feature_names = (
-            *ACCOUNT_FEATURES,
-            *self._resting_features,
-            *depth_features(min(config.depth, tape.levels)),
-            *tape.factor_names,
-        )
+        self.feature_names = feature_names(config, tape)
         self.action_spec = self._spec()
 
     def _spec(self) -> TensorSpec:
@@ -97,10 +79,6 @@ class CryptoLob(Scenario[LobState]):
             return MultiCategorical([3, quotes, quotes], dtype=torch.int64)
         choices = 3 if config.action == "step" else 2 * config.max_position + 1
         return Categorical(choices, (1,), dtype=torch.int64)
-
-    @property
-    def _resting_features(self) -> tuple[str, ...]:
-        return RESTING_FEATURES if self.config.action == "limit" else ()
 
     def understood_actions(self) -> Sequence[TensorSpec]:
         """Return the specs of the task's actions and of orders, shape (3, 2), see `orders.choice_of_orders`."""
@@ -324,30 +302,7 @@ class CryptoLob(Scenario[LobState]):
 
     def observation(self, state: LobState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return the account's features with those of resting orders, levels if asked for, and the row's factors."""
-        row = state.row.to(torch.int64)
-        mid = shared["mid"][row].abs().float()
-        value = state.position.float() * mid
-        elapsed = (state.row - state.start_row).float()
-        shown = [
-            state.position.float() / self.most,
-            state.age.float() / self.config.episode_steps,
-            100.0 * (value.double() - state.trade_cost.double()).float() / (self.most * mid),
-            1.0 - elapsed / self.config.episode_steps,
-        ]
-        if self.config.action == "limit":
-            unit = self.tape.unit
-            for side in (BID, ASK):
-                limit, left, ahead = (part.float() for part in state.resting[side].unbind())
-                away = torch.where(left > 0, 1e4 * (2.0 * limit - mid) / mid, 0.0)
-                shown += [left / unit, away, ahead / unit]
-        # Blocks of their own are written where they belong; stacked, they would be written twice.
-        blocks = [part.unsqueeze(-1) for part in shown]
-        if self.config.depth:
-            levels = min(self.config.depth, self.tape.levels)
-            price, size = shared["price"][row, :, :levels].float(), shared["size"][row, :, :levels].float()
-            away = torch.where(price > 0, 1e4 * (2 * price - mid) / mid, 0.0)
-            blocks.append(torch.cat([away.flatten(), torch.log1p(size / self.tape.unit).flatten()]))
-        return *blocks, shared["factors"][row]
+        return observed(state, self.config, self.tape, shared)
 
     def reward(self, state: LobState, action: Tensor, next_state: LobState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the change of equity as a share of the initial cash, times the scale."""
