@@ -172,11 +172,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError("a language model learns by --algorithm grpo")
             if self.algorithm == "exact" and task_named(self.task).smooth is None:
                 raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
-            if self.algorithm == "dqn" and not task_named(self.task).one_choice(self.env):
-                action = f" with action {self.env.action}" if hasattr(self.env, "action") else ""
-                raise ValueError(
-                    f"an action of task {self.task!r}{action} is not a single choice, which --algorithm dqn needs"
-                )
+            if self.algorithm == "dqn":
+                self._check_one_choice()
+                self.dqn.check_rollout(self.num_envs)
             return self.num_envs
         rows = self.num_groups * self.group_size
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
@@ -185,6 +183,19 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError(f"a language model is trained with one seed: set --seeds 1, not {self.seeds}")
             check_language(self.task, self.model)
         return rows
+
+    def _check_one_choice(self) -> None:
+        """Check that an action is a single choice, as far as the task tells before its market is made.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not task_named(self.task).one_choice(self.env):
+            chosen = f" with env.action {self.env.action}" if hasattr(self.env, "action") else ""
+            raise ValueError(
+                f"--algorithm dqn needs actions that are a single choice, which those of task {self.task!r}{chosen} "
+                f"are not"
+            )
 
     def learner_config(self) -> PPOConfig | DQNConfig | GRPOConfig | ExactConfig:
         """Return the settings of a policy's learner with the run's seed added to theirs.

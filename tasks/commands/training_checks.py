@@ -46,6 +46,8 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
+    if settings.algorithm == "dqn":
+        check_memory(settings.dqn.buffer_size * _LEAST_BYTES, device, f"{settings.dqn.buffer_size:,} kept steps")
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 

@@ -61,6 +61,18 @@ class DQNConfig(NetworkConfig):
             ("head", "initial_std"), "a learner of continuous actions"
         )
 
+    def check_rollout(self, num_envs: int) -> None:
+        """Check that the buffer holds a rollout.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if self.buffer_size < self.num_steps * num_envs:
+            raise ValueError(
+                f"buffer_size must be at least a rollout, num_steps {self.num_steps} x num_envs {num_envs}, "
+                f"got {self.buffer_size}"
+            )
+
     def epsilon(self, progress: float) -> float:
         """Return the share of random actions after a share ``progress`` of the frames."""
         fallen = min(1.0, progress / self.exploration_fraction) if self.exploration_fraction else 1.0
