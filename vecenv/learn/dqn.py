@@ -9,9 +9,9 @@ One update: collect T steps of N sub-environments with a falling share of random
 make optimiser steps on minibatches drawn from all that it holds. The target network follows the learned one.
 
 The loss is that of `torchrl.objectives.DQNLoss`; a test compares values and gradients. It is reimplemented because one
-compiled function of plain tensors, from the gather of the rows to the clipped gradients, is faster: an optimiser step on
-1,024 rows, D = 15, K = 3 and 64 x 64 networks took 0.7 ms, with TorchRL's loss 2.3 ms, eager; double and duelling 1.7 and
-5.0 ms (CPU time on one core of an AMD EPYC, torch 2.13, torchrl 0.14.1). The buffer is TorchRL's.
+compiled function of plain tensors, from the gather of the rows to the clipped gradients, is faster: an optimiser step
+on 1,024 rows, D = 15, K = 3 and 64 x 64 networks took 0.7 ms, with TorchRL's loss 2.3 ms, eager; double and duelling
+1.7 and 5.0 ms (CPU time on one core of an AMD EPYC, torch 2.13, torchrl 0.14.1). The buffer is TorchRL's.
 """
 
 from __future__ import annotations
