@@ -116,7 +116,8 @@ class DQN(Learner[DQNConfig]):
         self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
         size = config.buffer_size
         kept = {name: part.new_zeros(size, *part.shape[2:]) for name, part in self._steps().items()}
-        self.replay = ReplayBuffer(storage=TensorStorage(TensorDict(kept, [size])), generator=self.generator)
+        storage = TensorStorage(TensorDict(kept, [size], device=env.device), device=env.device)
+        self.replay = ReplayBuffer(storage=storage, generator=self.generator)
         self.replay.empty()
 
     def collecting_policy(self) -> EpsilonGreedyPolicy:
@@ -145,7 +146,7 @@ class DQN(Learner[DQNConfig]):
 
     def collect(self) -> None:
         """Continue the episodes for one rollout, with the share of random actions of the update."""
-        self.epsilon.fill_(self.config.epsilon(self.update_number / self.num_updates))
+        self.epsilon.fill_(self._share_of_random())
         self.collector.rollout()
 
     def learn(self) -> Metrics:
@@ -154,7 +155,10 @@ class DQN(Learner[DQNConfig]):
         drawn = self.replay.sample(self.units)
         reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
         batch = [drawn["observation"], drawn["action"], reward, drawn["terminated"], drawn["next_observation"]]
-        return self.minimise(batch) | {"epsilon": float(self.epsilon)}
+        return self.minimise(batch) | {"epsilon": self._share_of_random()}
+
+    def _share_of_random(self) -> float:
+        return self.config.epsilon(self.update_number / self.num_updates)
 
     def update_moments(self) -> None:
         """Add the rollout to the moments that scale observations and rewards from the next update on."""
@@ -173,7 +177,7 @@ class DQN(Learner[DQNConfig]):
         step, ids = cut.nonzero(as_tuple=True)
         following[step, ids] = collector.final_observations(step, ids)
         steps["next_observation"] = following
-        return TensorDict(steps, self.collector.reward.shape).flatten()
+        return TensorDict(steps, collector.reward.shape, device=self.env.device).flatten()
 
     def _steps(self) -> dict[str, Tensor]:
         """Return what the buffer keeps of the rollout's steps. Shape of each: (T, N, ...)."""
