@@ -100,7 +100,7 @@ ALLOWED = (
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO._advantages", "nonzero"),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
     Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
-    # TorchRL looks whether the drawn numbers lie within what the buffer holds.
+    # A draw from TorchRL's buffer, one an update.
     Allowed(DQN, "update", "vecenv/learn/dqn.py DQN.learn", ITEM),
     Allowed(DQN, "update", "vecenv/learn/dqn.py DQN._transitions", "nonzero"),
     Allowed(f"PPO curriculum|{DQN}", "update", "vecenv/learn/learner.py Learner.make_update", "nonzero"),
