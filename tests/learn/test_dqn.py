@@ -17,6 +17,7 @@ from torchrl.modules import QValueActor
 from torchrl.objectives import DQNLoss, ValueEstimators
 
 import vecenv
+from tests.learn.test_ppo import guess_env
 from tests.ledger_task import LedgerTask
 from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import EpisodeKey, randint
@@ -30,6 +31,7 @@ from vecenv.learn.evaluation import evaluate
 from vecenv.learn.initial_policy import start_from
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import load_run
+from vecenv.registry import task_named
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.task import parted
 
@@ -280,6 +282,19 @@ def discounted(network: object, moments: list[Tensor], actor: list[Tensor]) -> f
     return float(torch.stack([returns[start == place].mean() for place in range(PLACES - 1)]).mean())
 
 
+def test_a_choice_without_a_dimension_is_learned() -> None:
+    """Name the number that is shown, by an action of shape ()."""
+    config = DQNConfig(
+        num_steps=16, total_frames=64 * 16 * 20, minibatches=8, minibatch_size=128, hidden=(16,), gamma=0.0,
+        learning_rate=1e-2, buffer_size=8192,
+    )  # fmt: skip
+    trained = train(guess_env(64, choices=(5,)), config)
+    assert trained.learner.collector.actions.shape == (16, 64)
+    greedy = FusedCollector(guess_env(64, 1, (5,)), trained.policy(), 8)
+    greedy.rollout()
+    assert greedy.reward.mean() > 0.99
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -451,6 +466,22 @@ def test_a_run_of_another_variant_or_buffer_is_not_resumed(tmp_path: Path) -> No
             load_run(DQN(chain_env(), replace(SMALL, **change)), tmp_path / CHECKPOINT)
 
 
+def test_a_state_of_another_form_is_refused_and_nothing_of_it_loaded() -> None:
+    learner = DQN(chain_env(), SMALL)
+    learner.update()
+    before = [tensor.clone() for tensor in learner.parameters]
+    for fault, told in (
+        (lambda state: state["target"].pop(), "its state.target has 3 entries instead of 4"),
+        (lambda state: state["replay"]["writer"].pop("_cursor"), "its state.replay.writer lacks _cursor"),
+        (lambda state: state.pop("replay"), "its state lacks replay"),
+    ):
+        state = DQN(chain_env(seed=2), SMALL).state_dict()
+        fault(state)
+        with pytest.raises(ValueError, match=told.replace(".", r"\.")):
+            learner.load_state_dict(state)
+        assert same(before, learner.parameters) and learner.update_number == 1
+
+
 def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     first, again, other = (train(chain_env(), replace(SMALL, seed=seed)).learner for seed in (1, 1, 2))
     assert same(first.parameters, again.parameters) and not same(first.parameters, other.parameters)
@@ -504,6 +535,24 @@ def test_only_single_choices_are_learned(spec: object, told: str) -> None:
         check_one_choice(spec, "any")
     for fitting in (Categorical(3), Categorical(3, (1,))):
         check_one_choice(fitting, "any")
+
+
+@pytest.mark.parametrize(
+    ("task", "actions"),
+    [("crypto_lob", ("target", "step", "continuous", "limit")), ("agent_market", ("discrete", "continuous", "limit"))],
+)
+def test_tasks_tell_which_of_their_actions_are_single_choices(task: str, actions: tuple[str, ...]) -> None:
+    record, told = task_named(task), []
+    rules = {"synthetic_hours": 1.0, "episode_steps": 50} if task == "crypto_lob" else {}
+    for action in actions:
+        config = replace(record.config(), action=action, **rules)
+        try:
+            check_one_choice(record.build(config=config).action_spec, task)
+            told.append(action)
+        except ValueError:
+            pass
+        assert record.one_choice(config) == (action in told)
+    assert told
 
 
 def test_an_environment_without_a_single_choice_is_refused() -> None:
