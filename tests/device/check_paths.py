@@ -16,7 +16,8 @@ from tests.device.trial import on_both
 from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
 
 QUICK = {
-    "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "exact tilt", "text tools",
+    "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "DQN variants", "exact tilt",
+    "text tools",
     "worldmodel rollout", "worldmodel training",
 }  # fmt: skip
 """Paths that run by default; the others are slow."""

@@ -72,7 +72,7 @@ def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> Non
 
 def _dqn(trial: Trial, settings: dict[str, Any]) -> None:
     rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
-    env = vecenv.make("crypto_lob", ROWS, device=trial.device, compile=False, **rules)
+    env = vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
     config = DQNConfig(
         num_steps=STEPS, minibatches=2, minibatch_size=8, buffer_size=100, total_frames=3 * ROWS * STEPS, hidden=(8,)
     )

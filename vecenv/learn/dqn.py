@@ -91,7 +91,7 @@ class EpsilonGreedyPolicy:
 
 
 class DQN(Learner[DQNConfig]):
-    """DQN learner; `train` runs it.
+    """DQN learner; `train` runs it. Its policy, as trained or loaded, takes the choice of the largest value.
 
     Args:
         env: the training environment; its rows advance.
