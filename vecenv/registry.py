@@ -57,6 +57,8 @@ class Task:
         compared: returns the config for comparisons of agents, independent of the one that they were trained under.
         smooth: returns the config of the same task with rewards that are differentiable in the actions; None if there
             is none.
+        one_choice: whether an action may be a single choice under a config, as learners of action values need; what is
+            taken for one and is none is refused once there is an environment.
         shortened: returns a config whose episodes fit into a number of days.
         parted: returns the config of the episodes for ``train``, ``validation`` or ``test``, of a task without a market
             that reads data of its own; others tell them apart by their random numbers alone.
@@ -86,6 +88,7 @@ class Task:
     best: Callable[[VecEnv], Any] = lambda env: None
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
+    one_choice: Callable[[Any], bool] = lambda config: True
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     parted: Callable[[Any, Split], Any] = lambda config, part: config
     blocks: Callable[[VecEnv], Tensor] | None = None

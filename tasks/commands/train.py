@@ -19,6 +19,7 @@ from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import make_network
+from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
@@ -271,6 +272,8 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     config = settings.learner_config()
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
+    if isinstance(config, DQNConfig):
+        return DQN(env, config)
     return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
 from vecenv.learn.ppo import PPOConfig
@@ -54,11 +55,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "grpo", "exact"] = "ppo"
-    """ppo; grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient
-    through an account of fractional shares."""
+    algorithm: Literal["ppo", "dqn", "grpo", "exact"] = "ppo"
+    """ppo; dqn, for tasks in which an action is a single choice; grpo and its variants, which compare episodes with the
+    same start and need no critic; or exact, the gradient through an account of fractional shares."""
     num_envs: int = 2048
-    """ppo and exact: number of parallel sub-environments."""
+    """ppo, dqn and exact: number of parallel sub-environments."""
     num_groups: int = 128
     """grpo: number of groups, whose sub-environments share path and start."""
     group_size: int = 16
@@ -100,6 +101,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
+    dqn: DQNConfig = field(default_factory=DQNConfig)
+    """Settings of deep Q-learning."""
     exact: ExactConfig = field(default_factory=ExactConfig)
     """Settings of the exact gradient."""
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
@@ -161,7 +164,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         """Return the number of sub-environments.
 
         Raises:
-            ValueError: the groups are invalid, or the task or model cannot be trained.
+            ValueError: the groups are invalid, or the task or model cannot be trained by the algorithm.
             ImportError: the packages for language models are not installed.
         """
         if self.algorithm != "grpo":
@@ -169,6 +172,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError("a language model learns by --algorithm grpo")
             if self.algorithm == "exact" and task_named(self.task).smooth is None:
                 raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
+            if self.algorithm == "dqn":
+                self._check_one_choice()
+                self.dqn.check_rollout(self.num_envs)
             return self.num_envs
         rows = self.num_groups * self.group_size
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
@@ -178,13 +184,26 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             check_language(self.task, self.model)
         return rows
 
-    def learner_config(self) -> PPOConfig | GRPOConfig | ExactConfig:
+    def _check_one_choice(self) -> None:
+        """Check that an action is a single choice, as far as the task tells before its market is made.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not task_named(self.task).one_choice(self.env):
+            chosen = f" with env.action {self.env.action}" if hasattr(self.env, "action") else ""
+            raise ValueError(
+                f"--algorithm dqn needs actions that are a single choice, which those of task {self.task!r}{chosen} "
+                f"are not"
+            )
+
+    def learner_config(self) -> PPOConfig | DQNConfig | GRPOConfig | ExactConfig:
         """Return the settings of a policy's learner with the run's seed added to theirs.
 
         Raises:
             ValueError: the sum is out of range.
         """
-        config: PPOConfig | GRPOConfig | ExactConfig = getattr(self, self.algorithm)
+        config: PPOConfig | DQNConfig | GRPOConfig | ExactConfig = getattr(self, self.algorithm)
         return replace(config, seed=config.seed + self.seed)
 
     def inapplicable(self) -> dict[str, str]:
@@ -194,10 +213,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if simulated:
             names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
         if self.algorithm == "grpo":
-            names["num_envs"] = "--algorithm ppo or exact"
+            names["num_envs"] = "--algorithm ppo, dqn or exact"
         else:
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
-        names |= {name: f"--algorithm {name}" for name in ("ppo", "exact") if name != self.algorithm}
+        names |= {name: f"--algorithm {name}" for name in ("ppo", "dqn", "exact") if name != self.algorithm}
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:

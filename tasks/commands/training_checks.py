@@ -42,10 +42,12 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     Raises:
         ValueError: they need more than the available memory.
     """
-    steps = settings.ppo.num_steps if settings.algorithm == "ppo" else 1
+    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in ("ppo", "dqn") else 1
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
+    if settings.algorithm == "dqn":
+        check_memory(settings.dqn.buffer_size * _LEAST_BYTES, device, f"{settings.dqn.buffer_size:,} kept steps")
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 

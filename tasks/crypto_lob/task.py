@@ -40,6 +40,7 @@ CRYPTO_LOB = Task(
     config=CryptoLobConfig,
     agents=BASELINES,
     reference="hold",
+    one_choice=lambda config: config.action in ("target", "step"),
     parted=parted,
     blocks=starts_of,
     outcomes={

@@ -76,6 +76,7 @@ STOCK_TRADING = Task(
     best=best,
     compared=compared,
     smooth=smooth,
+    one_choice=lambda config: False,
     shortened=shortened,
     check_trained=check_trained,
 )

@@ -52,6 +52,7 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         outcomes={"portfolio_value": "currency", "total_return": "share", "cash": "currency"},
         account=MarketAccount(),
         compared=compared,
+        one_choice=lambda config: False,
         trained=trained_on_tiers,
         check_trained=check_trained,
         text=TierTextWithTools,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
@@ -38,17 +40,22 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
+"""Settings of the learner, on order books."""
+
 GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
 
 def learner_path(name: str) -> Path:
-    """Return the path of a learner, in `PPO_PATHS`, `EXACT_PATHS` or `GRPO_PATHS`, or of agents, in `AGENT_PATHS`."""
+    """Return the path of a learner, in one of the lists above, or of agents, in `AGENT_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
+    if name in DQN_PATHS:
+        return lambda trial: _dqn(trial, DQN_PATHS[name])
     kind, _, which = name.partition(" ")
     return lambda trial: _grpo(trial, which) if kind == "GRPO" else _agents(trial, which)
 
@@ -61,6 +68,15 @@ def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = ExactConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, Exact(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _dqn(trial: Trial, settings: dict[str, Any]) -> None:
+    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
+    env = vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
+    config = DQNConfig(
+        num_steps=STEPS, minibatches=2, minibatch_size=8, buffer_size=100, total_frames=3 * ROWS * STEPS, hidden=(8,)
+    )
+    _updates(trial, DQN(env, replace(config, **settings)))
 
 
 def _grpo(trial: Trial, variant: Any) -> None:

@@ -60,7 +60,7 @@ def test_it_starts_with_that_policy_and_its_critic_and_all_else_is_new(source, n
     running = learner.observation_moments.state_dict()
     assert all(torch.equal(running[name], value) for name, value in state["observation_moments"].items())
     assert learner.update_number == 0 and learner.optimiser.state_dict()["state"] == {}
-    assert float(learner.return_moments.count) == 0 and learner.num_updates == 3
+    assert float(learner.reward_scale.return_moments.count) == 0 and learner.num_updates == 3
     env = market_env(num_symbols, 2)
     started = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
     assert torch.equal(PolicyAgent(started).act(env), PolicyAgent(load_policy(source, env)).act(env))

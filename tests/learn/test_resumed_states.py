@@ -153,4 +153,4 @@ def test_every_rollout_is_taken_into_the_moments_once() -> None:
         # What scales the next rollout.
         torch.testing.assert_close(own.moments[0], own.observation_moments.mean.float())
         torch.testing.assert_close(own.moments[1], deviation.float())
-        assert isinstance(own, PPO) and own.return_moments.count == (update + 1) * own.batch_size
+        assert isinstance(own, PPO) and own.reward_scale.return_moments.count == (update + 1) * own.batch_size

@@ -26,13 +26,23 @@ def check_same_network(saved: Mapping[str, Any], own: Any, path: Path | str) -> 
         path: of the checkpoint, for the message.
 
     Raises:
-        ValueError: naming the settings that differ.
+        ValueError: naming the settings that differ, or the meanings of the outputs.
     """
     for name in SAME:
         # Checkpoints from before there was a choice name none.
         before, now = saved.get(name, getattr(NetworkConfig, name)), getattr(own, name)
         if before != now:
             raise ValueError(f"{path}: trained with {name} {before}, which cannot start a run with {name} {now}")
+    before, now = _meaning(saved), _meaning(vars(own))
+    if before != now:
+        raise ValueError(f"{path}: its actor gives {before}, which cannot start a run whose actor gives {now}")
+
+
+def _meaning(config: Mapping[str, Any]) -> str:
+    """Return what the outputs of an actor are, by the settings of its learner."""
+    if "duelling" not in config:
+        return "distributions of actions"
+    return "advantages of choices" if config["duelling"] else "values of choices"
 
 
 def start_from(learner: NetworkLearner[Any], path: Path | str) -> None:

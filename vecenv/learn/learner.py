@@ -13,17 +13,17 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from vecenv.core.collector import FusedCollector
+from vecenv.core.collector import FusedCollector, Policy
 from vecenv.core.compiling import FirstCallCompiled
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.episode_metrics import episode_metrics
-from vecenv.learn.learner_config import LearnerConfig
+from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.running_moments import batch_moments, table_moments
 from vecenv.learn.runs import Metrics, checked_losses, update_seed
 
-Config = TypeVar("Config", bound=LearnerConfig)
+Config = TypeVar("Config", bound=NetworkConfig)
 
 
 class Learner(NetworkLearner[Config], Generic[Config]):
@@ -42,7 +42,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
     """
 
     loss_metrics: Sequence[str]
-    """Names of the metrics that `objective` returns with the loss, ``approx_kl`` among them."""
+    """Names of the metrics that `objective` returns with the loss; early stopping needs ``approx_kl`` among them."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, units: int, with_critic: bool) -> None:
         super().__init__(env, config, num_steps, with_critic)
@@ -55,9 +55,16 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         self.generator = torch.Generator(env.device)
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
-    def collecting_policy(self) -> ActorPolicy:
+    def collecting_policy(self) -> Policy:
         """Return the policy that collects, bound to the parameters."""
         return ActorPolicy(self.network, self.moments, self.actor)
+
+    def constants(self) -> list[Tensor]:
+        """Return tensors that `objective` reads whole, beside the minibatch, as they are at each step; mostly none."""
+        return []
+
+    def after_step(self, number: int) -> None:
+        """Follow up on an optimiser step, with its number in the run, from 1; mostly nothing."""
 
     @abstractmethod
     def collect(self) -> None:
@@ -76,7 +83,8 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         """Return the loss to minimise and `loss_metrics` for a minibatch.
 
         Its arguments are the parameters of actor and critic; normalised observations, of shape (B, D); the action mask,
-        None to allow all; and the minibatch of the tensors that follow what was seen in the batch of `minimise`.
+        None to allow all; the minibatch of the tensors that follow what was seen in the batch of `minimise`; and the
+        `constants`.
         """
 
     def state_dict(self) -> dict[str, Any]:
@@ -98,6 +106,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
     def make_update(self) -> Metrics:
         """Collect one batch and learn from it."""
         self.collect()
+        self.generator.manual_seed(update_seed(self.config, self.update_number))
         metrics = self.learn()
         metrics |= episode_metrics(self.collector)
         if self.schedule is not None:
@@ -132,17 +141,17 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             FloatingPointError: a loss is not finite.
         """
         config = self.config
-        shared = [*self.parameters, *self.moments, *self._market(), *batch]
+        shared = [*self.parameters, *self.moments, *self._market(), *self.constants(), *batch]
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
-        self.generator.manual_seed(update_seed(config, self.update_number))
+        first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
             order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
             for minibatch, index in enumerate(order.view(config.minibatches, -1)):
                 self._gradients([*shared, index], [*gradients, steps[epoch, minibatch]])
                 self.optimiser.step()
-            kl = steps[epoch, :, self.loss_metrics.index("approx_kl")]
-            if largest_kl is not None and kl.mean() > largest_kl:
+                self.after_step(first + epoch * config.minibatches + minibatch + 1)
+            if largest_kl is not None and steps[epoch, :, self.loss_metrics.index("approx_kl")].mean() > largest_kl:
                 break
         means = checked_losses(self, steps[: epoch + 1].mean((0, 1)).tolist())
         return dict(zip(self.loss_metrics, means, strict=True))
@@ -161,13 +170,14 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             return taken
 
         parameters, (mean, deviation), market = take(len(self.parameters)), take(2), take(len(self._market()))
+        constants = take(len(self.constants()))
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
         seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
         observation = self.collector.whole(seen, market).flatten(0, -2)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
-            parameters, self.network.normalised(observation, mean, deviation), allowed, *others
+            parameters, self.network.normalised(observation, mean, deviation), allowed, *others, *constants
         )
         norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
         factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)

@@ -19,16 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
-from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.advantages import discounted_sums, generalised_advantages
+from vecenv.learn.advantages import generalised_advantages
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.learner import Learner
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo_objective import LOSS_METRICS, PPOConfig, ppo_losses
 from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
-from vecenv.learn.running_moments import RunningMoments
+from vecenv.learn.reward_scale import RewardScale
 from vecenv.learn.runs import CHECKPOINT, Metrics, run
 
 __all__ = ["CHECKPOINT", "LOSS_METRICS", "PPO", "PPOConfig", "Trained", "load_policy", "ppo_losses", "train"]
@@ -59,10 +59,9 @@ class PPO(Learner[PPOConfig]):
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         if config.benchmark_kl and not isinstance(self.network.head, GaussianHead):
             raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
-        self.return_moments = RunningMoments((), env.device)
-        self.discounted_return = torch.zeros(env.num_envs, device=env.device)
+        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
 
-    def collecting_policy(self) -> ActorPolicy:
+    def collecting_policy(self) -> Policy:
         """Return the policy that collects, by reference where that is asked for or pays.
 
         Raises:
@@ -75,15 +74,13 @@ class PPO(Learner[PPOConfig]):
         return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `Learner.state_dict` by the discounted returns and their moments."""
-        own = {"return_moments": self.return_moments.state_dict(), "discounted_return": self.discounted_return.clone()}
-        return super().state_dict() | own
+        """Extend `Learner.state_dict` by the scale of the rewards."""
+        return super().state_dict() | self.reward_scale.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
-        self.return_moments.load_state_dict(state["return_moments"])
-        self.discounted_return.copy_(state["discounted_return"])
+        self.reward_scale.load_state_dict(state)
 
     def collect(self) -> None:
         """Continue the episodes for one rollout."""
@@ -102,13 +99,8 @@ class PPO(Learner[PPOConfig]):
     def update_moments(self) -> None:
         """Add the rollout to the moments that scale observations and rewards of the next one."""
         super().update_moments()
-        collector = self.collector
         if self.config.normalise_rewards:
-            done = collector.terminated | collector.truncated
-            sums, self.discounted_return = discounted_sums(
-                collector.reward.float(), done, self.discounted_return, self.config.gamma
-            )
-            self.return_moments.update(sums.flatten())
+            self.reward_scale.update(self.collector)
 
     def _values(self, observation: Tensor) -> Tensor:
         """Return values. Shapes: (B, D) -> (B,)."""
@@ -133,7 +125,7 @@ class PPO(Learner[PPOConfig]):
             cut[-1] = True
             step, ids = cut.nonzero(as_tuple=True)
             next_values[step, ids] = self._values(collector.final_observations(step, ids))
-        reward = collector.reward.float() / self.return_moments.deviation().float()
+        reward = self.reward_scale.scaled(collector.reward)
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
         )
