@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.env import VecEnv
@@ -37,8 +38,9 @@ from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
 from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
 from vecenv.tasks.crypto_lob.forecasts.quality import quality_by_horizon
-from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
+
+TASK = "crypto_lob"
 
 SLIPPAGE, STOP = 7e-7, 1e-3
 """Of the contest's evaluation: share of the mid paid beside it; currency by which the best mid may be left."""
@@ -91,8 +93,7 @@ def main(config: ContestRulesConfig) -> dict[str, Any]:
         preset, book=config.book, symbol=config.symbol, episode_steps=config.episode_steps, random_start=False
     )
     tape = tape_of_options(rules.options)
-    env = VecEnv(CryptoLob(rules, tape), 1, compile=False)
-    windows = env.scenario.metadata()["part"]["windows"]
+    windows = vecenv.make(TASK, 1, compile=False, config=rules).scenario.metadata()["part"]["windows"]
     result: dict[str, Any] = {
         "benchmark": "contest_rules",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,7 +106,7 @@ def main(config: ContestRulesConfig) -> dict[str, Any]:
     }
     console = Console(width=150)
     for name, agent in {"random": None, "imbalance": Imbalance(0.5)}.items():
-        env = VecEnv(CryptoLob(rules, tape), windows, seed=config.seed, compile=False)
+        env = vecenv.make(TASK, windows, seed=config.seed, compile=False, config=rules)
         actions = recorded(env, agent)
         told = compared(rules, tape, actions)
         result["actions"][name] = told
@@ -132,7 +133,7 @@ def compared(rules: CryptoLobConfig, tape: BookTape, actions: Tensor) -> dict[st
     """Play actions of shape (T, N, 1) under all rules, and return profits, differences and trades by the rules."""
     profits, told = {}, {}
     for name, changes in CHANGES.items():
-        env = VecEnv(CryptoLob(replace(rules, **changes), tape), actions.shape[1], compile=False)
+        env = vecenv.make(TASK, actions.shape[1], compile=False, config=replace(rules, **changes))
         starts = env.state.row.clone()
         for action in actions:
             env.advance(action, eager=True)

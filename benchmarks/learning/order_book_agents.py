@@ -1,8 +1,8 @@
 """Agents on real order books by coin and fee: ``python -m vecenv.benchmarks.learning.order_book_agents``.
 
-For each fee PPO is trained with several seeds on one book, and plays its held-out hours, in disjoint windows, beside
-its untrained policy, the rules and the oracle; then, without another training, all of other books. The files of `BOOKS`
-lie in the folder of the setting ``data``.
+For each fee PPO is trained with several seeds on one book, and plain, double and duelling DQN once each. They play its
+held-out hours, in disjoint windows, beside an untrained policy, the rules and the oracle; then, without another
+training, all of other books. The files of `BOOKS` lie in the folder of the setting ``data``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import tyro
 
 import vecenv
 from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.learning.order_book_report import report
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent
+from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import UNTRAINED, baseline_agents, trained_agents, wide_console
-from vecenv.tasks.commands.seeds import policy_files
+from vecenv.tasks.commands.comparison import ENSEMBLE, UNTRAINED, baseline_agents, trained_agents, wide_console
+from vecenv.tasks.commands.seeds import policies_by_folder, policy_files
 from vecenv.tasks.commands.train import main as train
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
@@ -53,6 +55,11 @@ BOOKS: dict[str, dict[str, str]] = {
 }
 """Books on which nothing is trained, by the name of the coin."""
 
+MEMBERS: dict[str, dict[str, Any]] = {"dqn": {}, "double_dqn": {"double": True}, "duelling_dqn": {"duelling": True}}
+"""Settings of the value learners, by name; they vote, as in the contest."""
+
+PPO_VOTE, DQN_VOTE = "ppo_vote", "dqn_vote"
+
 TOLD = ("total_return", "annual_sharpe", "max_drawdown", "romad", "trades", "win_share", "turnover", "exposure")
 
 
@@ -65,9 +72,11 @@ class OrderBookAgentsConfig:
     fees: tuple[float, ...] = (0.0, 2.0, 5.0)
     """Taker fees in basis points."""
     seeds: int = 3
-    """Trainings for each fee."""
-    total_frames: int = 12_582_912
-    """Steps of a training."""
+    """Trainings of PPO for each fee."""
+    ppo_frames: int = 12_582_912
+    """Steps of a training of PPO."""
+    dqn_frames: int = 6_291_456
+    """Steps of a training of DQN."""
     episode_steps: int = 600
     """Steps of an episode on the book of the training."""
     other_steps: int = 120
@@ -97,35 +106,48 @@ def main(config: OrderBookAgentsConfig) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for fee in config.fees:
             run = Path(folder) / f"fee_{fee:g}"
-            trained_with_seeds(config, fee, run)
+            train_all(config, fee, run)
             for name in (HOME, *(() if config.forecasts else BOOKS)):
-                evaluation = compared(config, fee, name, run)
+                env = environment(config, fee, name)
+                evaluation = evaluate(env, agents_of(env, run))
                 console.print(f"{name}, taker fee {fee:g} basis points")
                 console.print(evaluation_table(evaluation))
                 entry = result["books"].setdefault(name, {"market": evaluation.metadata["market"], "fees": {}})
-                entry["fees"][f"{fee:g}"] = told(evaluation)
-    shown = "-forecasts" if config.forecasts else ""
-    write_result(config.output, f"order-book-agents{shown}-{machine.file_stem(result['device'])}", result)
+                vote = load_ensemble(list(member_files(run).values()), env)
+                assert isinstance(vote, VotePolicy)
+                entry["fees"][f"{fee:g}"] = told(evaluation) | {"disagreement": disagreement(vote, env, seed=0)}
+    stem = "order-book-agents-forecasts" if config.forecasts else "order-book-agents"
+    write_result(config.output, stem, result)
+    if config.output is not None:
+        (config.output / f"{stem}.md").write_text(report(result))
     return result
 
 
 def rules(config: OrderBookAgentsConfig, fee: float, **book: Any) -> CryptoLobConfig:  # noqa: ANN401
     """Return the rules on a book of the folder."""
     options = {**book, "book": str(config.data / book["book"])}
-    own = {"episode_steps": config.episode_steps, "forecasts": config.forecasts}
-    return CryptoLobConfig(taker_fee=fee, **own, **options)
+    return CryptoLobConfig(taker_fee=fee, episode_steps=config.episode_steps, forecasts=config.forecasts, **options)
 
 
-def trained_with_seeds(config: OrderBookAgentsConfig, fee: float, run: Path) -> None:
-    """Train PPO with several seeds by the task's preset."""
+def train_all(config: OrderBookAgentsConfig, fee: float, run: Path) -> None:
+    """Train PPO with several seeds and the members of the vote, by the task's preset."""
     settings = TrainSettings.defaults(["--task", TASK])
     env = replace(rules(config, fee, **TRAINED_ON), cost_ramp=settings.env.cost_ramp)
-    ppo = replace(settings.ppo, total_frames=config.total_frames)
-    train(replace(settings, env=env, ppo=ppo, seeds=config.seeds, folder=run, compile=config.compile))
+    ppo = replace(settings.ppo, total_frames=config.ppo_frames)
+    settings = replace(settings, env=env, ppo=ppo, compile=config.compile)
+    train(replace(settings, seeds=config.seeds, folder=run / "ppo"))
+    for name, variant in MEMBERS.items():
+        dqn = replace(settings.dqn, total_frames=config.dqn_frames, **variant)
+        train(replace(settings, algorithm="dqn", dqn=dqn, folder=run / name))
 
 
-def compared(config: OrderBookAgentsConfig, fee: float, name: str, run: Path) -> Evaluation:
-    """Let all agents play the disjoint windows of a book that nothing was trained on."""
+def member_files(run: Path) -> dict[str, Path]:
+    """Return the checkpoints of the members of the vote by name."""
+    return policies_by_folder([run / name for name in MEMBERS], ())
+
+
+def environment(config: OrderBookAgentsConfig, fee: float, name: str) -> VecEnv:
+    """Return the disjoint windows of a book, or of its part, that nothing was trained on."""
     if name in BOOKS:
         own = replace(rules(config, fee, **BOOKS[name]), test_fraction=1.0, episode_steps=config.other_steps)
     else:
@@ -133,17 +155,20 @@ def compared(config: OrderBookAgentsConfig, fee: float, name: str, run: Path) ->
     task = task_named(TASK)
     one = vecenv.make(TASK, 1, compile=False, config=task.parted(own, "test"))
     windows = one.scenario.metadata()["part"]["windows"]
-    env = vecenv.make(TASK, windows, compile=False, config=task.parted(own, "test"))
-    return evaluate(env, agents_of(env, run))
+    return vecenv.make(TASK, windows, compile=False, config=task.parted(own, "test"))
 
 
 def agents_of(env: VecEnv, run: Path) -> dict[str, Agent]:
-    """Return the trained policies and their ensemble, an untrained one, the rules and the oracle."""
-    policies = policy_files(run)
-    first = next(iter(policies.values()))
-    untrained = {UNTRAINED: first.with_stem(UNTRAINED)}
-    baselines = baseline_agents(env, tuple(task_named(TASK).agents))
-    return trained_agents(policies, env) | trained_agents(untrained, env) | baselines
+    """Return the trained policies and their votes, an untrained one of PPO, the rules and the oracle."""
+    policies = policy_files(run / "ppo")
+    untrained = {UNTRAINED: next(iter(policies.values())).with_stem(UNTRAINED)}
+    agents: dict[str, Agent] = {}
+    for files, vote in ((policies, PPO_VOTE), (member_files(run), DQN_VOTE)):
+        members = trained_agents(files, env)
+        if ENSEMBLE in members:
+            members[vote] = members.pop(ENSEMBLE)
+        agents |= members
+    return agents | trained_agents(untrained, env) | baseline_agents(env, tuple(task_named(TASK).agents))
 
 
 def told(evaluation: Evaluation) -> dict[str, Any]:

@@ -215,9 +215,9 @@ class CryptoLob(Scenario[LobState]):
         chosen = torch.stack([choice.kind, choice.lots]).unsqueeze(0)
         pending = torch.cat([state.pending.to(torch.int64), chosen])
         if self.config.action != "limit":
-            return Choice(*pending[0].unbind(), choice.quotes), pending[1:], state.pending_quotes
+            return Choice(pending[0, 0], pending[0, 1], choice.quotes), pending[1:], state.pending_quotes
         quotes = torch.cat([state.pending_quotes.to(torch.int64), choice.quotes.unsqueeze(0)])
-        return Choice(*pending[0].unbind(), quotes[0]), pending[1:], quotes[1:]
+        return Choice(pending[0, 0], pending[0, 1], quotes[0]), pending[1:], quotes[1:]
 
     def _time(
         self, account: Account, resting: Tensor, row: Tensor, doubled_mid: Tensor, params: Tensors, shared: Tensors

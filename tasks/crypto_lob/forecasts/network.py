@@ -54,6 +54,13 @@ class ForecastNetwork(nn.Module):
         dropout: share of the factors' and the network's numbers that are dropped in training.
     """
 
+    mean: Tensor
+    deviation: Tensor
+    weights: Tensor
+    intercept: Tensor
+    mean_move: Tensor
+    move: Tensor
+
     def __init__(self, kind: Kind, num_factors: int, num_horizons: int, hidden: int, dropout: float) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(num_factors))
