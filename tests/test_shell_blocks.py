@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.book_files import write_books
 from tests.pages import PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
 PROGRAMS = {
@@ -59,17 +59,6 @@ def write_bars(path: Path, symbols: tuple[str, ...], first_day: str, num_days: i
     table.insert(0, "date", np.repeat(dates, len(symbols)))
     table.insert(1, "symbol", np.tile(np.array(symbols, dtype=object), num_days))
     write_parquet(table, path)
-
-
-def write_books(path: Path) -> None:
-    """Write an hour of generated order books as snapshots, one a second."""
-    books = synthetic_snapshots(hours=1.0)
-    table = pd.DataFrame({"ts_ms": books.time, "symbol": "BTC-USD", "buy_qty": books.bought, "sell_qty": books.sold})
-    for level in range(books.levels):
-        for side in ("bid", "ask"):
-            table[f"{side}_px_{level}"] = getattr(books, f"{side}_price")[:, level]
-            table[f"{side}_qty_{level}"] = getattr(books, f"{side}_size")[:, level]
-    table.to_parquet(path)
 
 
 def words_of(command: str) -> list[str]:
