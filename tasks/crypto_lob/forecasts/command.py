@@ -110,7 +110,7 @@ def rows_of(source: BookSource) -> Rows:
         books,
         factor_table(books, tuple(FACTORS), source.step_gap),
         smoothed_moves(book_series(books, source.step_gap)),
-        f"{snapshots.source}: {first.replace('T', ' ')} to {last.replace('T', ' ')}",
+        f"{Path(snapshots.source).name}: {first.replace('T', ' ')} to {last.replace('T', ' ')}",
     )
 
 
