@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.kernels.order_book.accounts import Accounts, settled
+from vecenv.kernels.order_book.accounts import Accounts, Transfers, settled, transfers_of
 from vecenv.kernels.order_book.book import Book, best_prices, levels, queue_ahead
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Status, Trades
@@ -50,10 +50,10 @@ class _Flow(NamedTuple):
 
 
 class _Trading(NamedTuple):
-    """Book, accounts and flow, which every message changes."""
+    """Book, transfers and flow, which every message changes; nothing in a tick looks at the accounts before its end."""
 
     book: Book
-    accounts: Accounts
+    transfers: tuple[Transfers, ...]
     flow: _Flow
 
 
@@ -79,7 +79,7 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
     backlog = market.backlog + _wakes(torch.stack(arrivals[:3]), market.noise_wakes, tick, rules)
 
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
-    trading = _Trading(book, Accounts(market.cash, market.shares), _no_flow(tick, layout))
+    trading = _Trading(book, (), _no_flow(tick, layout))
     for number in range(len(orders.kind)):
         trading = _carried_out(trading, Message(*(words[number] for words in orders)), layout)
 
@@ -93,7 +93,8 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
         trading = _carried_out(trading, wake.message, layout)
         backlog, noise_served = wake.backlog, wake.noise_served
 
-    book, accounts, flow = trading
+    book, transfers, flow = trading
+    accounts = settled(Accounts(market.cash, market.shares), transfers)
     bid, ask = best_prices(book).to(torch.int64).unbind()
     close = (bid > 0) & (ask > 0) & (ask - bid <= rules.number("max_spread"))
     doubled_mid = torch.where(close, bid + ask, market.doubled_mid)
@@ -150,10 +151,10 @@ def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
 
 
 def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
-    """Return book, accounts and flow after a message."""
+    """Return book, transfers and flow after a message."""
     book, told, trades = process(trading.book, message, True, layout.owners)
-    accounts = settled(trading.accounts, message.owner, told, trades)
-    return _Trading(book, accounts, _flow_after(trading.flow, message, told, trades, layout))
+    transfers = transfers_of(message.owner, told, trades, layout.owners)
+    return _Trading(book, (*trading.transfers, transfers), _flow_after(trading.flow, message, told, trades, layout))
 
 
 def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layout: Layout) -> _Flow:
@@ -183,7 +184,7 @@ def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layou
 def _requoted(
     trading: _Trading, market: Market, value: Tensor, backlog: Tensor, rules: Rules, layout: Layout
 ) -> tuple[_Trading, Tensor, _Requoting]:
-    """Return book, accounts and flow after a maker's requote, if one waits, the makers' spreads, and what it did."""
+    """Return book, transfers and flow after a maker's requote, if one waits, the makers' spreads, and what it did."""
     due = backlog[MAKER] > 0
     if layout.makers == 0:
         none = due.to(torch.int64)
