@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from vecenv.core.random import EpisodeKey, random_bits
-from vecenv.kernels.order_book.accounts import Accounts, settled
+from vecenv.kernels.order_book.accounts import Accounts, Transfers, settled, transfers_of
 from vecenv.kernels.order_book.book import Book, best_prices, levels, queue_ahead
 from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message, Status, Trades
 from vecenv.kernels.order_book.messages import Report as Told
+from vecenv.kernels.order_book.passes import count, first, largest, least, total
 from vecenv.kernels.order_book.requoting import requoted, without_owner
 from vecenv.tasks.agent_market.closing import Tick, as_int32, closed, extremes, repeated
 from vecenv.tasks.agent_market.fundamental import advanced
@@ -50,10 +51,10 @@ class _Flow(NamedTuple):
 
 
 class _Trading(NamedTuple):
-    """Book, accounts and flow, which every message changes."""
+    """Book, transfers and flow, which every message changes; nothing in a tick looks at the accounts before its end."""
 
     book: Book
-    accounts: Accounts
+    transfers: tuple[Transfers, ...]
     flow: _Flow
 
 
@@ -79,7 +80,7 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
     backlog = market.backlog + _wakes(torch.stack(arrivals[:3]), market.noise_wakes, tick, rules)
 
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
-    trading = _Trading(book, Accounts(market.cash, market.shares), _no_flow(tick, layout))
+    trading = _Trading(book, (), _no_flow(tick, layout))
     for number in range(len(orders.kind)):
         trading = _carried_out(trading, Message(*(words[number] for words in orders)), layout)
 
@@ -93,7 +94,8 @@ def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> 
         trading = _carried_out(trading, wake.message, layout)
         backlog, noise_served = wake.backlog, wake.noise_served
 
-    book, accounts, flow = trading
+    book, transfers, flow = trading
+    accounts = settled(Accounts(market.cash, market.shares), transfers)
     bid, ask = best_prices(book).to(torch.int64).unbind()
     close = (bid > 0) & (ask > 0) & (ask - bid <= rules.number("max_spread"))
     doubled_mid = torch.where(close, bid + ask, market.doubled_mid)
@@ -140,7 +142,8 @@ def _view(book: Book, fundamental: Tensor) -> View:
 def _wakes(words: Tensor, noise_wakes: Tensor, tick: Tensor, rules: Rules) -> Tensor:
     """Return how many agents of each class wake in a tick. Shape: (4,), int64."""
     poisson = (words.unsqueeze(-1) >= rules.arrivals).sum(-1)
-    return torch.cat([poisson, (noise_wakes == tick).sum().unsqueeze(0)])
+    noise = count(noise_wakes == tick.to(torch.int32)).to(torch.int64)
+    return torch.cat([poisson, noise.unsqueeze(0)])
 
 
 def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
@@ -150,17 +153,17 @@ def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
 
 
 def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
-    """Return book, accounts and flow after a message."""
+    """Return book, transfers and flow after a message."""
     book, told, trades = process(trading.book, message, True, layout.owners)
-    accounts = settled(trading.accounts, message.owner, told, trades)
-    return _Trading(book, accounts, _flow_after(trading.flow, message, told, trades, layout))
+    transfers = transfers_of(message.owner, told, trades, layout.owners)
+    return _Trading(book, (*trading.transfers, transfers), _flow_after(trading.flow, message, told, trades, layout))
 
 
 def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layout: Layout) -> _Flow:
     buys, sells = told.side == BUY, told.side == SELL
     met = trades.size > 0
     seat = torch.arange(layout.seats, device=met.device)
-    made = torch.where(trades.maker == seat[:, None], trades.size, 0).sum(-1, dtype=torch.int32)
+    made = total(torch.where(trades.maker == seat[:, None], trades.size, 0))
     taken = torch.where(message.owner == seat, told.filled, 0)
     bought = torch.where(buys, taken, made)
     sold = torch.where(buys, made, taken)
@@ -170,9 +173,9 @@ def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layou
         bought=flow.bought + torch.where(buys, told.filled, 0),
         sold=flow.sold + torch.where(sells, told.filled, 0),
         notional=flow.notional + told.notional,
-        trades=flow.trades + met.sum(dtype=torch.int32),
-        high=torch.maximum(flow.high, trades.price.amax()),
-        low=torch.minimum(flow.low, torch.where(met, trades.price, 2**31 - 1).amin()),
+        trades=flow.trades + count(met),
+        high=torch.maximum(flow.high, largest(trades.price)),
+        low=torch.minimum(flow.low, least(torch.where(met, trades.price, 2**31 - 1))),
         seats=flow.seats + torch.stack([bought, sold], -1),
         messages=flow.messages + done.to(torch.int32),
         rejected=flow.rejected + wrong.to(torch.int32),
@@ -183,7 +186,7 @@ def _flow_after(flow: _Flow, message: Message, told: Told, trades: Trades, layou
 def _requoted(
     trading: _Trading, market: Market, value: Tensor, backlog: Tensor, rules: Rules, layout: Layout
 ) -> tuple[_Trading, Tensor, _Requoting]:
-    """Return book, accounts and flow after a maker's requote, if one waits, the makers' spreads, and what it did."""
+    """Return book, transfers and flow after a maker's requote, if one waits, the makers' spreads, and what it did."""
     due = backlog[MAKER] > 0
     if layout.makers == 0:
         none = due.to(torch.int64)
@@ -243,10 +246,9 @@ def _own_orders(book: Book, seat: int, side: int) -> tuple[Tensor, ...]:
     """Return quantity of a seat's orders on a side; price, size, queue and id of the best. Shape of each: (), int32."""
     own = (book.owner[side] == seat) & (book.quantity[side] > 0)
     place = torch.arange(own.shape[-1], device=own.device)
-    first = torch.where(own, place, own.shape[-1]).amin()
-    at_first = own & (place == first)
-    quantity = torch.where(own, book.quantity[side], 0).sum(dtype=torch.int32)
-    price = torch.where(at_first, book.key[side].abs(), 0).sum(dtype=torch.int32)
-    size = torch.where(at_first, book.quantity[side], 0).sum(dtype=torch.int32)
-    order = torch.where(at_first, book.id[side], -1).amax()
+    at_first = own & (place == first(own))
+    quantity = total(torch.where(own, book.quantity[side], 0))
+    price = total(torch.where(at_first, book.key[side].abs(), 0))
+    size = total(torch.where(at_first, book.quantity[side], 0))
+    order = largest(torch.where(at_first, book.id[side], -1))
     return quantity, price, size, queue_ahead(book, order), order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,27 +41,55 @@ def empty_accounts(owners: int, device: torch.device | str = "cpu") -> Accounts:
     return Accounts(nothing, nothing.clone())
 
 
-def settled(accounts: Accounts, owner: Tensor, report: Report, trades: Trades) -> Accounts:
-    """Return the accounts after the trades of one message.
+class Transfers(NamedTuple):
+    """What the trades of one message, or of several, add to accounts. Shape of each: (T,), int64.
 
-    The sums of cash and of shares over all owners stay the same.
+    Attributes:
+        owner: of the account.
+        cash: that it receives, in ticks.
+        shares: that it receives.
+    """
+
+    owner: Tensor
+    cash: Tensor
+    shares: Tensor
+
+
+def transfers_of(owner: Tensor, report: Report, trades: Trades, owners: int) -> Transfers:
+    """Return what the trades of one message add to the accounts of the K orders that it may meet, and to its owner's.
 
     Args:
-        accounts: before it.
         owner: of the message. Shape: ().
         report: of the message.
         trades: of the message.
+        owners: number of accounts.
     """
     sign = torch.where(report.side == BUY, 1, torch.where(report.side == SELL, -1, 0)).to(torch.int64)
     size = trades.size.to(torch.int64)
     paid = size * trades.price.to(torch.int64)
-    # Without a trade nothing is added, to whomever. Not index_add, which vmap repeats book by book.
-    makers = trades.maker.clamp(min=0).to(torch.int64)
-    taker = owner.clamp(0, len(accounts.cash) - 1).to(torch.int64).reshape(1)
-    cash = accounts.cash.scatter_add(0, makers, sign * paid)
-    shares = accounts.shares.scatter_add(0, makers, -sign * size)
-    cash = cash.scatter_add(0, taker, (-sign * report.notional).reshape(1))
-    return Accounts(cash, shares.scatter_add(0, taker, (sign * report.filled).reshape(1)))
+    # Without a trade nothing is added, to whomever.
+    makers, taker = trades.maker.clamp(min=0), owner.clamp(0, owners - 1).reshape(1)
+    return Transfers(
+        torch.cat([makers, taker]).to(torch.int64),
+        torch.cat([sign * paid, (-sign * report.notional).reshape(1)]),
+        torch.cat([-sign * size, (sign * report.filled).reshape(1)]),
+    )
+
+
+def settled(accounts: Accounts, transfers: Sequence[Transfers]) -> Accounts:
+    """Return the accounts after the trades of some messages, whose sums over all owners stay the same.
+
+    In one go: a copy of all accounts for each message would take longer than matching it.
+
+    Args:
+        accounts: before them.
+        transfers: of each message.
+    """
+    if not transfers:
+        return accounts
+    owner, cash, shares = (torch.cat(column) for column in zip(*transfers, strict=True))
+    # Not index_add, which vmap repeats book by book.
+    return Accounts(accounts.cash.scatter_add(0, owner, cash), accounts.shares.scatter_add(0, owner, shares))
 
 
 def process_all(book: Book, accounts: Accounts, messages: Message, evict: bool = True) -> tuple[Book, Accounts, Report]:
@@ -75,10 +104,11 @@ def process_all(book: Book, accounts: Accounts, messages: Message, evict: bool =
     Returns:
         The book and the accounts after them, and what each did. Shape of the reports: (M,).
     """
-    reports = []
+    owners = len(accounts.cash)
+    reports, transfers = [], []
     for number in range(len(messages.kind)):
         message = Message(*(words[number] for words in messages))
-        book, report, trades = process(book, message, evict, len(accounts.cash))
-        accounts = settled(accounts, message.owner, report, trades)
+        book, report, trades = process(book, message, evict, owners)
+        transfers.append(transfers_of(message.owner, report, trades, owners))
         reports.append(report)
-    return book, accounts, Report(*(torch.stack(column) for column in zip(*reports, strict=True)))
+    return book, settled(accounts, transfers), Report(*(torch.stack(column) for column in zip(*reports, strict=True)))

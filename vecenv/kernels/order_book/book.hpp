@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "places.hpp"
+
 namespace order_book {
 
 enum Kind { NOTHING, LIMIT, MARKET, IMMEDIATE, POST_ONLY, CANCEL, CANCEL_ALL, MODIFY, REPLACE, REPLACE_ALL };
@@ -80,20 +82,25 @@ struct Book {
   int32_t cancel_all(int32_t whose) {
     int32_t cancelled = 0;
     for (Side &side : sides)
-      for (int64_t i = 0; i < room; ++i)
-        if (side.owner[i] == whose) {
-          cancelled += side.quantity[i];
-          side.quantity[i] = 0;
+      for (int64_t first = 0; first < room && side.key[first] != EMPTY; first += BLOCK)
+        for (uint32_t own = equal(side.owner + first, std::min(BLOCK, room - first), whose); own != 0; own &= own - 1) {
+          int32_t &quantity = side.quantity[first + __builtin_ctz(own)];
+          cancelled += quantity;
+          quantity = 0;
         }
     return cancelled;
+  }
+
+  // The first place from `from` on with an order, `room` without one.
+  int64_t first_order(const Side &side, int64_t from) const {
+    return first_place(from, room, [&](int64_t first, int64_t count) { return above(side.quantity + first, count, 0); });
   }
 
   // The best price of a side, 0 if it is empty.
   int32_t best(int32_t number) const {
     const Side &side = sides[number];
-    for (int64_t i = 0; i < room && side.key[i] != EMPTY; ++i)
-      if (side.quantity[i] > 0) return std::abs(side.key[i]);
-    return 0;
+    const int64_t place = first_order(side, 0);
+    return place < room ? std::abs(side.key[place]) : 0;
   }
 
   struct Requote {
@@ -182,9 +189,8 @@ struct Book {
 
   bool meets(const Message &m) const {
     const Side &other = sides[1 - m.side];
-    for (int64_t i = 0; i < room && other.key[i] <= limit(m); ++i)
-      if (other.quantity[i] > 0) return true;
-    return false;
+    const int64_t place = first_order(other, 0);
+    return place < room && other.key[place] <= limit(m);
   }
 
   // With the place that it left, if it has been in the book, which is then the hole that it takes.
@@ -194,9 +200,9 @@ struct Book {
     const int32_t most_key = limit(m);
     const int64_t sign = m.side == BUY ? 1 : -1;
     int32_t left = m.quantity;
-    for (int64_t i = 0; i < room && left > 0 && other.key[i] <= most_key; ++i) {
+    for (int64_t i = first_order(other, 0); i < room && left > 0 && other.key[i] <= most_key;
+         i = first_order(other, i + 1)) {
       const int32_t there = other.quantity[i];
-      if (there == 0) continue;
       if (other.owner[i] == m.owner) {
         report.prevented += there;
         other.quantity[i] = 0;
@@ -216,26 +222,23 @@ struct Book {
       shares[other.owner[i]] -= sign * size;
       traded(m.side, other.owner[i], price, size);
     }
-    cash[m.owner] -= sign * report.notional;
-    shares[m.owner] += sign * report.filled;
+    // Most orders only rest, and the account of their owner is not at hand.
+    if (report.filled > 0) {
+      cash[m.owner] -= sign * report.notional;
+      shares[m.owner] += sign * report.filled;
+    }
     if (stays && left > 0) rest(m, left, left_place, report);
   }
 
   int64_t first_hole(const Side &side) const {
-    constexpr int64_t block = 16;
-    for (int64_t first = 0; first + block <= room; first += block) {
-      int32_t any = 0;
-      // Without a branch in the loop, so that the compiler compares many at once.
-      for (int64_t i = 0; i < block; ++i) any |= side.quantity[first + i] == 0;
-      if (any) return std::find(side.quantity + first, side.quantity + first + block, 0) - side.quantity;
-    }
-    return std::find(side.quantity + room / block * block, side.quantity + room, 0) - side.quantity;
+    return first_place(0, room, [&](int64_t first, int64_t count) { return equal(side.quantity + first, count, 0); });
   }
 
   void rest(const Message &m, int32_t quantity, int64_t hole, Report &report) {
     Side &own = sides[m.side];
     const int32_t key = -limit(m);
-    const int64_t rank = std::upper_bound(own.key, own.key + room, key) - own.key;
+    const int64_t rank =
+        first_place(0, room, [&](int64_t first, int64_t count) { return above(own.key + first, count, key); });
     if (hole < 0) hole = first_hole(own);
     if (hole == room) {
       if (!evict || rank == room) {

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.kernels.order_book import passes
 from vecenv.kernels.order_book.messages import BUY
 
 EMPTY = 2**31 - 1
@@ -71,7 +72,7 @@ def max_quantity(room: int) -> int:
 
 def best_prices(book: Book) -> Tensor:
     """Return the best bid and the best ask, 0 where there is none. Shape: (2,), int32."""
-    best = torch.where(book.quantity > 0, book.key, EMPTY).amin(-1)
+    best = passes.least(torch.where(book.quantity > 0, book.key, EMPTY))
     signs = torch.stack([-torch.ones_like(best[0]), torch.ones_like(best[1])])
     return torch.where(best == EMPTY, 0, best * signs)
 
@@ -90,11 +91,11 @@ def levels(book: Book, side: int, count: int) -> Levels:
     before = torch.cat([torch.full_like(known[:1], -EMPTY), known[:-1]])
     rank = (live & (key > before)).to(torch.int32).cumsum(0, dtype=torch.int32) - 1
     within = live & (rank == torch.arange(count, device=key.device)[:, None])
-    price = torch.where(within, key.abs(), 0).amax(-1)
+    price = passes.largest(torch.where(within, key.abs(), 0))
     return Levels(
         price,
-        torch.where(within, book.quantity[side], 0).sum(-1, dtype=torch.int32),
-        within.sum(-1, dtype=torch.int32),
+        passes.total(torch.where(within, book.quantity[side], 0)),
+        passes.count(within),
     )
 
 
@@ -102,11 +103,11 @@ def queue_ahead(book: Book, order: Tensor) -> Tensor:
     """Return the quantity before an order at its price, 0 if it is not in the book. Shapes: () -> (), int32."""
     mine = (book.id == order) & (book.quantity > 0)
     place = torch.arange(book.key.shape[-1], device=book.key.device)
-    own = torch.where(mine, place, -1).amax()
+    own = passes.largest(torch.where(mine, place, -1).reshape(-1))
     side = mine.any(-1, keepdim=True)
-    key = torch.where(mine, book.key, -EMPTY).amax()
+    key = passes.largest(torch.where(mine, book.key, -EMPTY).reshape(-1))
     ahead = side & (book.key == key) & (place < own)
-    return torch.where(ahead, book.quantity, 0).sum(dtype=torch.int32)
+    return passes.total(torch.where(ahead, book.quantity, 0).reshape(-1))
 
 
 def doubled_mid(book: Book) -> Tensor:

@@ -27,6 +27,11 @@ def largest(values: Tensor) -> Tensor:
     return values.amax(-1) if folded is None else largest(folded.amax(-2))
 
 
+def least(values: Tensor) -> Tensor:
+    """Return the minimum over the last dimension of integers whose negatives exist. Shapes: (..., K) -> (...)."""
+    return -largest(-values)
+
+
 def _folded(values: Tensor) -> Tensor | None:
     """Return integers as rows of a vector or of four numbers, over which to reduce first; None if they are few."""
     room = values.shape[-1]

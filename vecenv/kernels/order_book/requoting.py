@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.kernels.order_book import passes
 from vecenv.kernels.order_book.book import EMPTY, Book, best_prices
 from vecenv.kernels.order_book.messages import BUY, MAX_PRICE, SELL
 
@@ -60,15 +61,17 @@ def requoted(book: Book, owner: Tensor, bids: Tensor, asks: Tensor, quantity: Te
     )
     count = len(bids)
     sides, placed, evicted = [], [], []
-    for side, prices, valid in ((BUY, bids, wanted[BUY]), (SELL, asks, wanted[SELL])):
-        keys = torch.where(valid, -prices if side == BUY else prices, EMPTY).to(torch.int32)
+    quotes = passes.written_out(
+        *(torch.where(valid, key, EMPTY).to(torch.int32) for valid, key in zip(wanted, (-bids, asks), strict=True))
+    )
+    for side, keys, valid in ((BUY, quotes[BUY], wanted[BUY]), (SELL, quotes[SELL], wanted[SELL])):
         ids = others.next_id + side * count + torch.arange(count, dtype=torch.int32, device=keys.device)
         columns, stands, gone = _merged(others, side, keys, valid, (quantity, owner, ids))
         sides.append(columns)
         placed.append(stands)
         evicted.append(gone)
     key, there, owners, numbers = (torch.stack(pair) for pair in zip(*sides, strict=True))
-    cancelled = (book.quantity - others.quantity).sum(dtype=torch.int32)
+    cancelled = passes.total((book.quantity - others.quantity).reshape(-1))
     told = Requote(placed[BUY] + placed[SELL], evicted[BUY] + evicted[SELL], cancelled)
     return Book(key, there, owners, numbers, book.next_id + 2 * count), told
 
@@ -79,10 +82,13 @@ def _merged(
     """Return key, quantity, owner and id of a side with quotes, how many were placed, and how many orders evicted."""
     key, live = book.key[side], book.quantity[side] > 0
     room = len(key)
-    better = valid & (keys < key[:, None])
+    # Quote by quote: a sum over them for each order takes longer. One that is not valid is never better.
+    better = torch.zeros_like(key)
+    for quote in keys.unbind():
+        better = better + (quote < key).to(torch.int32)
     as_good = live & (key <= keys[:, None])
-    order_place = live.cumsum(0, dtype=torch.int32) - 1 + better.sum(-1, dtype=torch.int32)
-    quote_place = valid.cumsum(0, dtype=torch.int32) - 1 + as_good.sum(-1, dtype=torch.int32)
+    order_place = live.cumsum(0, dtype=torch.int32) - 1 + better
+    quote_place = valid.cumsum(0, dtype=torch.int32) - 1 + passes.count(as_good)
     # One place more, which is cut off, takes what has none.
     order_place = torch.where(live, order_place, room).clamp(max=room)
     quote_place = torch.where(valid, quote_place, room).clamp(max=room)
@@ -98,5 +104,4 @@ def _merged(
     for old, new, empty in pairs:
         values = torch.cat([old, new.to(torch.int32)])
         columns.append(torch.full_like(values[:1], empty).expand(room + 1).scatter(0, place, values)[:room])
-    placed = (quote_place < room).sum(dtype=torch.int32)
-    return columns, placed, (live & (order_place == room)).sum(dtype=torch.int32)
+    return columns, passes.count(quote_place < room), passes.count(live & (order_place == room))
