@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from book_tables import book_table
+from contest_game import RECORD, ROWS, STARTS, TOLD_EVERY, choices, mids
 from random_books import random_tape
 from torch import Tensor
 
@@ -166,51 +168,29 @@ def test_random_agents_of_every_name_play():
         assert played(made(), max_position=2).info()["row"].min() > 0, name
 
 
-def contest_numbers(mids: list[float], actions: list[int]) -> tuple[list[float], list[int]]:
-    """Return equity and position after every step by the arithmetic of the contest's simulator, in Python's floats.
-
-    An action of 0, 1, 2 sells, holds, buys at the mid of the next row, up to one coin either way, at a slippage of
-    7e-7. A position is closed by any move of the mid against its best since, of more than 0.001, and at the end.
-    """
-    cash, position, best = 0.0, 0, 0.0
-    equities, positions = [], []
-    for step, action in enumerate(actions):
-        mid, last = mids[step + 1], step + 1 == len(actions)
-        trade = -position if last else max(-1, min(1, position + action - 1)) - position
-        if position > 0:
-            best = max(best, mid)
-            trade = -position if best - mid > 0.001 else trade
-        elif position < 0:
-            best = min(best, mid)
-            trade = -position if mid - best > 0.001 else trade
-        else:
-            best = mid
-        cash -= trade * mid * (1 + 7e-7 if trade > 0 else 1 - 7e-7)
-        position += trade
-        equities.append(cash + position * mid)
-        positions.append(position)
-    return equities, positions
-
-
-def test_the_preset_of_the_contest_has_its_numbers():
-    """On a recorded course of actions over 400 steps; slippage is rounded up to half ticks times lots."""
-    rows, draw = 410, np.random.default_rng(4)
-    table = book_table(rows=rows, gap_ms=2_000, seed=2)
-    values = read_values(preset_path("task", "contest2024"))
-    config = with_values(CryptoLobConfig(), values, "contest2024")
+def test_the_preset_of_the_contest_has_its_simulators_numbers():
+    """Positions of four recorded episodes at every step, and equities up to its single precision."""
+    record, course = json.loads(RECORD.read_text()), mids()
+    columns = {"ts_ms": 1_000 * np.arange(ROWS), "bid_px_0": course - 0.25, "ask_px_0": course + 0.25}
+    table = pd.DataFrame(columns | {"bid_qty_0": np.ones(ROWS), "ask_qty_0": np.ones(ROWS)})
+    config = with_values(CryptoLobConfig(), read_values(preset_path("task", "contest2024")), "contest2024")
     tape = tape_of_snapshots(snapshots_of_table(table, "x"), config.options)
-    steps = 400
-    scenario = CryptoLob(replace(config, episode_steps=steps, random_start=False), tape)
-    env = VecEnv(scenario, 1, compile=False)
-    start = int(env.state.row[0])
-    mids = (tape.doubled_mid.double() * tape.tick_size / 2)[start:].tolist()
-    actions = draw.integers(0, 3, steps).tolist()
-    equities, positions = contest_numbers(mids, actions)
-    for action, equity, position in zip(actions, equities, positions, strict=True):
-        env.advance(torch.tensor([[action]]), eager=True)
-        assert float(env.state.equity[0]) * tape.money_size == pytest.approx(equity, abs=steps * tape.money_size)
-        assert int(env.state.position[0]) == position * tape.unit
-    assert env.info()["trades"].item() > 50
+    env = VecEnv(CryptoLob(config, tape), len(STARTS), compiled=False)
+    first = torch.tensor(STARTS, dtype=torch.int32) // 2
+    env.rows = env.rows.replace(state=env.state.replace(row=first, start_row=first.clone()))
+    equities, positions = [], []
+    for choice in choices():
+        env.advance(torch.from_numpy(choice)[:, None], eager=True)
+        positions.append((env.state.position // tape.unit).tolist())
+        equities.append((env.state.equity.double() * tape.money_size).tolist())
+    assert bool(env.rows.done.all())
+    played = ["".join("-0+"[position + 1] for position in column) for column in zip(*positions, strict=True)]
+    assert played == record["positions"]
+    orders = np.abs(np.diff(np.array(positions), axis=0, prepend=0)).cumsum(0)
+    told, orders = (np.array(part)[TOLD_EVERY - 1 :: TOLD_EVERY] for part in (equities, orders))
+    # Its prices and sums of about 1,000 are rounded to multiples of 2^-14 at every order.
+    assert (np.abs(told - record["equities"]) <= 2.0**-14 * (orders + 1)).all()
+    assert np.abs(told[-1]).min() > 0.5 and orders[-1].min() > 40
 
 
 @pytest.mark.parametrize(
