@@ -64,8 +64,13 @@ class CryptoLob(Scenario[LobState]):
         if config.funding_rate:
             self.shared["funding"] = funding_times(tape, config.funding_hours)
         self.params = rate_tensors(config)
-        # The levels of an order are loops of their own otherwise, and every intermediate is written to memory.
-        self.compile_options = {"realize_reads_threshold": 2, "cpp.enable_tiling_heuristics": False}
+        # The levels of an order are loops of their own otherwise, and every intermediate is written to memory. Loops
+        # that write few buffers each are faster than one that writes fifty: processors prefetch but a few at a time.
+        self.compile_options = {
+            "realize_reads_threshold": 2,
+            "cpp.enable_tiling_heuristics": False,
+            "max_fusion_size": 8,
+        }
         self.longest = config.episode_steps
         self.feature_names = feature_names(config, tape)
         self.action_spec = self._spec()

@@ -15,7 +15,8 @@ from vecenv.core.references import References
 from vecenv.core.row_buffers import RowBuffers
 
 ALIGNMENT = 16
-"""Observation rows are padded to whole cache lines of 16 float32, and their last block is aligned to one."""
+"""Observation rows are padded to whole cache lines of 16 float32. Their last block is aligned to one, unless that makes
+them a line longer."""
 
 
 class RolloutBuffers:
@@ -61,10 +62,10 @@ class RolloutBuffers:
         self.seen: list[Tensor] = []
         self.blocks: list[Tensor] = []
         if store_observations:
+            width, lines = sum(widths), -(-sum(widths) // ALIGNMENT)
             lead = -sum(widths[:-1]) % ALIGNMENT
-            padded = -(-(lead + sum(widths)) // ALIGNMENT) * ALIGNMENT
-            storage = buffer(padded)
-            self.seen = [storage[..., lead : lead + sum(widths)]]
+            lead = lead if lead + width <= lines * ALIGNMENT else 0
+            self.seen = [buffer(lines * ALIGNMENT)[..., lead : lead + width]]
             self.blocks = list(self.seen[0].split(widths, dim=-1))
             if references is not None:
                 self.seen.append(buffer(dtype=torch.int64))
