@@ -39,6 +39,8 @@ def evaluation_of(records: dict[str, AgentRecord], path: list[int], start: list[
         traded=Traded(("A",), DATES, torch.tensor(path), torch.tensor(start), None),
         reference="held",
         hindsight="oracle",
+        units={},
+        blocks=torch.arange(len(path)),
     )
 
 
