@@ -11,11 +11,17 @@ from vecenv.benchmarks.learning.contest_rules import (
     CHANGES,
     CONTEST,
     EVALUATION,
+    HOLES,
+    SINGLE,
     ContestRulesConfig,
     contest_equity,
     evaluation_equity,
     main,
+    pairings,
 )
+from vecenv.tasks.crypto_lob.config import BookSource
+from vecenv.tasks.crypto_lob.forecasts.command import TrainFactors, train
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings
 
 
 def recorded_book(path, rows: int = 400):
@@ -48,6 +54,9 @@ def test_one_rule_is_changed_at_a_time(tmp_path, capsys):
         random[CONTEST]["profit"][0], abs=0.01
     )
     assert random[CONTEST]["difference"] == [0.0, 0.0, 0.0]
+    apart = random[SINGLE]["profit"][0] - random[HOLES]["profit"][0]
+    assert random[SINGLE]["difference"][0] == pytest.approx(apart, abs=1e-9)
+    assert random[HOLES]["profit"][0] != random[CONTEST]["profit"][0]
     assert random["filled at the levels, no stop"]["difference"][0] < random["no stop"]["difference"][0] - 1
     assert random[EVALUATION]["difference"][0] != 0
     assert "Actions: imbalance, 6 windows" in capsys.readouterr().out
@@ -79,3 +88,13 @@ def test_actions_are_those_of_the_seed(tmp_path):
     )
     assert first == same and first != other
     assert torch.isfinite(torch.tensor(first[CONTEST]["profit"])).all()
+
+
+def test_forecasts_that_are_paired_late_are_worth_nothing(tmp_path):
+    """On books with a planted pressure, of which forecasts in place know something."""
+    source = BookSource(synthetic_hours=3.0)
+    train(TrainFactors(tmp_path, source, folds=1, first_share=0.4, fit=FitSettings(hidden=4, epochs=1)))
+    told = pairings(tmp_path, source)
+    in_place, late, own = (told[name][0] for name in told)
+    assert list(told) == ["by earlier models", "paired 900 s late", "by a model that has learned from the rows"]
+    assert in_place > 0.15 and own > 0.15 and abs(late) < 0.1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,18 +15,25 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
+from vecenv.tasks.crypto_lob.tape import BookTape
 
 ACTIONS = ("step", "target", "continuous", "limit")
 NUMBERS = ("row", "position", "cash", "equity", "trade_cost", "age", "won", "lost", "traded", "costs", "exposed")
 NUMBERS += ("unfilled", "invalid", "peak", "drawdown", "liquidated")
 
 
-def played(seed: int, action: str, rows: int, eager: bool = True) -> dict[str, int]:
-    """Play random episodes in both forms to their ends, and compare every number after every step."""
+def played(seed: int, action: str, rows: int, eager: bool = True, deep: bool = False) -> dict[str, int]:
+    """Play random episodes in both forms to their ends, and compare every number after every step.
+
+    Deep books have levels that no order reaches.
+    """
     draw = np.random.default_rng(seed)
     tape = random_tape(draw)
     config = random_config(draw, tape, action)
+    if deep:
+        tape = with_deep_books(tape, config.max_position * tape.unit)
     scenario = CryptoLob(config, tape)
+    assert not deep or scenario.shared["depth"].shape[1] == 3 < tape.levels
     env = VecEnv(scenario, rows, seed=seed, compile=False)
     rules, book = oracle_rules(config, tape), oracle_book(tape)
     oracles = [Oracle(rules, book, row) for row in env.state.row.tolist()]
@@ -51,6 +59,13 @@ def played(seed: int, action: str, rows: int, eager: bool = True) -> dict[str, i
         seen["unfilled"] += oracle.unfilled > 0
         seen["traded"] += oracle.traded > 0
     return seen
+
+
+def with_deep_books(tape: BookTape, most: int) -> BookTape:
+    """Return a tape of which the first two of six levels cover the largest position, and the first three any order."""
+    steps = torch.arange(6) * torch.tensor([[1], [-1]])
+    size = torch.where(tape.open, -(-3 * most // 4), 0)[:, None, None].expand(-1, 2, 6)
+    return replace(tape, price=(tape.price[..., :1] + steps).int(), size=size.int())
 
 
 def compare(state, oracles: list[Oracle], action: str) -> None:
@@ -79,6 +94,11 @@ def test_accounts_equal_plain_python(action):
         for name, count in played(seed, action, 50).items():
             seen[name] = seen.get(name, 0) + count
     assert seen["episodes"] == 600 and min(seen.values()) > 20
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_levels_that_no_order_reaches_are_left_out(action):
+    assert sum(played(seed, action, 50, deep=True)["traded"] for seed in range(4)) > 20
 
 
 @pytest.mark.parametrize("action", ACTIONS)

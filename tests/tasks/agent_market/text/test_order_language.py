@@ -148,7 +148,8 @@ def test_whatever_is_written_is_read_or_refused():
 
 @pytest.mark.parametrize("piece", ["BUY 1 AT 1", "1", "BUY ", "<answer>", "BUY 1;", "1,000", "@ ", " \t", "<think>"])
 def test_long_texts_take_linear_time(piece):
-    started = time.perf_counter()
+    # Of this process: other work on the machine does not count.
+    started = time.process_time()
     LANGUAGE.parse(piece * 200_000)
     LANGUAGE.parse("BUY " + piece * 200_000)
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10

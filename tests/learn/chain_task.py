@@ -1,0 +1,98 @@
+"""A walk on a line whose values are known, for value learners, and small settings of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from tensordict import TensorClass
+from torch import Tensor
+from torchrl.data import Categorical
+
+from vecenv import VecEnv
+from vecenv.core.random import EpisodeKey, randint
+from vecenv.core.scenario import Scenario
+from vecenv.learn.dqn import DQNConfig
+
+PLACES, GAMMA = 6, 0.8
+SMALL = DQNConfig(
+    num_steps=4, total_frames=4 * 16 * 4, minibatches=3, minibatch_size=32, hidden=(8,), gamma=GAMMA, buffer_size=200,
+    exploration_fraction=0.5, checkpoint_every=2,
+)  # fmt: skip
+VARIANTS = {"plain": {}, "double": {"double": True}, "duelling": {"duelling": True}}
+
+
+class ChainState(TensorClass):
+    """A place on a line, and the steps taken. Shape of each: ()."""
+
+    place: Tensor
+    steps: Tensor
+
+
+class Chain(Scenario[ChainState]):
+    """A walk on the places 0 … 5: left, stay or right.
+
+    Reaching the last one is worth 1, and terminates; the seventh step truncates.
+
+    Args:
+        forbid: whether staying is masked.
+    """
+
+    name, version = "chain", "1"
+
+    def __init__(self, forbid: bool = False) -> None:
+        self.shared: Mapping[str, Tensor] = {}
+        self.params: Mapping[str, Tensor] = {}
+        self.forbid = forbid
+        self.action_spec = Categorical(3, (1,), dtype=torch.int64)
+
+    def reset(self, key: EpisodeKey, params: Mapping, shared: Mapping) -> ChainState:
+        place = randint(key, 0, PLACES - 1)
+        return ChainState(place=place, steps=torch.zeros_like(place), batch_size=[])
+
+    def step(self, state: ChainState, action: Tensor, params: Mapping, shared: Mapping) -> ChainState:
+        place = (state.place + action[0] - 1).clamp(0, PLACES - 1)
+        return ChainState(place=place, steps=state.steps + 1, batch_size=[])
+
+    def observation(self, state: ChainState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
+        return ((state.place == torch.arange(PLACES)).float(),)
+
+    def reward(
+        self, state: ChainState, action: Tensor, next_state: ChainState, params: Mapping, shared: Mapping
+    ) -> Tensor:
+        return (next_state.place == PLACES - 1).float()
+
+    def terminated(self, state: ChainState, params: Mapping, shared: Mapping) -> Tensor:
+        return state.place == PLACES - 1
+
+    def truncated(self, state: ChainState, params: Mapping, shared: Mapping) -> Tensor:
+        return state.steps >= 7
+
+    def grade(self, state: ChainState, params: Mapping, shared: Mapping) -> Tensor:
+        return torch.ones(())
+
+    def action_mask(self, observation: Tensor) -> Tensor | None:
+        if not self.forbid:
+            return None
+        return torch.tensor([True, False, True]).expand(len(observation), 3)
+
+
+def chain_env(
+    num_envs: int = 16, forbid: bool = False, seed: int = 0, compiled: bool = False, env_ids: Tensor | None = None
+) -> VecEnv:
+    return VecEnv(Chain(forbid), num_envs, seed, "cpu", compiled, env_ids=env_ids)
+
+
+def chain_values() -> Tensor:
+    """Return the value of every place and choice, by value iteration. Shape: (5, 3)."""
+    values = torch.zeros(PLACES, 3)
+    for _ in range(50):
+        for place in range(PLACES - 1):
+            for choice in range(3):
+                after = min(max(place + choice - 1, 0), PLACES - 1)
+                values[place, choice] = 1.0 if after == PLACES - 1 else GAMMA * values[after].max()
+    return values[:-1]
+
+
+def same(left: list[Tensor], right: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
