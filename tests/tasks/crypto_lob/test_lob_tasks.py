@@ -121,6 +121,22 @@ def test_rules_hold_what_they_say(action):
     assert held[1]["exposure"].unique().tolist() == [0.9]
 
 
+def test_the_account_is_shown_as_its_features_say():
+    """Position, age, profit and time left of a long position of half the largest, and of none."""
+    env = vecenv.make("crypto_lob", 4, seed=1, compile=False, max_position=2, **SMALL)
+    names = env.scenario.feature_names[:4]
+    assert names == ("position", "age", "profit", "time_left")
+    assert env.observations()[:, :4].tolist() == [[0.0, 0.0, 0.0, 1.0]] * 4
+    for _ in range(3):
+        env.advance(torch.full((4, 1), 3), eager=True)
+    state, tape = env.state, env.scenario.tape
+    value = state.position.double() * tape.doubled_mid[state.row.long()].double()
+    profit = 100 * (value - state.trade_cost.double()) / (2 * value)
+    shown = env.observations()[:, :4]
+    assert torch.allclose(shown[:, [0, 1, 3]], torch.tensor([0.5, 0.2, 0.7]))
+    assert torch.allclose(shown[:, 2].double(), profit, atol=1e-5) and bool((profit != 0).all())
+
+
 def test_the_imbalance_rule_takes_the_larger_side():
     env = vecenv.make("crypto_lob", 64, seed=1, compile=False, **SMALL)
     size = env.scenario.tape.size[env.state.row.long(), :, :5].sum(-1)
