@@ -1,0 +1,1 @@
+"""Trading on signals from outside the market, such as scores of news."""
