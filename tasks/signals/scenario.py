@@ -101,6 +101,4 @@ class SignalTrading(StockTrading):
         """Return the reward weighed by the risk level."""
         if self.config.risk_form == "trajectory" or not self._uses("risk_strength"):
             return reward
-        return weighed(
-            reward, self.risk_level(state, next_state, params, shared), self.config.risk_form == "published"
-        )
+        return weighed(reward, self.risk_level(state, next_state, params, shared), self.config.risk_form == "published")

@@ -13,9 +13,7 @@ from vecenv.market.indicators import INDICATORS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 
-def split_symbols(
-    observation: Tensor, config: StockTradingConfig, features: Sequence[str], num_symbols: int
-) -> Items:
+def split_symbols(observation: Tensor, config: StockTradingConfig, features: Sequence[str], num_symbols: int) -> Items:
     """Return features of each symbol and of the account, free of prices and of the account's size.
 
     A symbol has its indicators, those in units of price divided by the close, and its weight in the account times K.

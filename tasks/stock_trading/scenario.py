@@ -260,9 +260,7 @@ class StockTrading(Scenario[StockState]):
         config = self.config
         if config.action != "shares" or config.shorting:
             return None
-        return int(
-            self.params["initial_holdings"].max() + self._largest_order * self.params["episode_length"].max()
-        )
+        return int(self.params["initial_holdings"].max() + self._largest_order * self.params["episode_length"].max())
 
     @cached_property
     def _max_order(self) -> int | None:

@@ -93,8 +93,8 @@ class DocumentTable:
 def read_documents(path: Path) -> DocumentTable:
     """Read a file of documents or scores.
 
-    Columns are ``symbol``, ``date`` or ``published_at`` (times with a zone), and others of the caller's choice. Names are
-    compared without case, and those of FinRL and FNSPID are understood. With publication times the date is theirs.
+    Columns are ``symbol``, ``date`` or ``published_at`` (times with a zone), and others of the caller's choice. Names
+    are compared without case, and those of FinRL and FNSPID are understood. With publication times the date is theirs.
 
     Raises:
         MarketDataError: naming file, row and column: it cannot be read, lacks a column, has no rows, a date is none, a
