@@ -25,7 +25,8 @@ from vecenv.tasks.commands.run_folder import SETTINGS
 from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
 
 DEFAULT_PRESET, DATA_PRESET = "default", "data"
-"""Presets of the default task when none is named: on a generated market, and on bars from a file."""
+"""Presets of the default task when none is named: on a generated market, and on bars from a file. Of another task they
+are called by its name, and by its name and ``_data``."""
 
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
@@ -248,11 +249,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)
-        elif options.task is not None and is_simulated(options.task) and task_preset is None and options.model is None:
-            path = shipped_presets("train").get(options.task)
-        elif options.task in (None, cls.task) and task_preset is None:
-            generated = generator_of(options.market) is not None
-            path = preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)
+        elif task_preset is None and (options.task in (None, cls.task) or options.model is None):
+            path = _own_preset(options.task or cls.task, generator_of(options.market) is not None)
         values = {} if path is None else read_values(path)
         known = str(values.get("task", cls.task))
         task = options.task or known
@@ -261,3 +259,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         env = config_of(task) if options.model is None else task_named(task).default_text_config()
         settings = with_values(cls(task=task, env=env), values | {"task": task}, str(path), NOT_IN_FILES)
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
+
+
+def _own_preset(task: str, generated: bool) -> Path | None:
+    """Return the preset of a task on a generated market, or on bars from a file; None without one."""
+    if task == TrainSettings.task:
+        return preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)
+    own = generated or is_simulated(task)
+    return shipped_presets("train").get(task if own else f"{task}_{DATA_PRESET}")
