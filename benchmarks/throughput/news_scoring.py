@@ -90,14 +90,15 @@ def main(config: NewsScoringConfig) -> dict[str, Any]:
         }
         print(f"{own['distinct']:,} texts of {own['words']:.0f} words: {own['texts_per_second']:,.0f} texts/s")
         lengths.append(own)
+    device = machine.device_name(torch.device("cpu"))
     result = {
         "benchmark": "news_scoring",
-        "device": machine.device_name(torch.device("cpu")),
+        "device": device,
         "config": plain(config),
         "scorer": scorer.identity,
         "lengths": lengths,
     }
-    write_result(config.out, f"news-scoring-{machine.file_stem(result['device'])}", result)
+    write_result(config.out, f"news-scoring-{machine.file_stem(device)}", result)
     return result
 
 

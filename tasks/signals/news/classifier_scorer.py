@@ -79,9 +79,10 @@ class ClassifierScorer:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str, batch_size: int) -> None:
+        labels = model.config.id2label or {}
         self.identity = f"classifier 1 {name}"
         self._model, self._tokenizer, self.block = model, tokenizer, batch_size
-        self._values = label_values(model.config.id2label, name)
+        self._values = label_values({int(key): str(label) for key, label in labels.items()}, name)
         self._longest = min(LONGEST, longest_context(model) or LONGEST)
 
     def score(self, texts: Sequence[str]) -> Scores:

@@ -46,7 +46,7 @@ _WEIGHTS = np.zeros((_FIRST + len(_ENTRIES), 2))
 _WEIGHTS[_FIRST:] = [WEIGHTS.get(word, (0.0, 0.0)) for word in _ENTRIES]
 _NEGATIONS = np.array([1.0] * _FIRST + [NEGATED if word in NEGATIONS else 1.0 for word in _ENTRIES])
 _NEXT = _NEGATIONS * np.array([1.0] * _FIRST + [FACTORS.get(word, 1.0) for word in _ENTRIES])
-_SCORED = _WEIGHTS.any(axis=1)
+_SCORED: np.ndarray = (_WEIGHTS != 0).any(axis=1)
 
 
 class LexiconScorer:

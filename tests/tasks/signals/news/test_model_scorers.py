@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from tests.tasks.signals.news.test_score_cache import NEWS
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
-from vecenv.language.models import chat_format, save_model
+from vecenv.language.models import chat_format, load_model, save_model
 from vecenv.language.supervised import SupervisedConfig
 from vecenv.language.supervised_training import fine_tune, segments_of
 from vecenv.language.tiny_config import TinyConfig
@@ -97,7 +97,7 @@ def test_a_causal_model_is_asked_and_its_answers_are_read(folder, tmp_path):
 
 
 def test_a_long_text_is_cut_and_a_text_cannot_end_its_message(folder):
-    model, tokenizer = taught()
+    model, tokenizer = load_model(str(folder))
     model.config.max_position_embeddings = 300
     scorer = PromptScorer(model, chat_format(model, tokenizer), "tiny", 4)
     room = 300 - prompt_scorer.ANSWER_TOKENS
@@ -113,10 +113,12 @@ def test_a_long_text_is_cut_and_a_text_cannot_end_its_message(folder):
 
 
 def test_a_tokenizer_without_a_template_is_asked_too(folder):
-    model, tokenizer = taught()
+    model, tokenizer = load_model(str(folder))
     tokenizer.chat_template = None
-    scores = PromptScorer(model, ChatFormat(tokenizer), "tiny", 4).score(["Sales rise"])
-    assert len(scores.sentiment) == 1
+    scorer = PromptScorer(model, ChatFormat(tokenizer), "tiny", 4)
+    told = tokenizer.decode(scorer._prompt("Sales rise"))
+    assert INSTRUCTIONS in told and "user: News: Sales rise" in told and told.endswith("assistant:")
+    assert len(scorer.score(["Sales rise"]).sentiment) == 1
 
 
 def test_the_identity_tells_model_prompt_and_weights(folder, monkeypatch):
