@@ -96,6 +96,16 @@ def test_a_causal_model_is_asked_and_its_answers_are_read(folder, tmp_path):
     np.testing.assert_array_equal(again.scores.sentiment, scores.sentiment)
 
 
+def test_answers_end_at_their_ends_and_blank_texts_are_not_asked_about(folder, monkeypatch):
+    """Rows of a batch end after different numbers of tokens."""
+    scorer = make_scorer(str(folder))
+    assert scorer._answers(list(TOLD)) == list(TOLD.values())
+    asked = []
+    monkeypatch.setattr(scorer, "_answers", lambda texts: asked.extend(texts) or ["4 2"] * len(texts))
+    assert np.isnan(scorer.score(["", "Sales rise", " \n"]).sentiment).tolist() == [True, False, True]
+    assert asked == ["Sales rise"]
+
+
 def test_a_long_text_is_cut_and_a_text_cannot_end_its_message(folder):
     model, tokenizer = load_model(str(folder))
     model.config.max_position_embeddings = 300

@@ -86,7 +86,7 @@ def test_a_parquet_file_of_typed_columns(tmp_path):
     assert news["published_at"].tolist() == list(times.tz_convert("UTC"))
     assert news["date"].tolist() == [pd.Timestamp("2024-01-02"), pd.Timestamp("2024-01-03")]
     assert (news["symbol"].tolist(), news["text"].tolist()) == (["B", "A"], ["Sales rise", ""])
-    for days in (times.tz_localize(None), [day.date() for day in times], np.array([20240102, 20240103])):
+    for days in (times, times.tz_localize(None), [day.date() for day in times], np.array([20240102, 20240103])):
         write_parquet(pd.DataFrame({"date": days, "symbol": "A", "text": "x"}), tmp_path / "days.parquet")
         assert read_news(tmp_path / "days.parquet")["date"].tolist() == news["date"].tolist()
 

@@ -29,6 +29,12 @@ def test_means_are_over_what_was_read_and_counts_over_all():
     pd.testing.assert_frame_equal(panel, pd.DataFrame(rows, columns=names), check_dtype=False)
 
 
+def test_several_texts_of_a_day_may_have_risks_and_be_unreadable():
+    scores = Scores(np.array([5.0, 4.0, NAN, NAN]), np.array([1.0, 4.0, NAN, NAN]), np.ones(4, dtype=bool))
+    (row,) = score_panel(NEWS.iloc[[1, 1, 1, 1]], scores).to_dict("records")
+    assert (row["sentiment"], row["risk"], row["texts"], row["unreadable"]) == (4.5, 2.5, 4, 2)
+
+
 def test_times_are_keys_and_a_panel_survives_its_file(tmp_path):
     times = pd.to_datetime(["2024-01-03 10:00", "2024-01-02 09:00", "2024-01-02 09:00", "2024-01-02 09:01", None])
     times = times.tz_localize("UTC").as_unit("us").fillna(pd.Timestamp("2024-01-03 10:00", tz="UTC"))

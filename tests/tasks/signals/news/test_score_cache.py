@@ -16,6 +16,7 @@ from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 from vecenv.tasks.signals.news.panel import score_news
 from vecenv.tasks.signals.news.score_cache import ScoreCache
+from vecenv.tasks.signals.news.scores import Scores
 
 TEXTS = [*HEADLINES[:50], ""]
 NEWS = pd.DataFrame({"text": TEXTS + TEXTS[:10]})
@@ -122,6 +123,18 @@ def test_a_flipped_bit_is_found(tmp_path, place):
         scored = score_news(NEWS, Counting(), path)
     assert scored.cached == 5
     check(scored.scores, whole())
+
+
+def test_what_was_appended_is_found_in_any_order(tmp_path):
+    keys = ScoreCache.keys("a", TEXTS)
+    scores = LexiconScorer().score(TEXTS)
+    with ScoreCache(tmp_path / "scores") as cache:
+        for start in (0, 20, 40):
+            cache.append(keys[start : start + 20], Scores(*(values[start : start + 20] for values in scores)))
+        asked = [7, 45, 25, 50, 0]
+        found, own = cache.find([*(keys[row] for row in asked), *ScoreCache.keys("b", TEXTS[:1])])
+    assert found.tolist() == [True] * 5 + [False]
+    check(own, [values[asked] for values in scores])
 
 
 def test_scorers_share_a_file_and_not_their_scores(tmp_path):
