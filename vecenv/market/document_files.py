@@ -1,185 +1,243 @@
-"""Files of documents or their scores: one row per symbol and date or publication time, Parquet or CSV."""
+"""Files of documents about companies or of their scores: Parquet or CSV with a row for each.
+
+Columns, whose names are compared without case: ``symbol``, ``date`` or ``published_at`` or both, and of documents
+``text`` or ``title`` or ``summary`` or several of them, of scores columns of numbers. FinRL's ``tic`` is a symbol;
+``Stock_symbol``, ``Article_title`` and ``Article`` of FNSPID (Dong et al., arXiv 2402.06698, 2024) are symbol, title
+and text. Other columns are left out.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import csv
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from vecenv.market.long_table import named_errors, symbol_categories
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import MarketDataError, check_columns
 
 SUFFIXES = (".parquet", ".csv")
 
-DATE, SYMBOL, PUBLISHED = "date", "symbol", "published_at"
-
-ALIASES = {
-    "tic": SYMBOL,
-    "stock_symbol": SYMBOL,
+_ALIASES = {
+    "tic": "symbol",
+    "stock_symbol": "symbol",
     "article_title": "title",
-    "article": "summary",
-    "lsa_summary": "summary",
+    "article": "text",
 }
-"""Names of columns in FinRL's and FNSPID's files."""
+_TEXTS = ("text", "title", "summary")
+_KEYS = ("date", "symbol", "published_at")
+
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
+# A time of day, then a zone.
+_ZONED = r"[T ]\d{1,2}:?\d{2}.*?\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
+_ZONE = r"\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
 
 
-@dataclass(frozen=True, eq=False)
-class DocumentTable:
-    """Rows of a file, in its order.
+def read_news(path: str | Path) -> pd.DataFrame:
+    """Read and check a file of news.
 
-    Attributes:
-        source: the file, for messages.
-        frame: with lower-case names; ``symbol`` is text.
-        published: publication times in UTC; None where only dates are known. Shape: (rows,).
+    A row's text is its ``text`` or, without one, its title and summary. Rows without any text are kept. The date is
+    that of ``date``, whose time of day is dropped or, without such a column, the day of ``published_at`` in the zone
+    that it is written in.
+
+    Args:
+        path: ``.parquet`` or ``.csv`` file.
+
+    Returns:
+        Table in the order of the file: ``date`` (datetime64[s]), ``symbol`` (categories), ``text`` (str, may be empty),
+        and ``published_at`` (datetime64[us, UTC]) where the file has it.
+
+    Raises:
+        MarketDataError: the file is missing, unreadable or empty, lacks a column, or has a missing symbol, a missing or
+            unreadable date or time, or a time without zone; naming file, column and row (from 1, after the header).
     """
+    raw, columns, source = _read(path, _TEXTS)
+    found = {name: raw[column] for name, column in columns.items()}
+    return pd.DataFrame(_keys(found, source) | {"text": _texts(found)})
 
-    source: str
-    frame: pd.DataFrame
-    published: pd.Series | None
 
-    @property
-    def day_column(self) -> str:
-        """Name of the column of days."""
-        return DATE if self.published is None else PUBLISHED
+def read_scores(path: str | Path, names: Sequence[str]) -> pd.DataFrame:
+    """Read and check a file of scores.
 
-    def days(self) -> np.ndarray:
-        """Return the days of the rows, of publication times those in UTC. Shape: (rows,), ``datetime64[D]``."""
-        if self.published is not None:
-            return self.published.dt.tz_localize(None).to_numpy().astype("datetime64[D]")
-        return self.frame[DATE].to_numpy().astype("datetime64[D]")
+    Args:
+        path: ``.parquet`` or ``.csv`` file.
+        names: of columns of scores, of which the file needs one at least.
 
-    def numbers(self, column: str) -> np.ndarray:
-        """Return a column of numbers, NaN where there is none. Shape: (rows,), float64.
+    Returns:
+        Table as that of `read_news`, with the scores that the file has, float64, NaN where one is missing, instead of
+        the text.
 
-        Raises:
-            MarketDataError: naming the first row that holds something else.
-        """
-        values = self.frame[column]
-        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        self.refuse(np.isnan(numbers) & values.notna().to_numpy(), column, "not a number")
-        return numbers
+    Raises:
+        MarketDataError: as `read_news`, or a score is not a number, or a row of a symbol and date, or time of
+            publication, is there twice.
+    """
+    raw, columns, source = _read(path, names)
+    found = {name: raw[column] for name, column in columns.items()}
+    scores = {name: _numbers(found[name], source) for name in names if name in found}
+    table = pd.DataFrame(_keys(found, source) | scores)
+    day = "published_at" if "published_at" in table else "date"
+    what = f"there is a row of this symbol and {day} already"
+    refuse_documents(table, table.duplicated([day, "symbol"]).to_numpy(), day, what, source)
+    return table
 
-    def texts(self) -> list[str]:
-        """Return the text of each row: ``text``, or title and summary in one line; empty for none.
 
-        Raises:
-            MarketDataError: there is no such column.
-        """
-        parts = [name for name in ("text", "title", "summary") if name in self.frame]
-        parts = ["text"] if "text" in parts else parts
-        if not parts:
-            raise MarketDataError(f"{self.source}: missing columns text, or title or summary")
-        columns = [self.frame[name].astype("string").fillna("").str.strip().tolist() for name in parts]
-        return [" ".join(" ".join(row).split()) for row in zip(*columns, strict=True)]
+def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
+    """Reject a file of documents in which a row is marked.
 
-    def refuse(self, bad: np.ndarray, column: str, what: str) -> None:
-        """Reject the file if a row is marked.
+    Args:
+        table: as `read_news` or `read_scores` returns it, in the order of the file.
+        bad: marked rows. Shape: (rows,), bool.
+        column: at fault.
+        what: is wrong.
+        source: the file, for the message.
 
-        Raises:
-            MarketDataError: naming the first marked row, its value, and the number of them.
-        """
-        if not bad.any():
-            return
+    Raises:
+        MarketDataError: naming row, symbol, column and value of the first, and the number of them.
+    """
+    if bad.any():
         row, count = int(np.argmax(bad)), int(bad.sum())
-        value, symbol = self.frame[column].iloc[row], self.frame[SYMBOL].iloc[row]
+        value = table[column].iloc[row]
+        told = value.date() if column == "date" else f"{value:g}" if isinstance(value, float) else value
         raise MarketDataError(
-            f"{self.source}: row {row + 1}, symbol {symbol}, column {column}: {value}: {what} "
+            f"{source}: row {row + 1}, symbol {table['symbol'].iloc[row]}, column {column}: {told}: {what} "
             f"({count} row{'s' if count > 1 else ''} in all)"
         )
 
 
-def read_documents(path: Path) -> DocumentTable:
-    """Read a file of documents or scores.
+def _read(path: str | Path, contents: Sequence[str]) -> tuple[pd.DataFrame, dict[str, str], str]:
+    """Return a file as it is, the names of its columns by those of this module, and its name.
 
-    Columns are ``symbol``, ``date`` or ``published_at`` (times with a zone), and others of the caller's choice. Names
-    are compared without case, and those of FinRL and FNSPID are understood. With publication times the date is theirs.
-
-    Raises:
-        MarketDataError: naming file, row and column: it cannot be read, lacks a column, has no rows, a date is none, a
-            time has no zone, a symbol is missing, or a row is there twice.
+    Args:
+        path: of the file.
+        contents: names of columns of which one at least is needed, beside symbol and date.
     """
-    frame = _read(path)
-    names = [ALIASES.get(str(name).strip().lower(), str(name).strip().lower()) for name in frame.columns]
-    kept = [bool(name) and not name.startswith("unnamed: ") for name in names]
-    check_columns([name for name, keep in zip(names, kept, strict=True) if keep], [SYMBOL], str(path))
-    frame = frame.loc[:, kept].set_axis([name for name, keep in zip(names, kept, strict=True) if keep], axis=1)
-    if DATE not in frame and PUBLISHED not in frame:
-        raise MarketDataError(f"{path}: missing columns {DATE} or {PUBLISHED}; it has {', '.join(frame)}")
-    if frame.empty:
-        raise MarketDataError(f"{path}: the file is empty, it has no rows")
-    frame = frame.assign(**{SYMBOL: frame[SYMBOL].astype("string").str.strip()})
-    raw = DocumentTable(str(path), frame, None)
-    raw.refuse((frame[SYMBOL].isna() | (frame[SYMBOL] == "")).to_numpy(dtype=bool), SYMBOL, "the symbol is missing")
-    published = _published(raw) if PUBLISHED in frame else None
-    if published is None:
-        raw = DocumentTable(str(path), frame.assign(**{DATE: _dates(raw)}), None)
-    table = DocumentTable(str(path), raw.frame, published)
-    content = [name for name in table.frame if name not in (DATE, SYMBOL, PUBLISHED)]
-    _refuse_doubled(table, content)
-    return table
-
-
-def _refuse_doubled(table: DocumentTable, content: list[str]) -> None:
-    """Reject a row that is there twice: of scores by symbol and time, of texts by symbol, time and text.
-
-    Raises:
-        MarketDataError: naming the second.
-    """
-    written = [name for name in ("text", "title", "summary") if name in content]
-    keys = [table.day_column, SYMBOL, *written]
-    doubled = table.frame.duplicated(keys).to_numpy()
-    table.refuse(doubled, table.day_column, f"there is such a row already, of the same {', '.join(keys)}")
-
-
-def _read(path: Path) -> pd.DataFrame:
+    path = Path(path)
     if not path.is_file():
         raise MarketDataError(f"{path}: there is no such file")
-    if path.suffix.lower() not in SUFFIXES:
-        raise MarketDataError(f"{path}: unknown extension {path.suffix or '(none)'}; known are {', '.join(SUFFIXES)}")
-    try:
-        if path.suffix.lower() == ".parquet":
-            return read_parquet(path)
-        # Symbols as text: a ticker may read NA or TRUE.
-        head = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
-        texts = {name: str for name in head if ALIASES.get(name.strip().lower(), name.strip().lower()) == SYMBOL}
-        missing = {name: ["", "NA", "NaN", "nan", "null", "None"] for name in head if name not in texts}
-        return pd.read_csv(path, dtype=texts, na_values=missing, keep_default_na=False, encoding="utf-8-sig")
-    except (ValueError, OSError, EOFError) as error:
-        raise MarketDataError(f"{path}: cannot be read as {path.suffix.lower()}: {error}") from error
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise MarketDataError(f"{path}: unknown extension {suffix or '(none)'}; known are {', '.join(SUFFIXES)}")
+    with named_errors(path):
+        raw = read_parquet(path).reset_index(drop=True) if suffix == ".parquet" else _read_csv(path, contents)
+    columns = _columns(list(raw.columns), contents, str(path))
+    if raw.empty:
+        raise MarketDataError(f"{path}: the file is empty, it has no rows")
+    return raw, columns, str(path)
 
 
-def _dates(table: DocumentTable) -> pd.Series:
-    """Return the column of dates, without times.
+def _keys(found: dict[str, pd.Series], source: str) -> dict[str, object]:
+    """Return date, symbol and, where the file has it, time of publication of each row."""
+    times = _times(found["published_at"], source) if "published_at" in found else None
+    keys = {
+        "date": _days(found["date"], source) if "date" in found else times[0] if times else None,
+        "symbol": symbol_categories(found["symbol"], source),
+    }
+    return keys | ({"published_at": times[1]} if times else {})
+
+
+def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
+    """Read a CSV file as text: a symbol may read ``NA`` or ``TRUE``."""
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        header = next(csv.reader(lines), None)
+    if header is None:
+        raise MarketDataError(f"{path}: the file is empty, it has no header")
+    # pandas would rename duplicates silently.
+    _columns(header, contents, str(path))
+    with warnings.catch_warnings():
+        # A row with more fields than the header.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+        except pd.errors.ParserWarning as error:
+            raise MarketDataError(f"{path}: a row has more fields than the header") from error
+
+
+def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str, str]:
+    """Return the columns' names in the file by the names of this module.
 
     Raises:
-        MarketDataError: a date is missing or none.
+        MarketDataError: columns are missing or there twice.
     """
-    column = table.frame[DATE]
+    known = [_ALIASES.get(name, name) for name in (str(name).strip().lower() for name in names)]
+    wanted = (*_KEYS, *contents)
+    found = {name: column for name, column in zip(known, names, strict=True) if name in wanted}
+    for options in (("date", "published_at"), contents):
+        if not any(name in found for name in options):
+            there = ", ".join(map(str, names[:20]))
+            raise MarketDataError(f"{source}: missing column {' or '.join(options)}; there are {len(names)}: {there}")
+    check_columns([name for name in known if name in wanted], ["symbol"], source)
+    return found
+
+
+def _numbers(column: pd.Series, source: str) -> np.ndarray:
+    """Return a column of numbers, NaN where one is missing. Shape: (rows,), float64."""
+    missing = column.isna().to_numpy() | column.astype("string").str.strip().isin(_MISSING).to_numpy(
+        bool, na_value=True
+    )
+    numbers = pd.to_numeric(column.where(~missing), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    _refuse(~np.isfinite(numbers) & ~missing, column, "'{value}' is not a number", source)
+    return numbers
+
+
+def _texts(found: dict[str, pd.Series]) -> pd.Series:
+    """Return the texts of rows, empty where there is none."""
+    parts = {
+        name: found[name].astype("string").fillna("").str.strip().astype("object") for name in _TEXTS if name in found
+    }
+    empty = pd.Series("", index=next(iter(parts.values())).index)
+    title, summary = parts.get("title", empty), parts.get("summary", empty)
+    mark = np.where((title != "") & (summary != ""), np.where(title.str.endswith((".", "!", "?")), " ", ". "), "")
+    told = title + pd.Series(mark, index=title.index) + summary
+    text = parts.get("text", empty)
+    return text.where(text != "", told)
+
+
+def _refuse(bad: np.ndarray, column: pd.Series, what: str, source: str) -> None:
+    """Reject a column with marked rows, naming the first."""
+    if bad.any():
+        row, count = int(np.argmax(bad)), int(bad.sum())
+        told = what.format(value=column.iloc[row])
+        raise MarketDataError(
+            f"{source}: row {row + 1}, column {column.name}: {told} ({count} row{'s' if count > 1 else ''} in all)"
+        )
+
+
+def _written(column: pd.Series, source: str) -> pd.Series:
+    """Return the texts of a column of dates or times, none of them missing."""
+    text = column.astype("string").str.strip()
+    _refuse((text.isna() | (text == "")).to_numpy(bool, na_value=True), column, "it is missing", source)
+    return text.astype("object")
+
+
+def _days(column: pd.Series, source: str) -> np.ndarray:
+    """Return the calendar days of a column as they are written. Shape: (rows,), datetime64[s]."""
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         column = column.dt.tz_localize(None)
-    days = pd.to_datetime(column, errors="coerce", format=None if column.dtype.kind == "M" else "ISO8601")
-    if isinstance(days.dtype, pd.DatetimeTZDtype):
-        days = days.dt.tz_localize(None)
-    table.refuse(days.isna().to_numpy(), DATE, "not a date of the form YYYY-MM-DD")
-    return days.dt.normalize()
+    text = _written(column, source)
+    style = "%Y%m%d" if text.str.fullmatch(r"\d{8}").all() else "ISO8601"
+    days = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format=style, errors="coerce")
+    _refuse(days.isna().to_numpy(), column, "'{value}' is not a date of the form YYYY-MM-DD", source)
+    return days.to_numpy().astype("datetime64[D]").astype("datetime64[s]")
 
 
-def _published(table: DocumentTable) -> pd.Series:
-    """Return publication times in UTC.
-
-    Raises:
-        MarketDataError: a time is missing, none, or without a zone.
-    """
-    column = table.frame[PUBLISHED]
+def _times(column: pd.Series, source: str) -> tuple[np.ndarray, pd.Series]:
+    """Return the days of times in their own zones, datetime64[s], and the times, datetime64[us, UTC]."""
+    example = "such as 2024-01-31T09:30:00-05:00"
     if isinstance(column.dtype, pd.DatetimeTZDtype):
-        table.refuse(column.isna().to_numpy(), PUBLISHED, "the time is missing")
-        return column.dt.tz_convert("UTC")
-    text = column.astype("string").str.strip()
-    table.refuse(column.isna().to_numpy(), PUBLISHED, "the time is missing")
-    times = pd.to_datetime(text, errors="coerce", format="ISO8601", utc=True)
-    table.refuse(times.isna().to_numpy(), PUBLISHED, "not a time of the form 2024-05-31T14:05:00-04:00")
-    zoned = text.str.contains(r"[T ]\d.*(?:Z|UTC|[+-]\d{2}:?\d{2})$", regex=True).to_numpy(dtype=bool)
-    table.refuse(~zoned, PUBLISHED, "a time without a zone: it could be hours earlier or later")
-    return times
+        _refuse(column.isna().to_numpy(), column, "it is missing", source)
+        days = column.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype("datetime64[s]")
+        return days, column.dt.tz_convert("UTC").dt.as_unit("us")
+    text = _written(column, source)
+    zoned = text.str.contains(_ZONED, regex=True).to_numpy(bool)
+    plain = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format="ISO8601", errors="coerce")
+    _refuse(plain.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
+    _refuse(~zoned, column, f"'{{value}}' has no time zone, {example}", source)
+    exact = text.str.replace(r"\s*(Z|UTC|GMT)$", "+00:00", regex=True)
+    exact = exact.str.replace(r"\s+(?=[+-]\d{2}:?\d{2}$)", "", regex=True)
+    times = pd.to_datetime(exact, format="ISO8601", utc=True, errors="coerce")
+    _refuse(times.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
+    return plain.to_numpy().astype("datetime64[D]").astype("datetime64[s]"), times.dt.as_unit("us")

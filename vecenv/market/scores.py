@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.market.decision_days import MarketClose, dated_days, decision_days
-from vecenv.market.document_files import DocumentTable, read_documents
+from vecenv.market.document_files import read_news, read_scores, refuse_documents
 from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
 from vecenv.market.validation import MarketDataError
 
@@ -78,16 +78,15 @@ def with_score_files(bars: Bars, files: Sequence[str | Path], close: MarketClose
             of the market's columns.
     """
     columns = dict(bars.columns)
-    for file in files:
-        table = read_documents(Path(file))
-        day, symbol = placed_rows(table, bars, close, delay, cut)
-        found = [name for name in SCORES if name in table.frame or FINRL_NAMES[name] in table.frame]
-        if not found:
-            raise MarketDataError(f"{file}: missing columns: {' or '.join(SCORES)}; it has {', '.join(table.frame)}")
-        for name in found:
+    for file in map(str, files):
+        table = read_scores(file, (*SCORES, *FINRL_NAMES.values()))
+        day, symbol = placed_rows(table, bars, close, delay, cut, file)
+        for name in SCORES:
+            if name not in table and FINRL_NAMES[name] not in table:
+                continue
             if name in columns:
                 raise MarketDataError(f"{file}: column {name}: the market has scores of that name already")
-            columns[name] = _means(_score(table, name), day, symbol, bars)
+            columns[name] = _means(_score(table, name, file), day, symbol, bars)
     return replace(bars, columns=columns)
 
 
@@ -104,10 +103,10 @@ def with_texts(bars: Bars, file: str | Path, close: MarketClose, delay: int, cut
     Raises:
         MarketDataError: as `with_score_files`.
     """
-    table = read_documents(Path(file))
-    day, symbol = placed_rows(table, bars, close, delay, cut)
+    table = read_news(file)
+    day, symbol = placed_rows(table, bars, close, delay, cut, str(file))
     kept = (day < len(bars.dates)) & (symbol >= 0)
-    rows = pd.DataFrame({"day": day, "symbol": symbol, TEXT: table.texts()})[kept]
+    rows = pd.DataFrame({"day": day, "symbol": symbol, TEXT: table[TEXT]})[kept]
     joined = rows[rows[TEXT] != ""].groupby(["day", "symbol"], sort=True)[TEXT].agg("\n".join)
     codes, texts = pd.factorize(joined)
     wide = np.full((1, len(bars.dates), len(bars.symbols)), np.nan)
@@ -139,16 +138,17 @@ def score_panels(bars: Bars) -> Panels:
 
 
 def placed_rows(
-    table: DocumentTable, bars: Bars, close: MarketClose, delay: int, cut: bool
+    table: pd.DataFrame, bars: Bars, close: MarketClose, delay: int, cut: bool, source: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the position of the day and of the symbol of each row.
 
     Args:
-        table: of documents.
+        table: as `read_news` or `read_scores` returns it.
         bars: of the market.
         close: of the market.
         delay: as `own_scores`.
         cut: as `with_score_files`.
+        source: the file, for messages.
 
     Returns:
         Days, the number of days for what counts after the last, and symbols, -1 for those left out. Shape of each:
@@ -158,36 +158,36 @@ def placed_rows(
         MarketDataError: a date or a symbol is none of the market's.
     """
     positions = {name: place for place, name in enumerate(bars.symbols)}
-    symbols = table.frame["symbol"].map(positions)
-    if not cut:
-        table.refuse(symbols.isna().to_numpy(), "symbol", "the market has no such symbol")
-    dates, days = bars.dates, table.days()
+    symbols = table["symbol"].astype("object").map(positions)
+    dates, days = bars.dates, table["date"].to_numpy().astype("datetime64[D]")
     outside = (days < dates[0]) | (days > dates[-1])
     if not cut:
+        refuse_documents(table, symbols.isna().to_numpy(), "symbol", "the market has no such symbol", source)
         span = f"outside the market's days, {dates[0]} to {dates[-1]}"
-        table.refuse(outside, table.day_column, span)
-    if table.published is not None:
-        day = decision_days(table.published, dates, close)
+        refuse_documents(table, outside, "date", span, source)
+    if "published_at" in table:
+        day = decision_days(table["published_at"], dates, close)
     else:
         absent = dates[np.minimum(np.searchsorted(dates, days, "left"), len(dates) - 1)] != days
-        table.refuse(absent & ~outside, table.day_column, "not a trading day of the market, and without a time")
+        what = "not a trading day of the market, and there is no time of publication"
+        refuse_documents(table, absent & ~outside, "date", what, source)
         day = dated_days(days, dates, delay)
     # What was published before the first day has been acted upon before.
     day = np.where(days < dates[0], len(dates), day)
     return day, symbols.fillna(-1).to_numpy(dtype=np.int64)
 
 
-def _score(table: DocumentTable, name: str) -> np.ndarray:
+def _score(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
     """Return a score of each row, NaN for none. Shape: (rows,), float64."""
     published = FINRL_NAMES[name]
-    if name in table.frame and published in table.frame:
-        raise MarketDataError(f"{table.source}: there are both columns {name} and {published}")
-    column = name if name in table.frame else published
-    values = table.numbers(column)
+    if name in table and published in table:
+        raise MarketDataError(f"{source}: there are both columns {name} and {published}")
+    column = name if name in table else published
+    values = table[column].to_numpy()
     if column == published:
         values = np.where(values == 0, np.nan, values)
     outside = ~np.isnan(values) & ~((values >= LOWEST) & (values <= HIGHEST))
-    table.refuse(outside, column, f"outside {LOWEST:g} to {HIGHEST:g}")
+    refuse_documents(table, outside, column, f"outside {LOWEST:g} to {HIGHEST:g}", source)
     return values
 
 

@@ -6,9 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-NEUTRAL = 3.0
-"""Middle of the scale from 1 to 5."""
-
 
 class Scores(NamedTuple):
     """Scores of N texts.

@@ -161,8 +161,14 @@ def test_a_market_without_scores_is_refused():
 
 @pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
 def test_the_task_conforms(action):
+    rules = {"action": action, "sentiment_strength": 0.1, "risk_strength": 0.05, "observed": ("sentiment", "risk")}
+    market = {"num_paths": 2, "num_days": 40, "symbols": 3}
     check_task(
-        "signals", market="news", market_options={"num_paths": 2, "num_days": 40, "symbols": 3},
-        compiled=action == "tilt", features=("daily_change",), action=action, episode_length=10, sentiment_strength=0.1, risk_strength=0.05,
-        observed=("sentiment", "risk"),
-    )  # fmt: skip
+        "signals",
+        compiled=action == "tilt",
+        market="news",
+        market_options=market,
+        features=("daily_change",),
+        episode_length=10,
+        **rules,
+    )
