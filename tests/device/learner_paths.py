@@ -8,6 +8,7 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
@@ -40,6 +41,12 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "CPPO stock_trading": (SHORT, {"by_reference": False}),
+    "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
+}
+"""Environment and settings of the learner."""
+
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
@@ -52,6 +59,8 @@ def learner_path(name: str) -> Path:
     """Return the path of a learner, in one of the lists above, or of agents, in `AGENT_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    if name in CPPO_PATHS:
+        return lambda trial: _cppo(trial, *CPPO_PATHS[name])
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
     if name in DQN_PATHS:
@@ -63,6 +72,11 @@ def learner_path(name: str) -> Path:
 def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _cppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, CPPO(make(trial.device, **rules), replace(config, **settings)))
 
 
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
