@@ -19,16 +19,18 @@ LOSS, GAIN = -6.0, 2.0
 
 
 class TailsState(TensorClass):
-    """What the risky choice would pay at each step, the last choice, the steps taken, and those of the episode.
+    """What the risky choice would pay at the next steps and at the last one, the last choice, steps taken and to take.
 
     Attributes:
         pays: Shape: (longest,).
+        paid: Shape: ().
         choice: Shape: ().
         steps: Shape: ().
         length: Shape: ().
     """
 
     pays: Tensor
+    paid: Tensor
     choice: Tensor
     steps: Tensor
     length: Tensor
@@ -55,11 +57,13 @@ class Tails(Scenario[TailsState]):
         eighth = randint(key, 0, 8, torch.arange(self.longest))
         length = self.shortest + randint(key, 1, self.longest - self.shortest + 1)
         pays, zero = torch.where(eighth == 0, LOSS, GAIN), torch.zeros_like(key.episode)
-        return TailsState(pays=pays, choice=zero, steps=zero, length=length, batch_size=[])
+        return TailsState(pays=pays, paid=pays[0], choice=zero, steps=zero, length=length, batch_size=[])
 
     def step(self, state: TailsState, action: Tensor, params: Mapping, shared: Mapping) -> TailsState:
         pays, steps = state.pays.roll(-1), state.steps + 1
-        return TailsState(pays=pays, choice=action, steps=steps, length=state.length, batch_size=[])
+        return TailsState(
+            pays=pays, paid=state.pays[0], choice=action, steps=steps, length=state.length, batch_size=[]
+        )
 
     def observation(self, state: TailsState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
         return (torch.ones(1),)
@@ -67,7 +71,7 @@ class Tails(Scenario[TailsState]):
     def reward(
         self, state: TailsState, action: Tensor, next_state: TailsState, params: Mapping, shared: Mapping
     ) -> Tensor:
-        return torch.where(action == RISKY, state.pays[0], 1.0)
+        return torch.where(action == RISKY, next_state.paid, 1.0)
 
     def terminated(self, state: TailsState, params: Mapping, shared: Mapping) -> Tensor:
         return (state.steps >= state.length) & (self.ends == "terminated")

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.core.tally import Tally
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
 from vecenv.learn import cppo, ppo
@@ -90,7 +89,7 @@ def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]
 
 @pytest.mark.parametrize("gamma", [0.0, 0.9])
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
-@pytest.mark.parametrize("cap", [("value", 0.5), ("advantage", 0.9), ("value", 100.0)])
+@pytest.mark.parametrize("cap", [("value", 0.5), ("advantage", 0.9), ("value", 1e6)])
 def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, cap: tuple[str, float]) -> None:
     config = replace(SMALL, gamma=gamma, cvar_clip_of=cap[0], cvar_clip_ratio=cap[1], reward_unit=2.0)
     learner = Watched(tails_env(16, 0, Tails(7, 1, ends)), config)
@@ -169,12 +168,18 @@ def test_a_reset_between_rollouts_begins_new_sums() -> None:
     torch.testing.assert_close(learner.so_far, learner.collector.reward.cumsum(0))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_rewards_are_weighed_by_the_risk_of_what_was_held(seed: int) -> None:
-    env = tails_env(16, seed, RatedTails(7))
+class DonatedTails(RatedTails):
+    """The same with a state whose memory the step overwrites."""
+
+    donated = frozenset({"pays"})
+
+
+@pytest.mark.parametrize("scenario", [RatedTails, DonatedTails])
+def test_rewards_are_weighed_by_the_risk_of_what_was_held(scenario: type[Tails]) -> None:
+    env = tails_env(16, 0, scenario(7))
     lengths = env.engine.bound().of_rows(torch.arange(16).repeat_interleave(20))
     rows = lengths.start(env.seed_tensor, env.start_ids.repeat_interleave(20), torch.arange(20).repeat(16))
-    learner = Watched(env, replace(SMALL, weigh_risk=True, cvar_clip_ratio=100.0))
+    learner = Watched(env, replace(SMALL, weigh_risk=True, cvar_clip_ratio=1e6))
     for _ in range(3):
         metrics = learner.update()
         learned, returns = expected(learner, rows.state.length.view(16, 20))
