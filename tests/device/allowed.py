@@ -34,7 +34,7 @@ TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfol
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
-SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO|GRPO|exact) .*"
+SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO(?! risk)|GRPO|exact) .*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
@@ -93,7 +93,8 @@ ALLOWED = (
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
     Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),
     Allowed(ON_BARS, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2"),
-    Allowed(f"C?PPO (?!curriculum).*|{DQN}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(f"C?PPO (?!curriculum|risk).*|{DQN}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed("CPPO risk", "update", f"{METRICS} outcomes", ITEM),
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),

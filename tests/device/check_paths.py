@@ -15,6 +15,7 @@ from tests.device.learner_paths import (
     EXACT_PATHS,
     GRPO_PATHS,
     PPO_PATHS,
+    RISK_PATH,
     learner_path,
 )
 from tests.device.market_paths import MARKETS, market_path, market_text
@@ -29,7 +30,7 @@ QUICK = {
 }  # fmt: skip
 """Paths that run by default; the others are slow."""
 
-LEARNERS = (*PPO_PATHS, *CPPO_PATHS, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+LEARNERS = (*PPO_PATHS, *CPPO_PATHS, RISK_PATH, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
 OTHERS = {name: learner_path(name) for name in LEARNERS}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
 OTHERS |= {"market text": market_text}

@@ -8,6 +8,8 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from tests.learn.tails_task import RatedTails
+from vecenv import VecEnv
 from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
@@ -50,6 +52,9 @@ CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
+RISK_PATH = "CPPO risk"
+"""The path of a learner that weighs risk, on a task of the tests."""
+
 GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
@@ -60,7 +65,9 @@ def learner_path(name: str) -> Path:
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
     if name in CPPO_PATHS:
-        return lambda trial: _cppo(trial, *CPPO_PATHS[name])
+        return lambda trial: _cppo(trial, make(trial.device, **CPPO_PATHS[name][0]), CPPO_PATHS[name][1])
+    if name == RISK_PATH:
+        return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
     if name in DQN_PATHS:
@@ -74,9 +81,13 @@ def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
 
 
-def _cppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+def _rated(trial: Trial) -> VecEnv:
+    return VecEnv(RatedTails(7), ROWS, 0, trial.device, trial.device == "cuda")
+
+
+def _cppo(trial: Trial, env: VecEnv, settings: dict[str, Any]) -> None:
     config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
-    _updates(trial, CPPO(make(trial.device, **rules), replace(config, **settings)))
+    _updates(trial, CPPO(env, replace(config, **settings)))
 
 
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ class Tails(Scenario[TailsState]):
         self.action_spec = Categorical(2, (), dtype=torch.int64)
 
     def reset(self, key: EpisodeKey, params: Mapping, shared: Mapping) -> TailsState:
-        eighth = randint(key, 0, 8, torch.arange(self.longest))
+        eighth = randint(key, 0, 8, torch.arange(self.longest, device=key.episode.device))
         length = self.shortest + randint(key, 1, self.longest - self.shortest + 1)
         pays, zero = torch.where(eighth == 0, LOSS, GAIN), torch.zeros_like(key.episode)
         return TailsState(pays=pays, paid=pays[0], choice=zero, steps=zero, length=length, batch_size=[])
@@ -66,7 +66,7 @@ class Tails(Scenario[TailsState]):
         )
 
     def observation(self, state: TailsState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
-        return (torch.ones(1),)
+        return (state.paid.new_ones(1),)
 
     def reward(
         self, state: TailsState, action: Tensor, next_state: TailsState, params: Mapping, shared: Mapping
@@ -80,7 +80,7 @@ class Tails(Scenario[TailsState]):
         return (state.steps >= state.length) & (self.ends == "truncated")
 
     def grade(self, state: TailsState, params: Mapping, shared: Mapping) -> Tensor:
-        return torch.ones(())
+        return state.paid.new_ones(())
 
 
 class RatedTails(Tails):
