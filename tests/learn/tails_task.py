@@ -61,9 +61,7 @@ class Tails(Scenario[TailsState]):
 
     def step(self, state: TailsState, action: Tensor, params: Mapping, shared: Mapping) -> TailsState:
         pays, steps = state.pays.roll(-1), state.steps + 1
-        return TailsState(
-            pays=pays, paid=state.pays[0], choice=action, steps=steps, length=state.length, batch_size=[]
-        )
+        return TailsState(pays=pays, paid=state.pays[0], choice=action, steps=steps, length=state.length, batch_size=[])
 
     def observation(self, state: TailsState, params: Mapping, shared: Mapping) -> tuple[Tensor, ...]:
         return (state.paid.new_ones(1),)
@@ -84,12 +82,12 @@ class Tails(Scenario[TailsState]):
 
 
 class RatedTails(Tails):
-    """The same with risk levels: 2 for the risky choice, and for the safe one 1 plus the share of the steps before."""
+    """The same with risk levels: 2 for the risky choice, and for the safe one 1 plus the share of the steps taken."""
 
     name = "rated_tails"
 
     def risk_level(self, state: TailsState, next_state: TailsState, params: Mapping, shared: Mapping) -> Tensor:
-        return torch.where(next_state.choice == RISKY, 2.0, 1.0 + state.steps / state.length)
+        return torch.where(next_state.choice == RISKY, 2.0, 1.0 + next_state.steps / state.length)
 
 
 def tails_env(num_envs: int = 16, seed: int = 0, scenario: Tails | None = None) -> VecEnv:

@@ -1,4 +1,4 @@
-"""CVaR-PPO: penalised advantages by hand, lambda and nu by hand, equal to PPO where nothing binds, and thinner tails."""
+"""CVaR-PPO: penalised advantages, lambda and nu by hand, equal to PPO where nothing binds, and thinner tails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Watched(CPPO):
 
 def weighed(reward: float, place: int, length: int, choice: int) -> float:
     """Return a reward by the risk levels of `RatedTails`."""
-    level = 1 + place / length if choice == SAFE else 2.0
+    level = 1 + (place + 1) / length if choice == SAFE else 2.0
     return reward / level if reward > 0 else reward * level
 
 
@@ -194,7 +194,7 @@ def test_gains_are_divided_by_risk_and_losses_multiplied() -> None:
 
 def test_risk_that_the_task_does_not_have_is_refused() -> None:
     config = replace(SMALL, weigh_risk=True)
-    with pytest.raises(ValueError, match="weigh_risk needs the risk level of what is held, which task 'tails' does not"):
+    with pytest.raises(ValueError, match="weigh_risk needs the risk level of what is held, which task 'tails' "):
         CPPO(tails_env(16), config)
 
     class Warm(RatedTails):
@@ -238,6 +238,15 @@ def test_a_checkpoint_of_ppo_is_not_resumed_by_it(tmp_path: Path) -> None:
         train(tails_env(16), SMALL, tmp_path, resume=True)
 
 
+def test_constants_are_the_published_ones() -> None:
+    """Those of the signature of `cppo` in FinRL_DeepSeek's train_cppo_llm_risk.py."""
+    published = {
+        "alpha": 0.85, "beta": 3000.0, "nu_start": 0.1, "nu_delay": 0.75, "lam_start": 0.01, "lam_lr": 5e-4,
+        "lam_low_bound": 0.001, "cvar_clip_ratio": 0.05, "cvar_clip_of": "value", "reward_unit": 1.0,
+    }  # fmt: skip
+    assert {name: getattr(CPPOConfig(), name) for name in published} == published
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
@@ -278,7 +287,7 @@ def safe_shares(kind: type[PPO], config: PPOConfig, longest: int) -> list[float]
 @pytest.mark.parametrize("longest", [1, 4])
 def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
     plain = safe_shares(PPO, PPOConfig(**TOY), longest)
-    assert 0.25 < sum(plain) / len(plain) < 0.75
+    assert 0.2 < sum(plain) / len(plain) < 0.65
     for settings in ({"cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}, {"beta": longest, "cvar_clip_ratio": 1.0}):
         shares = safe_shares(CPPO, CPPOConfig(**TOY, **settings), longest)
         assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.9

@@ -5,7 +5,7 @@ its use on stocks with risk levels: Benhenda, "FinRL-DeepSeek", arXiv 2502.07393
 trajectories of returns D, threshold nu and multiplier lambda:
 
     lambda <- max(lam_low_bound, lambda + lam_lr (beta - nu))
-    A(t)   <- A(t) - min(lambda / (1 - alpha) (nu - D)^+, cvar_clip_ratio |V(t)|)     for the steps t of that trajectory
+    A(t)   <- A(t) - min(lambda / (1 - alpha) (nu - D)^+, cvar_clip_ratio |V(t)|)    for the steps t of that trajectory
     nu     <- nu_delay x mean of D
 
 A(t) is PPO's advantage before it is normalised; the critic's targets stay as they are. What differs from the published
@@ -16,10 +16,10 @@ code, which has faults:
   cannot change, so that the penalty is a baseline, without any effect on the gradient in the mean.
 * lambda keeps to its lower bound, which the code for stocks names and does not use.
 
-D is not discounted: what an account has gained at the end of an episode is the plain sum. The sums go on from rollout to
-rollout, as those of `RewardScale`. Where a rollout cuts a trajectory, D is the sum so far and the critic's value of what
-follows (with a gamma of 0 the critic tells of nothing that follows, and D is the sum so far), and its later steps are
-judged by later rollouts, which know more. Episodes that end, terminated or truncated, count with their sum.
+D is not discounted: what an account has gained at the end of an episode is the plain sum. The sums go on from rollout
+to rollout, as those of `RewardScale`. Where a rollout cuts a trajectory, D is the sum so far and the critic's value of
+what follows (with a gamma of 0 the critic tells of nothing that follows, and D is the sum so far), and its later steps
+are judged by later rollouts, which know more. Episodes that end, terminated or truncated, count with their sum.
 
 D, nu and beta are in raw rewards times ``reward_unit``, so that they keep their meaning while the scale of the rewards
 moves. The penalty is converted to scaled rewards, the unit of advantages and values.
