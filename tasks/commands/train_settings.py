@@ -57,9 +57,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
     algorithm: Literal["ppo", "cppo", "dqn", "grpo", "exact"] = "ppo"
-    """ppo; cppo, which penalises episodes whose return falls short; dqn, for tasks whose action is a single choice; grpo
-    and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through an
-    account of fractional shares."""
+    """ppo; cppo, which penalises episodes whose return falls short; dqn, for tasks whose action is a single choice;
+    grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through
+    an account of fractional shares."""
     num_envs: int = 2048
     """ppo, cppo, dqn and exact: number of parallel sub-environments."""
     num_groups: int = 128
