@@ -19,6 +19,7 @@ from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import make_network
+from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact, ExactConfig
@@ -274,6 +275,9 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
         return GRPO(env, config, settings.group_size)
     if isinstance(config, DQNConfig):
         return DQN(env, config)
+    # Before PPO, whose settings its own extend.
+    if isinstance(config, CPPOConfig):
+        return CPPO(env, config)
     return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.cppo_objective import CPPOConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
@@ -56,11 +57,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "dqn", "grpo", "exact"] = "ppo"
-    """ppo; dqn, for tasks in which an action is a single choice; grpo and its variants, which compare episodes with the
-    same start and need no critic; or exact, the gradient through an account of fractional shares."""
+    algorithm: Literal["ppo", "cppo", "dqn", "grpo", "exact"] = "ppo"
+    """ppo; cppo, which penalises episodes whose return falls short; dqn, for tasks whose action is a single choice;
+    grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through
+    an account of fractional shares."""
     num_envs: int = 2048
-    """ppo, dqn and exact: number of parallel sub-environments."""
+    """ppo, cppo, dqn and exact: number of parallel sub-environments."""
     num_groups: int = 128
     """grpo: number of groups, whose sub-environments share path and start."""
     group_size: int = 16
@@ -102,6 +104,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
+    cppo: CPPOConfig = field(default_factory=lambda: CPPOConfig(num_steps=16))
+    """Settings of CVaR-PPO. What a preset sets under ppo holds here too, unless it sets it here."""
     dqn: DQNConfig = field(default_factory=DQNConfig)
     """Settings of deep Q-learning."""
     exact: ExactConfig = field(default_factory=ExactConfig)
@@ -214,10 +218,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if simulated:
             names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
         if self.algorithm == "grpo":
-            names["num_envs"] = "--algorithm ppo, dqn or exact"
+            names["num_envs"] = "--algorithm ppo, cppo, dqn or exact"
         else:
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
-        names |= {name: f"--algorithm {name}" for name in ("ppo", "dqn", "exact") if name != self.algorithm}
+        names |= {name: f"--algorithm {name}" for name in ("ppo", "cppo", "dqn", "exact") if name != self.algorithm}
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:
@@ -252,6 +256,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         elif task_preset is None and (options.task in (None, cls.task) or options.model is None):
             path = _own_preset(options.task or cls.task, generator_of(options.market) is not None)
         values = {} if path is None else read_values(path)
+        if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
+            values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
         known = str(values.get("task", cls.task))
         task = options.task or known
         if options.resume is not None and task != known:

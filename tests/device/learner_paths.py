@@ -8,6 +8,9 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from tests.learn.tails_task import RatedTails
+from vecenv import VecEnv
+from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
@@ -40,8 +43,17 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "CPPO stock_trading": (SHORT, {"by_reference": False}),
+    "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
+}
+"""Environment and settings of the learner."""
+
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
+
+RISK_PATH = "CPPO risk"
+"""The path of a learner that weighs risk, on a task of the tests."""
 
 GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
@@ -52,6 +64,10 @@ def learner_path(name: str) -> Path:
     """Return the path of a learner, in one of the lists above, or of agents, in `AGENT_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    if name in CPPO_PATHS:
+        return lambda trial: _cppo(trial, make(trial.device, **CPPO_PATHS[name][0]), CPPO_PATHS[name][1])
+    if name == RISK_PATH:
+        return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
     if name in DQN_PATHS:
@@ -63,6 +79,15 @@ def learner_path(name: str) -> Path:
 def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _rated(trial: Trial) -> VecEnv:
+    return VecEnv(RatedTails(7), ROWS, 0, trial.device, trial.device == "cuda")
+
+
+def _cppo(trial: Trial, env: VecEnv, settings: dict[str, Any]) -> None:
+    config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, CPPO(env, replace(config, **settings)))
 
 
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -130,9 +130,21 @@ class PPO(Learner[PPOConfig]):
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
         )
         targets = values + advantages
+        advantages = self.learned_advantages(advantages, values, next_values)
         if config.normalise_advantages:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return values, advantages, targets
+
+    def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
+        """Return the advantages that the policy learns from, before they are normalised: those given.
+
+        Args:
+            advantages: Shape: (T, N).
+            values: of the observations acted on. Shape: (T, N).
+            next_values: of the observations after each step, before auto-reset; 0 with a gamma of 0 where an episode or
+                the rollout ends. Shape: (T, N).
+        """
+        return advantages
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
         """Return the selected steps."""

@@ -37,7 +37,11 @@ class RewardScale:
 
     def scaled(self, reward: Tensor) -> Tensor:
         """Return scaled rewards. Shape: any, float32."""
-        return reward.float() / self.return_moments.deviation().float()
+        return reward.float() / self.deviation()
+
+    def deviation(self) -> Tensor:
+        """Return the reward that counts as 1. Shape: (), float32."""
+        return self.return_moments.deviation().float()
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state needed to resume."""
