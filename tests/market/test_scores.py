@@ -194,6 +194,7 @@ def test_shuffled_scores_are_the_same_scores_on_other_days():
 
 
 def test_tapes_of_fewer_days_symbols_and_paths_keep_their_scores():
+    options = MarketOptions(features=(), scores=True, num_paths=3, num_days=30, symbols=["A", "B", "C"])
     tape = load_market("news", options)
     part = tape.days(5, 20).select(["C", "A"]).paths(1, 3)
     assert torch.equal(part.panels.scores, tape.panels.scores[1:3, 5:20][:, :, [2, 0]])
