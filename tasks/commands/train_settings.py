@@ -69,6 +69,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     seeds: int = 1
     """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
     seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
+    ensemble: int | None = None
+    """ppo: train so many policies as one batch, of the seeds seed, seed + 1, …, each with --num-envs sub-environments.
+    They are kept and compared as those of --seeds."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
@@ -116,6 +119,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.ensemble is not None and self.ensemble < 2:
+            raise ValueError(f"ensemble must be at least 2, got {self.ensemble}")
         for name in ("symbols_per_path", "subsets_per_path"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -159,6 +164,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         whole = super().num_training_paths()
         # A single path is split by days.
         return training_paths(whole, self.validation_fraction) if self.validation_fraction and whole > 1 else whole
+
+    def num_policies(self) -> int:
+        """Return the number of policies that are trained, of as many seeds."""
+        return self.ensemble or self.seeds
 
     def rows(self) -> int:
         """Return the number of sub-environments.
@@ -228,6 +237,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
             names.setdefault("refresh_every", "a generated market")
+        if self.ensemble is not None:
+            names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
+        if self.algorithm != "ppo":
+            names["ensemble"] = "--algorithm ppo"
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
         return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -171,10 +171,24 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
     """
     if not isinstance(learner, NetworkLearner):
         return
-    generator = torch.Generator().manual_seed(learner.config.seed)
+    write_untrained(learner, learner.state_dict(), folder)
+
+
+def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], folder: Path) -> None:
+    """Write a state with the actor that its seed determines, as the checkpoint of the untrained policy.
+
+    Args:
+        learner: whose network it is of.
+        state: of a run, or of a member of an ensemble in one batch.
+        folder: of the run.
+
+    Raises:
+        RunStoppedError: the folder cannot be written.
+    """
+    generator = torch.Generator().manual_seed(state["config"]["seed"])
     initial, _ = learner.network.initial_parameters(generator, learner.env.device)
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
-        save_checkpoint(learner.state_dict() | {"actor": initial}, folder / f"{UNTRAINED}.pt")
+        save_checkpoint({**state, "actor": initial}, folder / f"{UNTRAINED}.pt")
 
 
 def _checkpoints(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:

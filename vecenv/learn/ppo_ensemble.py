@@ -288,12 +288,20 @@ def check_stackable(config: PPOConfig) -> None:
 
 def means_of_members(metrics: Metrics, seeds: Sequence[int]) -> Metrics:
     """Return the means over the members of the metrics that each has; NaN of no value."""
-    names = [name.removesuffix(member_metric("", seeds[0])) for name in metrics if name.endswith(f".seed_{seeds[0]}")]
+    ending = member_metric("", seeds[0])
+    names = [name.removesuffix(ending) for name in metrics if name.endswith(ending)]
     means = {}
     for name in names:
         values = torch.tensor([metrics[member_metric(name, seed)] for seed in seeds], dtype=torch.float64)
         means[name] = float(values.nanmean())
     return means
+
+
+def metrics_of_member(metrics: Metrics, seed: int) -> Metrics:
+    """Return a row of the log of all as that of a single run: what all have in common, and the member's own."""
+    ending = member_metric("", seed)
+    own = {name.removesuffix(ending): value for name, value in metrics.items() if name.endswith(ending)}
+    return {name: own.get(name, value) for name, value in metrics.items() if "." not in name}
 
 
 def _of_member(metrics: Mapping[str, float], seed: int) -> Metrics:
