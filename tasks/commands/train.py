@@ -19,6 +19,7 @@ from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import make_network
+from vecenv.learn.diversity import Diversity, diversity_line
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact, ExactConfig
@@ -183,6 +184,8 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
     console.print(evaluation_table(evaluation))
     if "seeds" in document:
         console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
+        if "diversity" in document["seeds"]:
+            console.print(diversity_line(Diversity.from_json(document["seeds"]["diversity"])), soft_wrap=True)
     if generalised:
         console.print(generalisation_line(generalised), soft_wrap=True)
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)

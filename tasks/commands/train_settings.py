@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.combination import Kind
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
@@ -88,6 +89,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Random subsets of the symbols of each training path, drawn by the seed."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
+    combine: Kind = "mean"
+    """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
+    temperature: float = 1.0
+    """Of --combine weighted: towards 0 the best policy has all the weight."""
     validation_fraction: float = 0.0
     """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
     learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
@@ -237,6 +242,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
             names.setdefault("refresh_every", "a generated market")
+        if self.num_policies() == 1:
+            names["combine"] = "several --seeds, or --ensemble"
+        if self.combine != "weighted":
+            names["temperature"] = "--combine weighted"
         if self.ensemble is not None:
             names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
         if self.algorithm != "ppo":

@@ -8,7 +8,9 @@ from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
 from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
+from vecenv.registry import task_named
 from vecenv.tasks.commands.beside import check_beside
+from vecenv.tasks.commands.combining import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.train_settings import TrainSettings
 
@@ -28,6 +30,7 @@ def check_training(settings: TrainSettings, rows: int) -> None:
             from or to compare with does not fit.
     """
     check_ensemble(settings)
+    _check_combining(settings)
     _check_size(settings, rows * (settings.ensemble or 1))
     if settings.model is None:
         # The highest seed, which may be out of range.
@@ -62,6 +65,25 @@ def check_ensemble(settings: TrainSettings) -> None:
         raise ValueError(
             f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule (env.{scheduled[0]})"
         )
+
+
+def _check_combining(settings: TrainSettings) -> None:
+    """Reject a combination of the policies that the comparison could not make.
+
+    Raises:
+        ValueError: it needs the Sharpe ratios of validations, and there are none.
+    """
+    if settings.num_policies() == 1 or asked_combination(settings.combine, settings.temperature) is None:
+        return
+    task = task_named(settings.task)
+    if task.trained is not None:
+        raise ValueError(f"policies of task {settings.task!r} are combined by --combine mean alone")
+    if settings.combine not in BY_SHARPE:
+        return
+    if not settings.validation_fraction:
+        raise ValueError(f"--combine {settings.combine} needs validations: set a --validation-fraction above 0")
+    if task.account is None:
+        raise ValueError(f"--combine {settings.combine} needs accounts, which task {settings.task!r} does not have")
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:
