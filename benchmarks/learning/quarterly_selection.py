@@ -112,7 +112,7 @@ def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
         show(trade_quarter(tape, quarter, config, chosen_candidates(config)))
         for quarter in quarters(tape.first_day, tape.num_days, config.quarter)
     ]
-    result = {
+    result: dict[str, Any] = {
         "device": machine.device_name(tape.device),
         "torch": torch.__version__,
         "market": {"source": Path(tape.source).name, "days": tape.num_days, "symbols": tape.num_symbols},

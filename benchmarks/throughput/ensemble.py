@@ -125,7 +125,7 @@ def _measured(config: EnsembleConfig, name: str, device: torch.device) -> list[M
                 call()
             times = [[_timed(call, device) for call in calls] for _ in range(config.rounds)]
             wall, cpu = ([statistics.median(row[who][kind] for row in times) for who in (0, 1)] for kind in (0, 1))
-            found.append(Measured(name, threads, part, *wall, wall[1] / wall[0], cpu[1] / cpu[0]))
+            found.append(Measured(name, threads, part, wall[0], wall[1], wall[1] / wall[0], cpu[1] / cpu[0]))
     return found
 
 

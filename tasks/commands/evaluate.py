@@ -90,9 +90,9 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     """Episodes of each agent."""
     combine: Kind = "mean"
     """How several checkpoints become the agent ensemble: mean of actions that are numbers, and vote of choices;
-    weighted, the same by softmax(Sharpe ratio of the validation / temperature); vote, of numbers on their signs; or
-    select, the policy with the best Sharpe ratio of the validation."""
-    temperature: float = 1.0
+    weighted, the same by softmax(Sharpe ratio of the validation / sharpe_temperature); vote, of numbers on their signs;
+    or select, the policy with the best Sharpe ratio of the validation."""
+    sharpe_temperature: float = 1.0
     """weighted: towards 0 the best policy has all the weight."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
@@ -110,7 +110,7 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
         if not self.checkpoint:
             names["combine"] = "--checkpoint"
         if self.combine != "weighted":
-            names["temperature"] = "--combine weighted"
+            names["sharpe_temperature"] = "--combine weighted"
         return names
 
     @classmethod
@@ -174,7 +174,7 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write the requested files."""
     console = wide_console()
     checkpoints = _checkpoints(settings.checkpoint, names)
-    combination = asked_combination(settings.combine, settings.temperature)
+    combination = asked_combination(settings.combine, settings.sharpe_temperature)
     check_combination(combination, list(checkpoints.values()))
     env = _simulation(settings, console) if is_simulated(settings.task) else _on_tape(settings, checkpoints, console)
     with working(console, COMPARING.format(settings.episodes)):

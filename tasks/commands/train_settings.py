@@ -91,7 +91,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Held-out episodes of the comparison."""
     combine: Kind = "mean"
     """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
-    temperature: float = 1.0
+    sharpe_temperature: float = 1.0
     """Of --combine weighted: towards 0 the best policy has all the weight."""
     validation_fraction: float = 0.0
     """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
@@ -245,11 +245,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if self.num_policies() == 1:
             names["combine"] = "several --seeds, or --ensemble"
         if self.combine != "weighted":
-            names["temperature"] = "--combine weighted"
+            names["sharpe_temperature"] = "--combine weighted"
         if self.ensemble is not None:
             names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
         if self.algorithm != "ppo":
-            names["ensemble"] = "--algorithm ppo"
+            names["ensemble"] = "a training by --algorithm ppo"
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
         return names

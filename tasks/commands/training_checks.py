@@ -73,7 +73,7 @@ def _check_combining(settings: TrainSettings) -> None:
     Raises:
         ValueError: it needs the Sharpe ratios of validations, and there are none.
     """
-    if settings.num_policies() == 1 or asked_combination(settings.combine, settings.temperature) is None:
+    if settings.num_policies() == 1 or asked_combination(settings.combine, settings.sharpe_temperature) is None:
         return
     task = task_named(settings.task)
     if task.trained is not None:

@@ -68,7 +68,9 @@ def compare_agents(
     """
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
-        agents = trained_agents(_trained(runs), test_env, asked_combination(settings.combine, settings.temperature))
+        agents = trained_agents(
+            _trained(runs), test_env, asked_combination(settings.combine, settings.sharpe_temperature)
+        )
         agents |= {name: trained_agent(path, test_env) for name, path in _shown_beside(settings, runs).items()}
     else:
         own = runs[-1].folder

@@ -24,7 +24,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
 
 
-def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Tensor]:
+def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
     """Return seed and identity of every row of an ensemble's environment, as arguments of `vecenv.make`.
 
     Args:
@@ -199,7 +199,7 @@ class EnsemblePPO(PPO):
         parts = []
         for part in self.collector.seen[0].split(steps):
             by_member = part.unflatten(1, (self.num_members, each)).movedim(1, 0).flatten(1, 2)
-            values = torch.vmap(self._value)(self.critic, *self.moments, by_member)
+            values = torch.vmap(self._value)(self.critic, self.moments, by_member)
             parts.append(values.unflatten(1, (-1, each)).movedim(1, 0).flatten(1, 2))
         return torch.cat(parts)
 
@@ -212,11 +212,11 @@ class EnsemblePPO(PPO):
         for number in range(self.num_members):
             chosen = (member == number).nonzero()[:, 0]
             critic, moments = ([tensor[number] for tensor in kept] for kept in (self.critic, self.moments))
-            values[chosen] = self._value(critic, *moments, observation[chosen])
+            values[chosen] = self._value(critic, moments, observation[chosen])
         return values
 
-    def _value(self, critic: list[Tensor], mean: Tensor, deviation: Tensor, observation: Tensor) -> Tensor:
-        return self.network.value(critic, self.network.normalised(observation, mean, deviation))
+    def _value(self, critic: list[Tensor], moments: list[Tensor], observation: Tensor) -> Tensor:
+        return self.network.value(critic, self.network.normalised(observation, *moments))
 
     def standardised(self, advantages: Tensor) -> Tensor:
         """Return each member's advantages with mean 0 and standard deviation 1. Shape: (T, S N)."""
