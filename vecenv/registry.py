@@ -193,7 +193,7 @@ def make(
     num_envs: int = 1,
     *,
     market: Market = "synthetic",
-    seed: int = 0,
+    seed: int | Tensor = 0,
     device: torch.device | str = "cpu",
     compile: bool = True,
     config: Any = None,  # noqa: ANN401
@@ -208,7 +208,7 @@ def make(
         task: name of an installed or registered task, or its record.
         num_envs: number of sub-environments, N.
         market: path, long table, tape or generator's name; ignored by tasks without a market.
-        seed: of all episodes.
+        seed: of all episodes, or a tensor with one per row. Shape: (N,), int64.
         device: of all tensors.
         compile: compile the steps.
         config: of the task, its default if None.

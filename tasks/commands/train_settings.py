@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.combination import Kind
 from vecenv.learn.cppo_objective import CPPOConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
@@ -72,6 +73,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     seeds: int = 1
     """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
     seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
+    ensemble: int | None = None
+    """ppo: train so many policies as one batch, of the seeds seed, seed + 1, …, each with --num-envs sub-environments.
+    They are kept and compared as those of --seeds."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
@@ -88,6 +92,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Random subsets of the symbols of each training path, drawn by the seed."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
+    combine: Kind = "mean"
+    """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
+    sharpe_temperature: float = 1.0
+    """Of --combine weighted: towards 0 the best policy has all the weight."""
     validation_fraction: float = 0.0
     """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
     learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
@@ -121,6 +129,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.ensemble is not None and self.ensemble < 2:
+            raise ValueError(f"ensemble must be at least 2, got {self.ensemble}")
         for name in ("symbols_per_path", "subsets_per_path"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -164,6 +174,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         whole = super().num_training_paths()
         # A single path is split by days.
         return training_paths(whole, self.validation_fraction) if self.validation_fraction and whole > 1 else whole
+
+    def num_policies(self) -> int:
+        """Return the number of policies that are trained, of as many seeds."""
+        return self.ensemble or self.seeds
 
     def rows(self) -> int:
         """Return the number of sub-environments.
@@ -233,6 +247,14 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
             names.setdefault("refresh_every", "a generated market")
+        if self.num_policies() == 1:
+            names["combine"] = "several --seeds, or --ensemble"
+        if self.combine != "weighted":
+            names["sharpe_temperature"] = "--combine weighted"
+        if self.ensemble is not None:
+            names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
+        if self.algorithm != "ppo":
+            names["ensemble"] = "a training by --algorithm ppo"
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
         return names

@@ -109,7 +109,7 @@ def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, c
 def test_targets_of_the_critic_are_not_penalised() -> None:
     learner = Watched(tails_env(16, 0, Tails(7)), replace(SMALL, normalise_advantages=False))
     learner.update(), learner.update()
-    values, advantages, targets = learner._advantages()
+    values, advantages, targets = learner.advantages()
     given, _, _, learned, _ = learner.seen
     assert torch.equal(advantages, learned) and not torch.equal(learned, given)
     assert torch.equal(targets, values + given)

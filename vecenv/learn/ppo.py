@@ -50,16 +50,16 @@ class PPO(Learner[PPOConfig]):
     loss_metrics = LOSS_METRICS
 
     def __init__(self, env: VecEnv, config: PPOConfig) -> None:
-        steps = config.num_steps * env.num_envs
+        steps = config.num_steps * env.num_envs // self.num_members
         if steps % config.minibatches:
             raise ValueError(
-                f"num_steps {config.num_steps} x num_envs {env.num_envs} is not a multiple of minibatches "
-                f"{config.minibatches}"
+                f"num_steps {config.num_steps} x num_envs {env.num_envs // self.num_members} is not a multiple of "
+                f"minibatches {config.minibatches}"
             )
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
         if config.benchmark_kl and not isinstance(self.network.head, GaussianHead):
             raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
-        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
+        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
 
     def collecting_policy(self) -> Policy:
         """Return the policy that collects, by reference where that is asked for or pays.
@@ -88,13 +88,16 @@ class PPO(Learner[PPOConfig]):
 
     def learn(self) -> Metrics:
         """Estimate advantages and make all optimiser steps of one update."""
-        collector = self.collector
-        values, advantages, targets = self._advantages()
-        batch = [*collector.seen, collector.actions, collector.extras["log_prob"], advantages, targets]
-        flat = [tensor.flatten(0, 1) for tensor in batch]
-        metrics = self.minimise(flat, self.config.target_kl)
+        values, advantages, targets = self.advantages()
+        metrics = self.minimise(self.batch_of(advantages, targets), self.config.target_kl)
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
         return metrics | {"explained_variance": float(explained)}
+
+    def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
+        """Return what `minimise` takes of the rollout, with flat steps. Shape of each: (T * N, ...)."""
+        collector = self.collector
+        batch = [*collector.seen, collector.actions, collector.extras["log_prob"], advantages, targets]
+        return [tensor.flatten(0, 1) for tensor in batch]
 
     def update_moments(self) -> None:
         """Add the rollout to the moments that scale observations and rewards of the next one."""
@@ -108,23 +111,31 @@ class PPO(Learner[PPOConfig]):
         parts = observation.split(chunk)
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
 
-    def _values_of_rollout(self) -> Tensor:
+    def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
         chunk = self.batch_size // self.config.minibatches
         parts = zip(*(part.flatten(0, 1).split(chunk) for part in self.collector.seen), strict=True)
         return torch.cat([self._values(self.collector.whole(seen)) for seen in parts]).view(self.config.num_steps, -1)
 
-    def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
+    def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
+        """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
+        return self._values(self.collector.final_observations(step, ids))
+
+    def standardised(self, advantages: Tensor) -> Tensor:
+        """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""
+        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+    def advantages(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
         config, collector = self.config, self.collector
-        values = self._values_of_rollout()
+        values = self.values_of_rollout()
         # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         if config.gamma:
             cut = collector.truncated.clone()
             cut[-1] = True
             step, ids = cut.nonzero(as_tuple=True)
-            next_values[step, ids] = self._values(collector.final_observations(step, ids))
+            next_values[step, ids] = self.final_values(step, ids)
         reward = self.reward_scale.scaled(collector.reward)
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
@@ -132,7 +143,7 @@ class PPO(Learner[PPOConfig]):
         targets = values + advantages
         advantages = self.learned_advantages(advantages, values, next_values)
         if config.normalise_advantages:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = self.standardised(advantages)
         return values, advantages, targets
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
