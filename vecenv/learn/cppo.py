@@ -46,43 +46,41 @@ from vecenv.learn.cppo_objective import (
 )
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.ppo import PPO
+from vecenv.learn.ppo_ensemble import EnsemblePPO, member_metric
 from vecenv.learn.risk_levels import check_risk_levels, risk_levels
 from vecenv.learn.runs import Metrics, run
 
-__all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "train"]
+__all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "EnsembleCPPO", "train"]
 
 
-class CPPO(PPO):
-    """CVaR-PPO learner; `train` runs it.
+class _TailsPenalised(PPO):
+    """What learns with penalised tails: one learner, or several of one batch, each with numbers of its own.
 
     Args:
         env: the training environment; its rows advance.
         config: settings.
-
-    Raises:
-        ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
-        TypeError: there is no head for the environment's actions.
+        *members: further arguments of the learner.
     """
 
     config: CPPOConfig
 
-    def __init__(self, env: VecEnv, config: CPPOConfig) -> None:
+    def __init__(self, env: VecEnv, config: CPPOConfig, *members: Any) -> None:  # noqa: ANN401
         if config.weigh_risk:
             check_risk_levels(env)
-        super().__init__(env, config)
-        self.nu = torch.tensor(config.nu_start, device=env.device)
-        self.multiplier = torch.tensor(config.lam_start, device=env.device)
+        super().__init__(env, config, *members)
+        shape = self.reward_scale.deviation().shape
+        self.nu = torch.full(shape, config.nu_start, device=env.device)
+        self.multiplier = torch.full(shape, config.lam_start, device=env.device)
         self.carried_return = torch.zeros(env.num_envs, device=env.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `PPO.state_dict` by nu, lambda and the returns of the episodes so far."""
-        own = {"nu": self.nu, "multiplier": self.multiplier, "carried_return": self.carried_return}
-        return super().state_dict() | {name: tensor.clone() for name, tensor in own.items()}
+        """Extend the learner's state by nu, lambda and the returns of the episodes so far."""
+        return super().state_dict() | {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
-        for name in ("nu", "multiplier", "carried_return"):
+        for name in _STATE:
             getattr(self, name).copy_(state[name])
 
     def collect(self) -> None:
@@ -101,20 +99,75 @@ class CPPO(PPO):
         config = self.config
         self.multiplier.add_(config.lam_lr * (config.beta - self.nu)).clamp_(min=config.lam_low_bound)
         metrics = super().learn()
-        told = dict(zip(CVAR_METRICS, self.told.tolist(), strict=True))
         self.nu.copy_(config.nu_delay * self.told[0])
-        return metrics | told
+        return metrics | self.told_metrics()
+
+    def told_metrics(self) -> Metrics:
+        """Return `CVAR_METRICS` of the update."""
+        return dict(zip(CVAR_METRICS, self.told.tolist(), strict=True))
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
         """Subtract the penalty of each step's trajectory; see `PPO.learned_advantages`."""
         config, done = self.config, self.collector.rows().done
-        unit = config.reward_unit * self.reward_scale.deviation()
+        # By member, and by row.
+        shape = (*self.nu.shape, -1)
+        nu, multiplier, scale = (
+            one.unsqueeze(-1).expand(*shape[:-1], values.shape[1] // max(1, one.numel())).flatten()
+            for one in (self.nu, self.multiplier, self.reward_scale.deviation())
+        )
+        unit = config.reward_unit * scale
         returns = trajectory_returns(self.so_far, done, next_values[-1] * unit)
         cap = config.cvar_clip_ratio * (values if config.cvar_clip_of == "value" else advantages).abs()
-        penalty = shortfall_penalty(returns, self.nu, self.multiplier, config.alpha, unit, cap)
-        shares = (penalty.short.float().mean(), penalty.capped.float().mean())
-        self.told = torch.stack([mean_return(returns, done), self.nu, self.multiplier, *shares])
+        penalty = shortfall_penalty(returns, nu, multiplier, config.alpha, unit, cap)
+        flags = (penalty.short.float(), penalty.capped.float())
+        shares = (flag.unflatten(1, shape).mean((0, -1)) for flag in flags)
+        mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape))
+        self.told = torch.stack([mean, self.nu, self.multiplier, *shares])
         return advantages - penalty.amount
+
+
+_STATE = ("nu", "multiplier", "carried_return")
+
+
+class CPPO(_TailsPenalised):
+    """CVaR-PPO learner; `train` runs it.
+
+    Args:
+        env: the training environment; its rows advance.
+        config: settings.
+
+    Raises:
+        ValueError: as `PPO`, or ``weigh_risk`` with a task that has no risk levels.
+        TypeError: there is no head for the environment's actions.
+    """
+
+
+class EnsembleCPPO(_TailsPenalised, EnsemblePPO):
+    """CVaR-PPO of S members of one batch; see `EnsemblePPO`. Each has its own threshold and multiplier.
+
+    Args:
+        env: rows of all members, by `row_seeds`; its rows advance.
+        config: settings of each.
+        seeds: of the members, S.
+
+    Raises:
+        ValueError: as `EnsemblePPO` and `CPPO`.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    def told_metrics(self) -> Metrics:
+        """Return `CVAR_METRICS` of the update by member."""
+        metrics: Metrics = {}
+        for seed, told in zip(self.seeds, self.told.T.tolist(), strict=True):
+            metrics |= {member_metric(name, seed): value for name, value in zip(CVAR_METRICS, told, strict=True)}
+        return metrics
+
+    def member_state(self, number: int) -> dict[str, Any]:
+        """Return the state of a member as `CPPO.state_dict` of a single run has it."""
+        each = self.env.num_envs // self.num_members
+        own = {name: getattr(self, name)[number].clone() for name in ("nu", "multiplier")}
+        carried = self.carried_return[number * each : (number + 1) * each].clone()
+        return super().member_state(number) | own | {"carried_return": carried}
 
 
 def train(

@@ -100,10 +100,10 @@ def trajectory_returns(so_far: Tensor, done: Tensor, following: Tensor) -> Tenso
 
 
 def mean_return(returns: Tensor, done: Tensor) -> Tensor:
-    """Return the mean over the trajectories of a rollout, those that it cuts included. Shape: (T, N), (T, N) -> ()."""
+    """Return the mean over the trajectories of a rollout, those that it cuts included. Shapes: (T, ..., N) -> (...)."""
     last = done.clone()
     last[-1] = True
-    return torch.where(last, returns, 0.0).sum() / last.sum()
+    return torch.where(last, returns, 0.0).sum((0, -1)) / last.sum((0, -1))
 
 
 def shortfall_penalty(
