@@ -59,9 +59,9 @@ class StudyConfig:
     """Last day of the test, which begins after the training."""
     seeds: int = 10
     """Seeds of each variant."""
-    num_envs: int = 32
+    num_envs: int = 64
     """Sub-environments of each seed."""
-    total_frames: int = 150_000
+    total_frames: int = 100_000
     """Steps of each seed."""
     risk_strength: float = 0.0
     """Strength of the risk in the trajectories of CVaR-PPO, where there are scores of risk."""
