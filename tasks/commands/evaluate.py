@@ -40,7 +40,7 @@ from vecenv.tasks.commands.comparison import (
     wide_console,
 )
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
-from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
@@ -129,7 +129,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
-            settings = cls(task=task, env=compared_config(task) if options.model is None else text_config(task))
+            own = compared_config(task) if options.model is None else text_config(task)
+            settings = cls(task=task, market=default_market(task), env=own)
         if options.task not in (None, settings.task):
             place = options.checkpoint[0] if options.checkpoint else options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")

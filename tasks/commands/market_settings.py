@@ -14,6 +14,7 @@ from vecenv.market.currency import checked_currency
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
+from vecenv.registry import Task, task_named
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -250,6 +251,12 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "generator": settings.generator(),
         "currency": settings.currency,
     }
+
+
+def default_market(task: str) -> str:
+    """Return the market of a command by default: that of a task which needs its own, else of `MarketSettings`."""
+    own = task_named(task).generator
+    return MarketSettings.market if own == Task.generator else own
 
 
 def _reads_scores(config: Any) -> bool:  # noqa: ANN401

@@ -21,7 +21,7 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, shipped_presets, with_values
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.language_training import check_language
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
 from vecenv.tasks.commands.run_folder import SETTINGS
 from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
@@ -285,7 +285,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if options.resume is not None and task != known:
             raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
         env = config_of(task) if options.model is None else task_named(task).default_text_config()
-        settings = with_values(cls(task=task, env=env), values | {"task": task}, str(path), NOT_IN_FILES)
+        settings = with_values(
+            cls(task=task, market=default_market(task), env=env), values | {"task": task}, str(path), NOT_IN_FILES
+        )
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
 
 

@@ -31,6 +31,7 @@ SIGNALS = replace(
     scenario=SignalTrading,
     config=SignalsConfig,
     market=market_options,
+    generator="news",
     agents=AGENTS,
     best=best_rule,
     figures=figures,
