@@ -8,7 +8,15 @@ from __future__ import annotations
 import pytest
 
 from tests.device.allowed import faults
-from tests.device.learner_paths import AGENT_PATHS, DQN_PATHS, EXACT_PATHS, GRPO_PATHS, PPO_PATHS, learner_path
+from tests.device.learner_paths import (
+    AGENT_PATHS,
+    DQN_PATHS,
+    ENSEMBLE_PATHS,
+    EXACT_PATHS,
+    GRPO_PATHS,
+    PPO_PATHS,
+    learner_path,
+)
 from tests.device.market_paths import MARKETS, market_path, market_text
 from tests.device.task_paths import DONATED, TASKS, donated_path, draws, task_path
 from tests.device.text_paths import TEXT_PATHS
@@ -21,7 +29,10 @@ QUICK = {
 }  # fmt: skip
 """Paths that run by default; the others are slow."""
 
-OTHERS = {name: learner_path(name) for name in (*PPO_PATHS, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)}
+OTHERS = {
+    name: learner_path(name)
+    for name in (*PPO_PATHS, *DQN_PATHS, *ENSEMBLE_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
 OTHERS |= {"market text": market_text}
 
