@@ -82,6 +82,21 @@ def test_the_best_of_the_validation_trades():
     assert all(len(daily) == CONFIG.quarter.trading for daily in told.returns.values())
 
 
+def test_the_training_ends_before_the_embargo_and_the_validation(monkeypatch):
+    tape, seen = market(), []
+    own = quarterly_selection.trained_policy
+
+    def watched(training, *rest):
+        seen.append((training.dates[0], training.dates[-1]))
+        return own(training, *rest)
+
+    monkeypatch.setattr(quarterly_selection, "trained_policy", watched)
+    quarter = quarters(tape.first_day, tape.num_days, CONFIG.quarter)[0]
+    told = traded(tape, quarter)
+    last = tape.dates[quarter.validation.start - 1 - CONFIG.quarter.embargo]
+    assert seen == [(tape.dates[0], last)] * 2 and told.dates["training"] == (str(tape.dates[0]), str(last))
+
+
 def test_everything_is_sold_while_turbulence_is_above_the_threshold(monkeypatch):
     tape = market()
     quarter = quarters(tape.first_day, tape.num_days, CONFIG.quarter)[0]

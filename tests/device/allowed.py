@@ -40,6 +40,7 @@ PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
 DISTINCT = "vecenv/core/tensor_checks.py distinct"
 METRICS = "vecenv/learn/episode_metrics.py"
+ENSEMBLE, MEMBERS = "ensemble .*", "vecenv/learn/ppo_ensemble.py EnsemblePPO"
 AUDIT = "vecenv/learn/group_episodes.py audit"
 HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tiers/grading.py references"
 TEXT, TOOLS, TURNS = (
@@ -65,7 +66,7 @@ ALLOWED = (
     Allowed(TASK, "begin rows", NUMBERS, ITEM, 2),
     Allowed(TASK, "copy rows|begin rows", DISTINCT, "_unique2"),
     Allowed(TASK, "begin rows", INTEGERS, ITEM, 2),
-    Allowed(f"{TASK}|{LEARNER}", "save and load", INTEGERS, ITEM, 3),
+    Allowed(f"{TASK}|{LEARNER}|{ENSEMBLE}", "save and load", INTEGERS, ITEM, 3),
     Allowed(TASK, "begin rows", NUMBERS, "to device"),
     # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
     Allowed(f"(?!{GRADED}|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
@@ -98,10 +99,18 @@ ALLOWED = (
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
-    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO._advantages", "nonzero"),
+    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
-    Allowed("CPPO .*", "update", "vecenv/learn/cppo.py CPPO.learn", "to host"),
-    Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
+    Allowed("CPPO .*", "update", "vecenv/learn/cppo.py _TailsPenalised.told_metrics", "to host"),
+    Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.optimise", ITEM, 2),
+    # Two members in one batch: the figures of each, and which of the observations at the ends are whose.
+    Allowed(ENSEMBLE, "update", f"{METRICS} members_metrics", "nonzero"),
+    Allowed(ENSEMBLE, "update", f"{METRICS} members_metrics", "to host", 4),
+    Allowed(ENSEMBLE, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2", 2),
+    Allowed(ENSEMBLE, "update", f"{MEMBERS}.learn", "to host", 2),
+    Allowed("ensemble flat", "update", f"{MEMBERS}.final_values", "nonzero", 2),
+    Allowed("ensemble flat", "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
+    Allowed(ENSEMBLE, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
     # A draw from TorchRL's buffer, one an update.
     Allowed(DQN, "update", "vecenv/learn/dqn.py DQN.learn", ITEM),
     Allowed(DQN, "update", "vecenv/learn/dqn.py DQN._transitions", "nonzero"),

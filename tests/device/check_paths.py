@@ -12,6 +12,7 @@ from tests.device.learner_paths import (
     AGENT_PATHS,
     CPPO_PATHS,
     DQN_PATHS,
+    ENSEMBLE_PATHS,
     EXACT_PATHS,
     GRPO_PATHS,
     PPO_PATHS,
@@ -30,7 +31,16 @@ QUICK = {
 }  # fmt: skip
 """Paths that run by default; the others are slow."""
 
-LEARNERS = (*PPO_PATHS, *CPPO_PATHS, RISK_PATH, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+LEARNERS = (
+    *PPO_PATHS,
+    *CPPO_PATHS,
+    RISK_PATH,
+    *DQN_PATHS,
+    *ENSEMBLE_PATHS,
+    *EXACT_PATHS,
+    *GRPO_PATHS,
+    *AGENT_PATHS,
+)
 OTHERS = {name: learner_path(name) for name in LEARNERS}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
 OTHERS |= {"market text": market_text}

@@ -18,6 +18,7 @@ from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.registry import task_of
 
 STEPS = 6
@@ -49,6 +50,13 @@ CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+
+ENSEMBLE_PATHS: dict[str, dict[str, Any]] = {
+    "ensemble flat": {"by_reference": False},
+    "ensemble symbol": {"policy": "symbol", "gamma": 0.0},
+}
+"""Settings of the members, of which there are two."""
+
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
@@ -70,6 +78,8 @@ def learner_path(name: str) -> Path:
         return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
+    if name in ENSEMBLE_PATHS:
+        return lambda trial: _ensemble(trial, ENSEMBLE_PATHS[name])
     if name in DQN_PATHS:
         return lambda trial: _dqn(trial, DQN_PATHS[name])
     kind, _, which = name.partition(" ")
@@ -88,6 +98,16 @@ def _rated(trial: Trial) -> VecEnv:
 def _cppo(trial: Trial, env: VecEnv, settings: dict[str, Any]) -> None:
     config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, CPPO(env, replace(config, **settings)))
+
+
+def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
+    options = {"num_paths": 2, "num_days": 330, "seed": 5}
+    env = vecenv.make(
+        num_envs=ROWS, market_options=options, device=trial.device, compile=trial.device == "cuda", **SHORT,
+        action="tilt", **row_seeds((3, 4), ROWS // 2),
+    )  # fmt: skip
+    config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS // 2 * STEPS, hidden=(8,))
+    _updates(trial, EnsemblePPO(env, replace(config, **settings), (3, 4)))
 
 
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -51,6 +51,12 @@ def test_numbers_differ_by_sign_distance_and_divergence():
     assert Diversity.from_json(told.to_json()) == told
 
 
+def test_nothing_is_no_opposite_of_something():
+    env = market_env(action="tilt", episode_length=5, min_episode_length=5)
+    policies = policies_of(env, (0.5, 0.0))
+    assert diversity(policies, policies[0], env, 0, 2).disagreement == 0.0
+
+
 def test_choices_differ_by_their_share():
     env = market_env("crypto_lob", synthetic_hours=1.0, episode_steps=5)
     assert isinstance(env.scenario.action_spec, Categorical)

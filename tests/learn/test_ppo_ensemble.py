@@ -129,6 +129,8 @@ def test_a_members_state_is_that_of_a_single_run_and_resumes_as_one():
     alone = single(7)
     alone.load_state_dict(together.member_state(1))
     assert alone.update_number == 2 and same_bits(alone.actor[0], together.actor[0][1])
+    assert same_bits(alone.reward_scale.discounted_return, together.reward_scale.discounted_return[rows_of(1)])
+    assert alone.reward_scale.discounted_return.unique().numel() > 1
     together.update()
     alone.update()
     for stacked, own in zip(together.parameters, alone.parameters, strict=True):

@@ -118,7 +118,8 @@ def test_the_folder_is_evaluated_with_each_combination(trained, tmp_path, capsys
     assert found["select"]["ensemble"] == found["select"][best]
     assert len({found[kind]["ensemble"] for kind in ("mean", "weighted", "vote")}) == 3
     reported = json.loads((trained / "metrics.json").read_text())["seeds"]["diversity"]
-    assert reported["kl"] == pytest.approx(diversity["kl"]) or len(reported["kl"]) == 3
+    # The same policies on the same held-out episodes.
+    assert reported == diversity
 
 
 @pytest.mark.parametrize(
