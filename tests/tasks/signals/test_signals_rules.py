@@ -14,7 +14,7 @@ from tests.tasks.tiers.random_markets import random_tape
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
-from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, weighed
+from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.testing import check_task
 
 
@@ -84,13 +84,13 @@ def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
 
 
 def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
-    level = risk_level(
-        torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0]), torch.tensor([5.0, 1.0, 5.0]),
-        torch.tensor(0.1),
-    )  # fmt: skip
+    holdings, close = torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0])
+    worths = risk_worth(close, torch.tensor([5.0, 1.0, 5.0]))
+    assert worths.tolist() == [20.0, -20.0, 100.0]
+    level = risk_level(holdings, (holdings.abs() * close).sum(), worths, torch.tensor(0.1))
     # A quarter at 1.2, three quarters at 0.8.
     assert float(level) == pytest.approx(0.9)
-    none = risk_level(torch.zeros(2), torch.ones(2), torch.tensor([5.0, 5.0]), torch.tensor(0.1))
+    none = risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))
     assert float(none) == 1.0
 
 
