@@ -170,9 +170,7 @@ def _with_columns(tape: MarketTape, count: int) -> MarketTape:
     shape = (*tape.features.shape[:-1], count)
     columns: Tensor = torch.rand(shape, generator=generator).to(tape.features.device)
     names = tuple(f"column_{place}" for place in range(count))
-    return replace(
-        tape, features=torch.cat([tape.features, columns], -1), feature_names=(*tape.feature_names, *names)
-    )
+    return replace(tape, features=torch.cat([tape.features, columns], -1), feature_names=(*tape.feature_names, *names))
 
 
 def _collector(config: ScoresConfig, tape: MarketTape, workload: Workload, device: torch.device) -> FusedCollector:

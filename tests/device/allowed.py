@@ -30,7 +30,7 @@ class Allowed(NamedTuple):
     count: int | None = 1
 
 
-TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TASK = r"(stock_trading|signals) .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
@@ -98,7 +98,8 @@ ALLOWED = (
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
-    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO._advantages", "nonzero"),
+    Allowed("C?PPO signals", "save and load", "vecenv/market/panels.py Panels.digest", "to host", None),
+    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
     Allowed("CPPO .*", "update", "vecenv/learn/cppo.py CPPO.learn", "to host"),
     Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
