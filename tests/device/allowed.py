@@ -30,8 +30,8 @@ class Allowed(NamedTuple):
     count: int | None = 1
 
 
-TASK = r"(stock_trading|signals) .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TASK = rf"(stock_trading|signals) .*|{TIER}"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
 SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO(?! risk)|GRPO|exact) .*"
