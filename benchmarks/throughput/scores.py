@@ -50,6 +50,8 @@ class ScoresConfig:
     """CPU threads."""
     device: str = "auto"
     """Device."""
+    compile: bool = True
+    """Compile the steps."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
 
@@ -181,7 +183,7 @@ def _collector(config: ScoresConfig, tape: MarketTape, workload: Workload, devic
         config.num_envs,
         market=market,
         device=device,
-        compile=True,
+        compile=config.compile,
         features=market.feature_names,
         episode_length=EPISODE_LENGTH,
         min_episode_length=EPISODE_LENGTH // 2,

@@ -49,6 +49,18 @@ def test_good_news_make_purchases_larger_and_sales_smaller():
     torch.testing.assert_close(moved, torch.tensor([0.6, -0.4, 0.4, -0.6, 0.0]))
 
 
+def test_the_factor_of_an_action_is_rounded_once():
+    """As the page says: products and sums in double precision, then single; a single-precision sum rounds twice."""
+    generator = torch.Generator().manual_seed(0)
+    sentiment = 1 + 4 * torch.rand(2000, generator=generator)
+    for strength in (0.1, 0.01, 0.37):
+        single = torch.tensor(strength)
+        change = float(single) * (sentiment.double().numpy() - 3.0)
+        for sign in (1.0, -1.0):
+            moved = moved_by_sentiment(torch.full_like(sentiment, sign), sentiment, single)
+            assert np.array_equal((sign * moved).numpy(), (1.0 + sign * change).astype(np.float32))
+
+
 def test_orders_by_the_day_s_sentiment():
     """Hmax 100 at strength 0.1: 50 shares become 60 with the best news, 40 with the worst, 100 become 120."""
     tape = tape_with(scores_of([(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3))
