@@ -113,12 +113,15 @@ def test_texts_of_a_day_are_its_lines(tmp_path):
         {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
         {"symbol": "A", "published_at": "2024-05-31T10:00:00-04:00", "title": "Chief resigns", "summary": None},
         {"symbol": "B", "published_at": "2024-05-31T17:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
+        {"symbol": "A", "published_at": "2024-06-04T09:00:00-04:00", "title": None, "summary": None},
     ]
     table = market(sentiment={"A": [3.0] * 5, "B": [3.0] * 5})
     panels = panels_of(table, text_file=written(tmp_path, rows, "news.csv"))
     told = [[panels.texts[i] if i >= 0 else "" for i in day] for day in panels.text[0].tolist()]
     assert told[1] == ["Sales rise. By a tenth.\nChief resigns", ""] and told[2] == ["", "Sales rise. By a tenth."]
     assert not any(any(day) for day in (told[0], told[3], told[4]))
+    # A document without a text is none.
+    assert (panels.text[0, 3] == -1).all() and len(panels.texts) == 2
 
 
 GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}

@@ -72,6 +72,15 @@ def test_orders_by_the_day_s_sentiment():
     assert env.state.holdings.tolist() == [[36.0, 24.0, 120.0]]
 
 
+def test_the_bounds_of_orders_and_positions_allow_for_good_news():
+    """Sums of shares are exact up to these bounds."""
+    tape = tape_with(scores_of(*[[(5, 3)]] * 3))
+    env = env_on(tape, sentiment_strength=0.4, hmax=1000.0)
+    env.advance(torch.ones(1, 1))
+    assert env.state.holdings.tolist() == [[1800.0]]
+    assert env.scenario._max_order >= 1800 and env.scenario._max_holdings >= 3600
+
+
 def test_missing_scores_are_neutral_and_never_zero():
     tape = tape_with(scores_of(*[[(3, 3)] * 3] * 3), known=np.zeros((3, 3, 2), dtype=bool))
     env = env_on(tape, sentiment_strength=0.1, risk_strength=0.1, observed=("sentiment", "risk"), feature_scale=1.0)
@@ -104,6 +113,17 @@ def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
     assert float(level) == pytest.approx(0.9)
     none = risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))
     assert float(none) == 1.0
+
+
+@pytest.mark.parametrize("rules", [{}, {"fill": "next_open"}, {"whole_shares": False, "dtype": "float64"}], ids=str)
+def test_short_positions_count_by_their_size(rules):
+    """100 short of A at risk 5, 100 of B at 4, 50 of C at 3: M = (120 + 110 + 50) / 250. A falls by a tenth."""
+    closes = [[10.0, 10.0, 10.0], [10.0, 10.0, 10.0], [9.0, 10.0, 10.0]]
+    tape = tape_with(scores_of(*[[(3, 5), (3, 4), (3, 3)]] * 3), closes=closes)
+    env = env_on(tape, risk_strength=0.1, reward_scale=1.0, shorting=True, **rules)
+    env.advance(torch.tensor([[-1.0, 1.0, 0.5]]))
+    assert env.state.holdings.tolist() == [[-100.0, 100.0, 50.0]]
+    assert float(env.advance(torch.zeros(1, 3))) == pytest.approx(100 / 1.12)
 
 
 def test_a_level_of_one_changes_no_reward():
