@@ -150,9 +150,11 @@ def test_bad_files_are_refused_by_row_and_column(tmp_path, rows, message):
     assert str(told.value).startswith(file)
 
 
-def test_scores_of_a_market_file_out_of_range_are_refused_by_symbol_and_date():
-    table = market(sentiment={"A": [3.0] * 5, "B": [3, 3, 7, 3, 3]})
-    with pytest.raises(MarketDataError, match="symbol B, date 2024-06-03, column sentiment: 7 is outside 1 to 5"):
+@pytest.mark.parametrize("value", [7.0, 0.5])
+def test_scores_of_a_market_file_out_of_range_are_refused_by_symbol_and_date(value):
+    table = market(sentiment={"A": [3.0] * 5, "B": [3, 3, value, 3, 3]})
+    message = f"symbol B, date 2024-06-03, column sentiment: {value:g} is outside 1 to 5"
+    with pytest.raises(MarketDataError, match=message):
         panels_of(table)
 
 
@@ -166,6 +168,15 @@ def test_scores_of_symbols_left_out_on_purpose_are_left_out(tmp_path):
     file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
     panels = panels_of(market(), symbols=("A",), score_files=(file,))
     assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
+
+
+def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
+    rows = [
+        {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},
+        {"symbol": "B", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 1},
+    ]
+    panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
+    assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
 
 
 @pytest.mark.parametrize("text", ["16:00", "New York", "25:00 America/New_York", "16:00 Mars/Base"])
