@@ -53,6 +53,13 @@ def test_a_score_with_a_date_alone_counts_from_the_next_trading_day():
     assert sentiments(panels_of(table, score_delay=3)) == [NEUTRAL, NEUTRAL, NEUTRAL, 1.0, NEUTRAL]
 
 
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_a_file_s_score_with_a_date_alone_counts_as_many_days_later(tmp_path, delay):
+    file = written(tmp_path, [{"symbol": "A", "date": DAYS[1], "sentiment": 4}])
+    told = sentiments(panels_of(market(), score_files=(file,), score_delay=delay))
+    assert told == [4.0 if day == 1 + delay else NEUTRAL for day in range(5)]
+
+
 def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
     """Moving one publication from a minute before the close to a minute after it moves its day, and nothing else."""
     later = [("A", "2024-06-03T09:00:00-04:00", 2), ("B", "2024-06-04T12:00Z", 1)]

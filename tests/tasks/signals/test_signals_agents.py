@@ -87,6 +87,14 @@ def test_follow_sentiment_holds_the_symbols_with_good_news():
         assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
 
 
+def test_follow_sentiment_leaves_cash_for_the_costs():
+    """Of 3,000 at 10 and 1% on top: 297 shares, and half of one against rounding."""
+    tape = tape_with(scores_of(*[[(5, 3), (3, 3)]] * 3))
+    env = env_on(tape, initial_cash=3000.0, hmax=1000.0, commission=0.01)
+    action = AGENTS["follow_sentiment"]().act(env)
+    torch.testing.assert_close(action, torch.tensor([[0.2975, 0.0]]))
+
+
 def test_follow_sentiment_holds_no_symbol_that_cannot_trade(tape):
     held = holdings(make(tape, sentiment_strength=0.1), "follow_sentiment")
     env = make(tape)

@@ -163,6 +163,17 @@ def test_scores_shown_are_those_of_the_day_of_the_decision():
     assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
 
 
+def test_scores_shown_are_scaled_and_hidden_before_a_symbol_can_trade():
+    """B can first trade on the second day; later gaps hide nothing."""
+    tape = tape_with(scores_of(*[[(2, 5), (4, 1)]] * 4))
+    tradable = tape.tradable.clone()
+    tradable[0, 0, 1] = tradable[0, 2, 1] = False
+    env = env_on(replace(tape, tradable=tradable), observed=("sentiment", "risk"), feature_scale=0.5)
+    for shown in ([0.0] * 4, [2.0, 0.5, 0.5, 0.5], [2.0, 0.5, 0.5, 0.5]):
+        assert env.observations()[0, -8:].tolist() == [1.0, 0.5, 2.5, 0.5, *shown]
+        env.advance(torch.zeros(1, 2))
+
+
 def test_strengths_may_differ_among_sub_environments():
     tape = tape_with(scores_of(*[[(5, 3)]] * 3))
     env = vecenv.make(
@@ -184,6 +195,11 @@ def test_strengths_may_differ_among_sub_environments():
 def test_settings_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SignalsConfig(**options)
+
+
+def test_a_form_of_risk_without_strength_is_told_to_do_nothing():
+    assert SignalsConfig().inapplicable()["risk_form"] == "a risk_strength above 0"
+    assert "risk_form" not in SignalsConfig(risk_strength=0.1).inapplicable()
 
 
 def test_a_market_without_scores_is_refused():
