@@ -30,8 +30,8 @@ class Allowed(NamedTuple):
     count: int | None = 1
 
 
-TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TASK = rf"(stock_trading|signals) .*|{TIER}"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
 SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO(?! risk)|GRPO|exact) .*"
@@ -99,6 +99,7 @@ ALLOWED = (
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
+    Allowed("C?PPO signals", "save and load", "vecenv/market/panels.py Panels.digest", "to host", None),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
     Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
     Allowed("CPPO .*", "update", "vecenv/learn/cppo.py _TailsPenalised.told_metrics", "to host"),
