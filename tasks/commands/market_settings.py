@@ -147,6 +147,7 @@ class MarketSettings:
             tick_size=self.tick_size,
             currency=self.currency,
             headroom=headroom,
+            scores=_reads_scores(config),
         )
         tape = load_market(self.market, options, device_named(self.device))
         if self.start is None and self.end is None:
@@ -227,6 +228,11 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "generator": settings.generator(),
         "currency": settings.currency,
     }
+
+
+def _reads_scores(config: Any) -> bool:  # noqa: ANN401
+    """Return whether a task reads scores of documents under a config."""
+    return bool(getattr(config, "reads_scores", False))
 
 
 def _first_day(tape: MarketTape, day: date) -> int:
