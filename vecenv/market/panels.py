@@ -48,8 +48,8 @@ class Panels:
         draw = torch.rand(where.shape, generator=generator, dtype=torch.float64).to(where.device)
         # The n-th day of a symbol receives what its n-th day in random order had.
         days = torch.arange(where.shape[1], device=where.device, dtype=torch.float64)[:, None].expand(where.shape)
-        target = torch.where(where, days, torch.inf).argsort(1, stable=True)
-        source = torch.where(where, draw, torch.inf).argsort(1, stable=True)
+        target = torch.where(where, days, torch.inf).argsort(dim=1, stable=True)
+        source = torch.where(where, draw, torch.inf).argsort(dim=1, stable=True)
         # Behind them stand the days that stay, in their own order on both sides.
         taken = torch.empty_like(target).scatter_(1, target, source)
 
