@@ -63,7 +63,7 @@ class Oracle:
         counted, moves = self.counted(signals), self.move(today)
         number = 2 * config["picks"] or self.symbols
         reward = 0.0
-        for signal, move in zip(counted, moves):
+        for signal, move in zip(counted, moves, strict=True):
             if config["feedback"] == "return":
                 reward += 100 * move * signal / 10
             elif signal and abs(move) > config["move_threshold"] and move:
@@ -78,7 +78,7 @@ class Oracle:
                 self.holdings[k] = wanted
         self.costs = config["commission"] * self.traded
         self.cash -= self.costs
-        self.value = self.cash + sum(h * p for h, p in zip(self.holdings, self.close[today + 1]))
+        self.value = self.cash + sum(h * p for h, p in zip(self.holdings, self.close[today + 1], strict=True))
         self.days.append((list(signals), moves, self.bar[today]))
         return reward / number
 
@@ -88,7 +88,7 @@ class Oracle:
 
     def outcomes(self):
         known = [
-            [(s, m) for s, m, b in zip(*day) if b]
+            [(s, m) for s, m, b in zip(*day, strict=True) if b]
             for number, day in enumerate(self.days)
             if self.ended or self.start + number + self.config["horizon"] <= self.day
         ]
@@ -103,7 +103,7 @@ class Oracle:
         }
 
     def grade(self):
-        pairs = [(s, m) for day in self.days for s, m, b in zip(*day) if b]
+        pairs = [(s, m) for day in self.days for s, m, b in zip(*day, strict=True) if b]
         scale = sum(s * s for s, _ in pairs) * sum(m * m for _, m in pairs)
         return (1 + (sum(s * m for s, m in pairs) / math.sqrt(scale) if scale else 0.0)) / 2
 
@@ -115,8 +115,8 @@ def ranks(values):
 def spearman(pairs):
     if not pairs:
         return 0.0
-    x, y = (ranks(column) for column in zip(*pairs))
+    x, y = (ranks(column) for column in zip(*pairs, strict=True))
     n = len(pairs)
-    xy = sum(a * b for a, b in zip(x, y)) / n - sum(x) * sum(y) / n**2
+    xy = sum(a * b for a, b in zip(x, y, strict=True)) / n - sum(x) * sum(y) / n**2
     xx, yy = (sum(a * a for a in column) / n - (sum(column) / n) ** 2 for column in (x, y))
     return 0.0 if xx <= 1e-12 or yy <= 1e-12 else xy / math.sqrt(xx * yy)

@@ -100,7 +100,7 @@ def test_agents_stand_in_the_order_of_what_they_know():
 
 def test_of_shuffled_news_nobody_who_reads_alone_knows_anything():
     # Over few days the mean tone of a symbol's news, which a shuffle keeps, tells its mean direction.
-    tape = news_tape(20, 3000, strength=0.02)
+    tape = news_tape(20, 1000, strength=0.02)
     env = vecenv.make("news_signals", 256, market=tape, compile=False, recent_days=0, shuffled=True)
     evaluation = evaluate(env, {name: AGENTS[name]() for name in ("lexicon", "reader", "hindsight")}, 3)
     for name in ("lexicon", "reader"):

@@ -1,4 +1,4 @@
-"""News in words: what is shown is what is there, signals are read from many forms, and nothing that is written raises."""
+"""News in words: what is shown is what is there, signals are read from many forms, and nothing raises."""
 
 from __future__ import annotations
 
