@@ -3,8 +3,8 @@
 On the market of synthetic news the conditional expectation of the next move, given the day's text, is known, and with
 it the information coefficient that a reader of the text can attain. A tiny randomly initialised model is fine-tuned on
 what hindsight says, then trained by GRPO on the feedback of the market. Each seed runs the commands collect, sft and
-train; the model before, between and after, and baselines, rate the same held-out episodes. The control does the same
-with shuffled news, which tell nothing.
+train; the model before, between and after, and baselines, rate the same held-out episodes. There are two controls with
+shuffled news, which tell nothing: what has learned rates them, and a model learns from them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
 PRESET = "news_language"
 UNTRAINED, SUPERVISED, LEARNED = "untrained", "supervised", "learned"
-GREEDY = "supervised_greedy"
-"""The supervised model, of which the most probable tokens are taken."""
+SUPERVISED_GREEDY, LEARNED_GREEDY = f"{SUPERVISED}_greedy", f"{LEARNED}_greedy"
+"""The same models, of which the most probable tokens are taken; the others draw tokens, as they do in training."""
 
+MODELS = (SUPERVISED, LEARNED, SUPERVISED_GREEDY, LEARNED_GREEDY)
 BASELINES = ("lexicon", "reader", "filter", "hindsight")
 NEWS, SHUFFLED = "news", "shuffled"
 
@@ -54,8 +55,8 @@ class NewsLanguageConfig:
     """Number of runs, each with other episodes, weights and shuffling, and another market."""
     first_seed: int = 0
     """Seed of the first run."""
-    control: bool = True
-    """Run each seed on shuffled news too."""
+    controls: int = 1
+    """Number of the seeds that also learn from shuffled news."""
     collected: int = 384
     """Episodes of hindsight that are imitated."""
     epochs: int = 4
@@ -85,7 +86,7 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
     torch.set_num_threads(config.threads)
     runs = []
     for seed in range(config.first_seed, config.first_seed + config.num_seeds):
-        for news in (NEWS, SHUFFLED) if config.control else (NEWS,):
+        for news in (NEWS, SHUFFLED) if seed < config.first_seed + config.controls else (NEWS,):
             with TemporaryDirectory() as folder:
                 runs.append(_run(config, seed, news == SHUFFLED, Path(folder)))
     result: dict[str, Any] = {
@@ -135,10 +136,12 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         if vecenv_command([command, *arguments]) != 0:
             raise RuntimeError(f"vecenv {command} {' '.join(arguments)} failed")
         seconds[command] = time.perf_counter() - started
-    env, whole = _held_out(config, run)
-    told = information(env, _agents(config, whole, env, data, start, run), seed)
+    env, whole = _held_out(config, run, shuffled)
+    agents = _agents(config, whole, env, data, start, run)
+    told = information(env, agents, seed)
     history = read_progress(run)
-    return {
+    found: dict[str, Any] = {} if shuffled else {"on_shuffled_news": _on_shuffled(config, run, agents, seed)}
+    return found | {
         "seed": seed,
         "news": SHUFFLED if shuffled else NEWS,
         "seconds": seconds,
@@ -153,10 +156,17 @@ def _frames(settings: TrainSettings) -> int:
     return settings.num_groups * settings.group_size * settings.env.episode_length
 
 
-def _held_out(config: NewsLanguageConfig, run: Path) -> tuple[VecEnv, TrainSettings]:
+def _on_shuffled(config: NewsLanguageConfig, run: Path, agents: Mapping[str, Agent], seed: int) -> dict[str, Any]:
+    """Return what the model that has learned from news tells of shuffled ones."""
+    env, _ = _held_out(config, run, shuffled=True)
+    learned = {name: agents[name] for name in (LEARNED, LEARNED_GREEDY)}
+    return {name: measured.to_json() for name, measured in information(env, learned, seed).items()}
+
+
+def _held_out(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
     """Return the environment of held-out episodes, and the settings of a run."""
     whole = TrainSettings.defaults(["--resume", str(run)])
-    task_config = compared_config(whole.task, whole.env)
+    task_config = replace(compared_config(whole.task, whole.env), shuffled=shuffled)
     test = whole.test(whole.tape(task_config))
     return held_out_environment(whole.task, test, task_config, config.episodes)[0], whole
 
@@ -167,12 +177,14 @@ def _agents(
     """Return the models before, between and after, and baselines, by name."""
     asked = settings.language
     answers = AnswerConfig(**{item.name: getattr(asked, item.name) for item in fields(AnswerConfig)})
+    greedy = replace(answers, temperature=0.0)
     known = task_of(env).agents
     return {
         UNTRAINED: _untrained(config, settings, data),
         SUPERVISED: loaded_model(str(start), "cpu", asked),
-        GREEDY: loaded_model(str(start), "cpu", replace(answers, temperature=0.0)),
         LEARNED: loaded_model(str(run), "cpu", asked),
+        SUPERVISED_GREEDY: loaded_model(str(start), "cpu", greedy),
+        LEARNED_GREEDY: loaded_model(str(run), "cpu", greedy),
         **{name: known[name]() for name in BASELINES},
     }
 
@@ -192,8 +204,8 @@ def _untrained(config: NewsLanguageConfig, settings: TrainSettings, data: Path) 
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(title=f"Rank IC on held-out episodes, share of the attainable for the news, {result['device']}")
-    names = (UNTRAINED, SUPERVISED, GREEDY, LEARNED, *BASELINES)
-    for heading in ("seed", "news", *names, "learned / reader", "invalid", "minutes"):
+    names = (UNTRAINED, *MODELS, *BASELINES)
+    for heading in ("seed", "news", *names, *(f"{name} / reader" for name in MODELS), "invalid", "minutes"):
         table.add_column(heading.replace("_", "\n"), justify="right")
     for run in result["runs"]:
         told = run["information"]
@@ -201,10 +213,14 @@ def _show(result: dict[str, Any]) -> None:
             str(run["seed"]),
             run["news"],
             *(_text(told[name]["rank_ic"]) for name in names),
-            _text(told[LEARNED]["attained"]) if run["news"] == NEWS else "",
+            *(_text(told[name]["attained"]) if run["news"] == NEWS else "" for name in MODELS),
             f"{run['most_invalid']:.1%}",
             f"{sum(run['seconds'].values()) / 60:.1f}",
         )
+        if "on_shuffled_news" in run:
+            told = run["on_shuffled_news"]
+            cells = {name: _text(told[name]["rank_ic"]) for name in told}
+            table.add_row("", "its model on shuffled", *(cells.get(name, "") for name in names))
     wide_console().print(table)
 
 

@@ -30,8 +30,8 @@ class Allowed(NamedTuple):
     count: int | None = 1
 
 
-TASK = r"stock_trading .*|news_signals .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TASK = f"(stock_trading|news_signals) .*|{TIER}"
 RATING, RATING_TEXT = "news_signals .*", "tasks/signals/rating/text/rating_text.py RatingText"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|DQN|GRPO|exact) .*", "PPO .*", "GRPO .*", "exact .*", "agents .*"
