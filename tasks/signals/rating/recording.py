@@ -61,13 +61,17 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         return {"market": record.market["fingerprint"], "dates": record.dates}
 
     def told(self, step: RatedDay, scenario: Scenario) -> list[tuple[str, str]]:
-        """Return what the prices did after each signal, and the reward."""
+        """Return what the prices did after each signal, and the reward; of several days it would tell of days to come."""
+        assert isinstance(scenario, NewsSignals)
+        value = f"Portfolio {step.portfolio_value:,.2f}"
+        if scenario.config.horizon > 1:
+            return [(value, "")]
         lines = []
         for symbol, signal in step.signals.items():
             right = signal * step.moves[symbol]
             style = "green" if right > 0 else "magenta" if right < 0 else ""
             lines.append((f"{symbol} {signal:+d}: moved {step.moves[symbol]:+.2%}", style))
-        return [*lines, (f"Portfolio {step.portfolio_value:,.2f} | reward {step.reward:+.3f}", "")]
+        return [*lines, (f"{value} | reward {step.reward:+.3f}", "")]
 
     def outcome(self, record: RatedEpisode) -> dict[str, str]:
         """Return rank correlations, return, grade and invalid answers of an episode."""

@@ -177,3 +177,14 @@ def test_episodes_are_recorded_and_replayed(tmp_path):
     other = task.recording.read({**records[0].to_json(), "market": {**records[0].market, "fingerprint": "0"}})
     with pytest.raises(ValueError, match="another market"):
         task.recording.scenario(other)
+
+
+@pytest.mark.parametrize(("horizon", "lines"), [(1, 5), (3, 1)])
+def test_a_player_is_told_nothing_of_days_to_come(horizon, lines):
+    env = make_spoken("news_signals", 1, market=news_tape(), horizon=horizon, episode_length=4)
+    recording = env.scenario.task.recording
+    recorder = recording.recorder(env, [0])
+    recorder.step(torch.full((1, 4, 1), 5), ["A: 5"])
+    told = recording.told(recorder.steps[0][0], env.scenario)
+    assert len(told) == lines and told[-1][0].startswith("Portfolio ")
+    assert ("reward" in told[-1][0]) == (horizon == 1)
