@@ -31,7 +31,8 @@ class Allowed(NamedTuple):
 
 
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
-TASK = rf"(stock_trading|signals) .*|{TIER}"
+TASK = f"(stock_trading|signals|news_signals) .*|{TIER}"
+RATING, RATING_TEXT = "news_signals .*", "tasks/signals/rating/text/rating_text.py RatingText"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
 SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO(?! risk)|GRPO|exact) .*"
@@ -79,8 +80,10 @@ ALLOWED = (
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
     Allowed(TIER, "text", f"{TEXT}.instructions", "to host"),
-    Allowed(TIER, "text", NUMBERS, ITEM, 6),
-    Allowed(TIER, "text", NUMBERS, "to device", 3),
+    Allowed(f"{TIER}|{RATING}", "text", NUMBERS, ITEM, 6),
+    Allowed(f"{TIER}|{RATING}", "text", NUMBERS, "to device", 3),
+    Allowed(RATING, "text", f"{RATING_TEXT}.render", "to host", 5),
+    Allowed(RATING, "text", f"{RATING_TEXT}.parse", "to device", 2),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
     Allowed(MARKET, "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 6),
     Allowed("market text", "text", f"{MARKET_TEXT} _on_host", "to host"),

@@ -56,6 +56,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "portfolio potential": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
     "curriculum promotion": {"task": "curriculum"},
     "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
+    "news_signals levels": {"task": "news_signals", "market": "news", "horizon": 3, "picks": 2},
+    "news_signals continuous": {"task": "news_signals", "market": "news", "action": "continuous", "demeaned": True},
 }
 """Tasks in several settings, by name."""
 
