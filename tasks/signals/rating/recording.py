@@ -61,7 +61,7 @@ class RatingRecording(Recording[RatedDay, RatedEpisode]):
         return {"market": record.market["fingerprint"], "dates": record.dates}
 
     def told(self, step: RatedDay, scenario: Scenario) -> list[tuple[str, str]]:
-        """Return what the prices did on the day after each signal, and the reward; nothing of later days."""
+        """Return what the prices did after each signal, and the reward; not over several days to come."""
         assert isinstance(scenario, NewsSignals)
         value = f"Portfolio {step.portfolio_value:,.2f}"
         if scenario.config.horizon > 1:
