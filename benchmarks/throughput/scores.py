@@ -148,7 +148,7 @@ def main(config: ScoresConfig) -> dict[str, Any]:
         "measured": [asdict(each) for each in measured],
     }
     _show(measured)
-    write_result(config.output, f"scores-{machine.file_stem(result['device'])}", result)
+    write_result(config.output, f"scores-{machine.file_stem(str(result['device']))}", result)
     return result
 
 
