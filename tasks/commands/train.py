@@ -18,10 +18,11 @@ import vecenv
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
+from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
-from vecenv.learn.dqn import DQN, DQNConfig
+from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.exact import Exact, ExactConfig
+from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO
@@ -70,6 +71,9 @@ from vecenv.tasks.commands.training_report import (
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
+
+LEARNERS = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "exact": Exact}
+"""Learners of a policy by algorithm, all but those that compare groups."""
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
@@ -272,9 +276,7 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     config = settings.learner_config()
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
-    if isinstance(config, DQNConfig):
-        return DQN(env, config)
-    return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
+    return LEARNERS[settings.algorithm](env, config)
 
 
 def _run_folder(settings: TrainSettings) -> Path:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.a2c_objective import A2CConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
@@ -30,7 +31,12 @@ DEFAULT_PRESET, DATA_PRESET = "default", "data"
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
+SAMPLING = ("ppo", "a2c", "dqn")
+"""Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
+
 TaskConfig = TypeVar("TaskConfig")
+PolicyConfig: TypeAlias = PPOConfig | A2CConfig | DQNConfig | GRPOConfig | ExactConfig
+"""Settings of a policy's learner."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "dqn", "grpo", "exact"] = "ppo"
-    """ppo; dqn, for tasks in which an action is a single choice; grpo and its variants, which compare episodes with the
-    same start and need no critic; or exact, the gradient through an account of fractional shares."""
+    algorithm: Literal["ppo", "a2c", "dqn", "grpo", "exact"] = "ppo"
+    """ppo; a2c, one step of the policy gradient for each rollout; dqn, for tasks in which an action is a single choice;
+    grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through
+    an account of fractional shares."""
     num_envs: int = 2048
-    """ppo, dqn and exact: number of parallel sub-environments."""
+    """All but grpo: number of parallel sub-environments."""
     num_groups: int = 128
     """grpo: number of groups, whose sub-environments share path and start."""
     group_size: int = 16
@@ -101,6 +108,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    """Settings of A2C."""
     dqn: DQNConfig = field(default_factory=DQNConfig)
     """Settings of deep Q-learning."""
     exact: ExactConfig = field(default_factory=ExactConfig)
@@ -197,13 +206,13 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 f"are not"
             )
 
-    def learner_config(self) -> PPOConfig | DQNConfig | GRPOConfig | ExactConfig:
+    def learner_config(self) -> PolicyConfig:
         """Return the settings of a policy's learner with the run's seed added to theirs.
 
         Raises:
             ValueError: the sum is out of range.
         """
-        config: PPOConfig | DQNConfig | GRPOConfig | ExactConfig = getattr(self, self.algorithm)
+        config: PolicyConfig = getattr(self, self.algorithm)
         return replace(config, seed=config.seed + self.seed)
 
     def inapplicable(self) -> dict[str, str]:
@@ -213,10 +222,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if simulated:
             names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
         if self.algorithm == "grpo":
-            names["num_envs"] = "--algorithm ppo, dqn or exact"
+            names["num_envs"] = f"--algorithm {', '.join(SAMPLING)} or exact"
         else:
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
-        names |= {name: f"--algorithm {name}" for name in ("ppo", "dqn", "exact") if name != self.algorithm}
+        names |= {name: f"--algorithm {name}" for name in (*SAMPLING, "exact") if name != self.algorithm}
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
+from vecenv.learn.learner_config import OnPolicyConfig
 from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.initial import check_initial
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.train_settings import SAMPLING, TrainSettings
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
@@ -42,7 +43,7 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     Raises:
         ValueError: they need more than the available memory.
     """
-    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in ("ppo", "dqn") else 1
+    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in SAMPLING else 1
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
@@ -57,9 +58,9 @@ def _check_references(settings: TrainSettings) -> None:
     Raises:
         ValueError: the policy has none.
     """
-    asked = settings.algorithm == "ppo" and settings.ppo.by_reference
-    if asked and (settings.ppo.policy != "flat" or not settings.ppo.hidden):
-        raise ValueError(f"no observations by reference: {NOT_FLAT}, set --ppo.policy flat")
+    config = getattr(settings, settings.algorithm)
+    if isinstance(config, OnPolicyConfig) and config.by_reference and (config.policy != "flat" or not config.hidden):
+        raise ValueError(f"no observations by reference: {NOT_FLAT}, set --{settings.algorithm}.policy flat")
 
 
 def check_subsets(settings: TrainSettings) -> None:

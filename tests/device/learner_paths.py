@@ -8,6 +8,7 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
@@ -31,6 +32,12 @@ PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+A2C_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "A2C stock_trading": (SHORT, {"by_reference": True}),
+    "A2C tier": ({"task": "single_stock_costs", "days": 5}, {"minibatches": 2}),
+}
+"""Environment and settings of the learner."""
+
 SMOOTH = {**SHORT, "whole_shares": False, "reward": "excess_log_return"}
 
 EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -47,11 +54,15 @@ GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
+LEARNER_PATHS = (*PPO_PATHS, *A2C_PATHS, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+
 
 def learner_path(name: str) -> Path:
-    """Return the path of a learner, in one of the lists above, or of agents, in `AGENT_PATHS`."""
+    """Return the path of a learner, or of agents, in `LEARNER_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    if name in A2C_PATHS:
+        return lambda trial: _a2c(trial, *A2C_PATHS[name])
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
     if name in DQN_PATHS:
@@ -63,6 +74,11 @@ def learner_path(name: str) -> Path:
 def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _a2c(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = A2CConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, A2C(make(trial.device, **rules), replace(config, **settings)))
 
 
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
