@@ -20,6 +20,7 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
+from vecenv.learn.ddpg import DDPG
 from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact
@@ -29,6 +30,8 @@ from vecenv.learn.ppo import PPO
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
+from vecenv.learn.sac import SAC
+from vecenv.learn.td3 import TD3
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
@@ -72,7 +75,7 @@ from vecenv.tasks.commands.training_report import (
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
 
-LEARNERS = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "exact": Exact}
+LEARNERS = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact}
 """Learners of a policy by algorithm, all but those that compare groups."""
 
 COMPILING = "compiling, which takes a minute the first time …"

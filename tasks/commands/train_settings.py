@@ -9,10 +9,15 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.a2c_objective import A2CConfig
+from vecenv.learn.continuous import ContinuousConfig
+from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
+from vecenv.learn.learner_config import OffPolicyConfig
 from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.sac import SACConfig
+from vecenv.learn.td3 import TD3Config
 from vecenv.market.load import generator_of
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths
@@ -31,11 +36,13 @@ DEFAULT_PRESET, DATA_PRESET = "default", "data"
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
-SAMPLING = ("ppo", "a2c", "dqn")
+SAMPLING = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
 """Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
 
 TaskConfig = TypeVar("TaskConfig")
-PolicyConfig: TypeAlias = PPOConfig | A2CConfig | DQNConfig | GRPOConfig | ExactConfig
+PolicyConfig: TypeAlias = (
+    PPOConfig | A2CConfig | DQNConfig | SACConfig | TD3Config | DDPGConfig | GRPOConfig | ExactConfig
+)
 """Settings of a policy's learner."""
 
 
@@ -61,10 +68,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "a2c", "dqn", "grpo", "exact"] = "ppo"
+    algorithm: Literal["ppo", "a2c", "dqn", "sac", "td3", "ddpg", "grpo", "exact"] = "ppo"
     """ppo; a2c, one step of the policy gradient for each rollout; dqn, for tasks in which an action is a single choice;
-    grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through
-    an account of fractional shares."""
+    sac, td3 and ddpg, with replay, for tasks in which an action is numbers within bounds; grpo and its variants, which
+    compare episodes with the same start and need no critic; or exact, the gradient through an account of fractional
+    shares."""
     num_envs: int = 2048
     """All but grpo: number of parallel sub-environments."""
     num_groups: int = 128
@@ -112,6 +120,12 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Settings of A2C."""
     dqn: DQNConfig = field(default_factory=DQNConfig)
     """Settings of deep Q-learning."""
+    sac: SACConfig = field(default_factory=SACConfig)
+    """Settings of SAC."""
+    td3: TD3Config = field(default_factory=TD3Config)
+    """Settings of TD3."""
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    """Settings of DDPG."""
     exact: ExactConfig = field(default_factory=ExactConfig)
     """Settings of the exact gradient."""
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
@@ -181,9 +195,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError("a language model learns by --algorithm grpo")
             if self.algorithm == "exact" and task_named(self.task).smooth is None:
                 raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
-            if self.algorithm == "dqn":
-                self._check_one_choice()
-                self.dqn.check_rollout(self.num_envs)
+            self._check_actions()
+            config = getattr(self, self.algorithm)
+            if isinstance(config, OffPolicyConfig):
+                config.check_rollout(self.num_envs)
             return self.num_envs
         rows = self.num_groups * self.group_size
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
@@ -193,17 +208,24 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             check_language(self.task, self.model)
         return rows
 
-    def _check_one_choice(self) -> None:
-        """Check that an action is a single choice, as far as the task tells before its market is made.
+    def _check_actions(self) -> None:
+        """Check that the algorithm can learn the kind of actions, as far as the task tells before its market is made.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it cannot.
         """
-        if not task_named(self.task).one_choice(self.env):
+        task, config = task_named(self.task), getattr(self, self.algorithm)
+        if self.algorithm == "dqn":
+            needed, fits = "a single choice", task.one_choice(self.env)
+        elif isinstance(config, ContinuousConfig):
+            needed, fits = "numbers within bounds", task.numbers(self.env)
+        else:
+            return
+        if not fits:
             chosen = f" with env.action {self.env.action}" if hasattr(self.env, "action") else ""
             raise ValueError(
-                f"--algorithm dqn needs actions that are a single choice, which those of task {self.task!r}{chosen} "
-                f"are not"
+                f"--algorithm {self.algorithm} needs actions that are {needed}, which those of task {self.task!r}"
+                f"{chosen} are not"
             )
 
     def learner_config(self) -> PolicyConfig:

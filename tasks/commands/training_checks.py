@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
-from vecenv.learn.learner_config import OnPolicyConfig
+from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.initial import check_initial
@@ -47,8 +47,9 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
-    if settings.algorithm == "dqn":
-        check_memory(settings.dqn.buffer_size * _LEAST_BYTES, device, f"{settings.dqn.buffer_size:,} kept steps")
+    config = getattr(settings, settings.algorithm)
+    if isinstance(config, OffPolicyConfig):
+        check_memory(config.buffer_size * _LEAST_BYTES, device, f"{config.buffer_size:,} kept steps")
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 

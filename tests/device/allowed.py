@@ -33,9 +33,9 @@ class Allowed(NamedTuple):
 TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 GRADED = "portfolio aligned|portfolio potential"
-LEARNER, GRPO, EXACT, AGENTS = "(PPO|A2C|DQN|GRPO|exact) .*", "GRPO .*", "exact .*", "agents .*"
-SAMPLING, DQN, ON_BARS = "(PPO|A2C|DQN|GRPO) .*", "DQN .*", "(PPO|A2C|GRPO|exact) .*"
-ON_POLICY = "(PPO|A2C) .*"
+LEARNER, GRPO, EXACT, AGENTS = "(PPO|A2C|DQN|GRPO|exact) .*|DDPG|TD3|SAC.*", "GRPO .*", "exact .*", "agents .*"
+SAMPLING, DQN, ON_BARS = "(PPO|A2C|DQN|GRPO) .*|DDPG|TD3|SAC.*", "DQN .*", "(PPO|A2C|GRPO|exact) .*|DDPG|TD3|SAC"
+ON_POLICY, REPLAY = "(PPO|A2C) .*", "DQN .*|DDPG|TD3|SAC.*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
@@ -94,7 +94,7 @@ ALLOWED = (
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
     Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),
     Allowed(ON_BARS, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2"),
-    Allowed(f"PPO (?!curriculum).*|A2C .*|{DQN}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(f"PPO (?!curriculum).*|A2C .*|{REPLAY}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
@@ -102,9 +102,11 @@ ALLOWED = (
     Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.batch_with_advantages", ITEM),
     Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
     # A draw from TorchRL's buffer, one an update.
-    Allowed(DQN, "update", "vecenv/learn/off_policy.py OffPolicyLearner.learn", ITEM),
-    Allowed(DQN, "update", "vecenv/learn/off_policy.py OffPolicyLearner._transitions", "nonzero"),
-    Allowed(f"PPO curriculum|{DQN}", "update", "vecenv/learn/learner.py Learner.make_update", "nonzero"),
+    Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner.learn", ITEM),
+    Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner._transitions", "nonzero"),
+    Allowed(
+        f"PPO curriculum|{DQN}|SAC order books", "update", "vecenv/learn/learner.py Learner.make_update", "nonzero"
+    ),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumSchedule.update", "bincount"),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumSchedule.update", "to host"),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum_schedulers.py Promotion.metrics", ITEM),

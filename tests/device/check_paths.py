@@ -17,7 +17,7 @@ from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
 
 QUICK = {
     "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "A2C stock_trading", "DQN variants",
-    "exact tilt", "text tools", "worldmodel rollout", "worldmodel training",
+    "TD3", "exact tilt", "text tools", "worldmodel rollout", "worldmodel training",
 }  # fmt: skip
 """Paths that run by default; the others are slow."""
 

@@ -8,7 +8,9 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from vecenv import VecEnv
 from vecenv.learn.a2c import A2C, A2CConfig
+from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
@@ -16,6 +18,8 @@ from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_of
 
 STEPS = 6
@@ -50,11 +54,24 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
+CONTINUOUS_PATHS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "DDPG": (DDPG, DDPGConfig, {**SHORT, "action": "weights"}),
+    "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}),
+    "SAC": (SAC, SACConfig, {**SHORT, "action": "weights"}),
+    "SAC order books": (SAC, SACConfig, {}),
+}
+"""Learners of continuous actions from replay, with their settings and the environment, by default on order books."""
+
+FROM_REPLAY: dict[str, Any] = {
+    "num_steps": STEPS, "minibatches": 2, "minibatch_size": 8, "buffer_size": 100, "total_frames": 3 * ROWS * STEPS,
+    "hidden": (8,),
+}  # fmt: skip
+
 GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
-LEARNER_PATHS = (*PPO_PATHS, *A2C_PATHS, *DQN_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+LEARNER_PATHS = (*PPO_PATHS, *A2C_PATHS, *DQN_PATHS, *CONTINUOUS_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
 
 
 def learner_path(name: str) -> Path:
@@ -65,6 +82,8 @@ def learner_path(name: str) -> Path:
         return lambda trial: _a2c(trial, *A2C_PATHS[name])
     if name in EXACT_PATHS:
         return lambda trial: _exact(trial, *EXACT_PATHS[name])
+    if name in CONTINUOUS_PATHS:
+        return lambda trial: _continuous(trial, *CONTINUOUS_PATHS[name])
     if name in DQN_PATHS:
         return lambda trial: _dqn(trial, DQN_PATHS[name])
     kind, _, which = name.partition(" ")
@@ -87,12 +106,17 @@ def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> Non
 
 
 def _dqn(trial: Trial, settings: dict[str, Any]) -> None:
-    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
-    env = vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
-    config = DQNConfig(
-        num_steps=STEPS, minibatches=2, minibatch_size=8, buffer_size=100, total_frames=3 * ROWS * STEPS, hidden=(8,)
-    )
-    _updates(trial, DQN(env, replace(config, **settings)))
+    _updates(trial, DQN(_books(trial, "target"), replace(DQNConfig(**FROM_REPLAY), **settings)))
+
+
+def _continuous(trial: Trial, learner: Any, config: Any, rules: dict[str, Any]) -> None:
+    env = make(trial.device, **rules) if rules else _books(trial, "continuous")
+    _updates(trial, learner(env, config(**FROM_REPLAY)))
+
+
+def _books(trial: Trial, action: str) -> VecEnv:
+    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2, "action": action}
+    return vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
 
 
 def _grpo(trial: Trial, variant: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-HeadName = Literal["gaussian", "dirichlet", "tanh", "tanh_normal"]
+HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
 """Distributions of continuous actions: see `vecenv.learn.actor_policy.make_network`."""
 
 
@@ -62,7 +62,7 @@ class NetworkConfig(RunConfig):
     """Network on the whole observation, one scorer shared by all symbols, or one in which symbols see each other."""
     head: HeadName = "gaussian"
     """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none.
-    tanh: normal around a mean within the bounds; tanh_normal: normal, squashed into the bounds."""
+    tanh_normal: normal with a deviation of its own in every state, squashed into the bounds."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of each network."""
     initial_std: float = 0.5

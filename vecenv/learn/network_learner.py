@@ -46,7 +46,7 @@ class NetworkLearner(ABC, Generic[Config]):
         self.update_number = 0
         device = env.device
         self.network = make_network(env, config)
-        self.actor, critic = self.network.initial_parameters(torch.Generator().manual_seed(config.seed), device)
+        self.actor, critic = self.initial_parameters(torch.Generator().manual_seed(config.seed))
         self.critic = critic if with_critic else []
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
@@ -56,6 +56,10 @@ class NetworkLearner(ABC, Generic[Config]):
         self.observation_moments = RunningMoments((size,), device)
         # The moments at the start of the update, in float32 for the fused step.
         self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+
+    def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
+        """Return parameters of actor and critic: by default those of the network."""
+        return self.network.initial_parameters(generator, self.env.device)
 
     @abstractmethod
     def make_update(self) -> Metrics:
