@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ RESULTS = Path("benchmarks") / "results"
 
 
 def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
-    """Return the settings of a benchmark, paths as text; of a place on this machine its last name."""
-    return {name: _place(value) if isinstance(value, Path) else value for name, value in asdict(config).items()}
+    """Return the settings of a benchmark, paths and dates as text; of a place on this machine its last name."""
+    return {name: _plain(value) for name, value in asdict(config).items()}
 
 
-def _place(path: Path) -> str:
-    return path.name if path.is_absolute() else str(path)
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return value.name if value.is_absolute() else str(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> None:

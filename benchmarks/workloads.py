@@ -55,6 +55,7 @@ def task_market(
         context=config.context,
         num_paths=1,
         num_days=num_days,
+        scores=getattr(config, "reads_scores", False),
     )
     tape = load_market(market, options, device)
     # Earlier days are the indicators' warm-up.

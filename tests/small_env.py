@@ -45,7 +45,7 @@ def small_tape(num_days: int = 40, num_symbols: int = 3, seed: int = 0) -> Marke
 def make_env(
     num_envs: int,
     compiled: bool = False,
-    seed: int = 1,
+    seed: int | Tensor = 1,
     *,
     tape: MarketTape | None = None,
     params: Mapping[str, Tensor] | None = None,

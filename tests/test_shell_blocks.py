@@ -19,6 +19,7 @@ import pandas as pd
 import pytest
 
 from tests.book_files import write_books
+from tests.news_files import write_news
 from tests.pages import PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
@@ -39,6 +40,9 @@ FILES = {
 
 BOOKS = "books.parquet"
 """File of order books that the pages read."""
+
+NEWS = "news.csv"
+"""File of news that the pages read."""
 
 TYPED = "BUY 0.5\nHOLD\nSELL\n"
 """Answers of a person who plays an episode."""
@@ -146,6 +150,8 @@ def test_commands_of_a_page(page, tmp_path):
         write_bars(tmp_path / name, *FILES[name])
     if BOOKS in commands:
         write_books(tmp_path / BOOKS)
+    if NEWS in commands:
+        write_news(tmp_path / NEWS)
     for block in blocks:
         run_block(block, tmp_path)
 

@@ -158,6 +158,14 @@ BROKEN = {
         "ends of episodes: an episode goes on after its longest 20 steps",
     ),
     "a mask that forbids all": (replace(REACH_ZERO, scenario=Categories), "masks: no choice is left of component 0"),
+    "a risk level below 0": (
+        broken(risk_level=lambda self, state, following, params, shared: following.position),
+        "risk levels: risk levels must be finite and positive",
+    ),
+    "risk levels by item": (
+        broken(risk_level=lambda self, state, following, params, shared: torch.ones(2)),
+        "risk levels: a risk level must be one floating number",
+    ),
     "a parser that raises": (replace(REACH_ZERO, text=Brittle), "text: parse raises ValueError on one of"),
     "compiled code that does something else": (
         broken(step=otherwise_when_compiled),

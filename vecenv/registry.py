@@ -46,6 +46,7 @@ class Task:
         scenario: makes the scenario from the config or, if the task has a market, from the tape and the config.
         config: returns the default config, a frozen dataclass of the task's settings.
         market: returns the `MarketOptions` of a config; None for a task without a market.
+        generator: of the market that `make` draws by default.
         agents: factories of untrained (baseline) agents, without arguments, by name.
         reference: name of the baseline agent to which others are compared.
         hindsight: name of the baseline agent that sees the future.
@@ -81,6 +82,7 @@ class Task:
     scenario: Callable[..., Scenario]
     config: Callable[[], Any] = NoConfig
     market: Callable[[Any], MarketOptions] | None = None
+    generator: str = "synthetic"
     agents: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"
@@ -195,8 +197,8 @@ def make(
     task: str | Task,
     num_envs: int = 1,
     *,
-    market: Market = "synthetic",
-    seed: int = 0,
+    market: Market | None = None,
+    seed: int | Tensor = 0,
     device: torch.device | str = "cpu",
     compile: bool = True,
     config: Any = None,  # noqa: ANN401
@@ -210,8 +212,9 @@ def make(
     Args:
         task: name of an installed or registered task, or its record.
         num_envs: number of sub-environments, N.
-        market: path, long table, tape or generator's name; ignored by tasks without a market.
-        seed: of all episodes.
+        market: path, long table, tape or generator's name, by default `Task.generator`; ignored by tasks without a
+            market.
+        seed: of all episodes, or a tensor with one per row. Shape: (N,), int64.
         device: of all tensors.
         compile: compile the steps.
         config: of the task, its default if None.
@@ -232,7 +235,8 @@ def make(
     config = replace(config, **overrides)
     tape = None
     if record.market is not None:
-        tape = load_market(market, record.market(config).updated(market_options or {}), device)
+        source = record.generator if market is None else market
+        tape = load_market(source, record.market(config).updated(market_options or {}), device)
     return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
 
 

@@ -80,6 +80,7 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         ("ends of episodes", lambda: _check_ends(make())),
         ("references", lambda: _check_references(make(), steps)),
         ("masks", lambda: _check_masks(make(), steps)),
+        ("risk levels", lambda: _check_risk_levels(make(), steps)),
     ]
     if record.text is not None:
         checks.append(("text", lambda: _check_text(record, options)))
@@ -257,6 +258,16 @@ def _check_masks(env: VecEnv, steps: int) -> None:
         if not bool(left.all()):
             raise TaskFault(f"no choice is left of component {int((~left).any(0).nonzero()[0])}")
         env.advance(_actions(env))
+        env.restart(env.rows.done)
+
+
+def _check_risk_levels(env: VecEnv, steps: int) -> None:
+    for _ in range(steps if env.scenario.has_risk_level else 0):
+        before = env.rows
+        env.advance(_actions(env))
+        level = env.engine.bound().risk_level(before, env.rows)
+        _require(level.shape == (ROWS,) and level.is_floating_point(), "a risk level must be one floating number")
+        _require(bool((level.isfinite() & (level > 0)).all()), "risk levels must be finite and positive")
         env.restart(env.rows.done)
 
 

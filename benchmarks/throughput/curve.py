@@ -73,8 +73,8 @@ class BenchConfig:
     """Steps per rollout; fewer if the rollout would exceed max_buffer_gb."""
     repeats: int = 7
     """Timed rollouts per figure; the median counts."""
-    market: str = "synthetic"
-    """Path of a market, or a generator's name."""
+    market: str | None = None
+    """Path of a market, or a generator's name, by default that of the task."""
     start: str | None = None
     """First day of the market."""
     end: str | None = None
@@ -153,7 +153,14 @@ def main(config: BenchConfig) -> dict[str, Any]:
     task_config = workload_config(config.task, given=True)
     tape = None
     if not is_simulated(config.task):
-        tape = task_market(task_config, config.market, config.num_days, config.start, config.end, device)
+        tape = task_market(
+            task_config,
+            config.market or task_named(config.task).generator,
+            config.num_days,
+            config.start,
+            config.end,
+            device,
+        )
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
     print(f"{machine.device_name(device)}: copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
     figures = []

@@ -23,7 +23,7 @@ from vecenv.tasks.commands.comparison import (
     text_config,
     wide_console,
 )
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.simulated import held_out_simulation, is_simulated, without_effect
@@ -68,7 +68,7 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
         record = task_named(options.task)
         agents = tuple(name for name in cls.agents if name in record.agents) or (record.reference,)
         env = with_preset(text_config(options.task), "task", options.task_preset)
-        return cls(task=options.task, agents=agents, env=env)
+        return cls(task=options.task, market=default_market(options.task), agents=agents, env=env)
 
 
 def main(settings: CollectSettings) -> dict[str, Any]:

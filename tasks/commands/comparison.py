@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
+from vecenv.learn.combination import Combination
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named, task_of
@@ -153,13 +154,17 @@ def trained_agent(checkpoint: Path, env: VecEnv) -> Agent:
     return _ensemble_agent([checkpoint], env)
 
 
-def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Agent]:
-    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, the mean or the vote of their actions.
+def trained_agents(
+    checkpoints: Mapping[str, Path], env: VecEnv, combination: Combination | None = None
+) -> dict[str, Agent]:
+    """Return the agents of checkpoints by name, and of several `ENSEMBLE`, their combination.
 
-    A policy of the exact gradient may stand beside one of PPO, but not be in an ensemble with it.
+    Without a combination it is the mean of their actions, or the vote, where there is one. A policy of the exact
+    gradient may stand beside one of PPO, but not be in an ensemble with it.
 
     Raises:
-        ValueError: a checkpoint does not fit the environment, or several were trained under different rules.
+        ValueError: a checkpoint does not fit the environment, several were trained under different rules, or the
+            combination is not that of their actions.
     """
     agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
     paths = list(checkpoints.values())
@@ -169,16 +174,18 @@ def trained_agents(checkpoints: Mapping[str, Path], env: VecEnv) -> dict[str, Ag
         if type(config) is not type(rules[0]) or smooth(config) != smooth(rules[0]):
             raise ValueError(f"{path} was trained under other rules than {paths[0]}: they cannot be compared")
     if len(paths) > 1 and all(config == rules[0] for config in rules):
-        with suppress(NoEnsembleError):
-            agents[ENSEMBLE] = _ensemble_agent(paths, env)
+        with suppress(NoEnsembleError) if combination is None else nullcontext():
+            agents[ENSEMBLE] = _ensemble_agent(paths, env, combination)
     return agents
 
 
-def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv) -> Agent:
+def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Agent:
     """Return the agent of one checkpoint, or of the ensemble of several."""
     made = task_of(env).trained
     if made is None:
-        return PolicyAgent(load_ensemble(checkpoints, env))
+        return PolicyAgent(load_ensemble(checkpoints, env, combination))
+    if combination is not None:
+        raise ValueError(f"policies of task {task_of(env).name!r} are combined by --combine mean alone")
     first = checkpoints[0]
     return made(checkpoints, trained_config(read_checkpoint(first)["scenario"], str(first)), env)
 

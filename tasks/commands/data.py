@@ -1,4 +1,4 @@
-"""Look at market data, fetch it, and convert it between formats."""
+"""Look at market data, fetch it, convert it between formats, and score news."""
 
 from __future__ import annotations
 
@@ -48,19 +48,44 @@ class ConvertSettings:
     """File to write; its suffix, .csv or .parquet, sets the format."""
 
 
+@dataclass(frozen=True)
+class NewsSettings:
+    """Score texts about companies, and write what they say by date and symbol."""
+
+    news: Path
+    """Parquet or CSV file with symbol, date or published_at, and text, title or summary."""
+    out: Path
+    """Parquet file to write."""
+    scorer: str = "lexicon"
+    """A list of words (lexicon), or a language model: a folder, or a name on the Hugging Face hub."""
+    cache: Path | None = None
+    """File of scores: texts that are in it are not scored again, so that a run that was killed goes on."""
+    batch_size: int = 32
+    """Texts per pass of a model."""
+    device: str = "auto"
+    """Device of a model: cpu, cuda, or auto for cuda if available."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect: see `commands.applicable`."""
+        return dict.fromkeys(("batch_size", "device"), "a model as --scorer") if self.scorer == "lexicon" else {}
+
+
 DataSettings = (
     Annotated[InspectSettings, conf.subcommand("inspect")]
     | Annotated[FetchSettings, conf.subcommand("fetch")]
     | Annotated[ConvertSettings, conf.subcommand("convert")]
+    | Annotated[NewsSettings, conf.subcommand("news")]
 )
 
 
 def main(settings: DataSettings) -> dict[str, Any]:
-    """Look at market data, fetch it, and convert it between formats."""
+    """Look at market data, fetch it, convert it between formats, and score news."""
     if isinstance(settings, InspectSettings):
         return _inspect(settings)
     if isinstance(settings, FetchSettings):
         return _fetch(settings)
+    if isinstance(settings, NewsSettings):
+        return _news(settings)
     return _convert(settings)
 
 
@@ -101,8 +126,7 @@ def _fetch(settings: FetchSettings) -> dict[str, Any]:
 
     if bool(settings.universe) == bool(settings.symbols):
         raise ValueError("give either --universe or --symbols")
-    if settings.out.suffix != ".parquet" or not settings.out.absolute().parent.is_dir():
-        raise ValueError(f"{settings.out}: a file that ends in .parquet, in a folder that exists, is needed")
+    _check_target(settings.out)
     universe = UNIVERSES[settings.universe] if settings.universe else Universe(settings.symbols)
     symbols = universe.symbols
     table = fetch_bars(symbols, settings.start.isoformat(), settings.end.isoformat(), suffix=universe.suffix)
@@ -114,9 +138,56 @@ def _fetch(settings: FetchSettings) -> dict[str, Any]:
     return {"file": str(settings.out), "rows": len(table), "symbols": list(symbols), "span": [first, last]}
 
 
+def _check_target(out: Path) -> None:
+    """Reject a file that cannot be written as Parquet."""
+    if out.suffix != ".parquet" or not out.absolute().parent.is_dir():
+        raise ValueError(f"{out}: a file that ends in .parquet, in a folder that exists, is needed")
+
+
 def _convert(settings: ConvertSettings) -> dict[str, Any]:
     from vecenv.market.convert import convert
 
     rows = convert(settings.source, settings.target)
     Console().print(f"{settings.target}: {rows:,} bars", soft_wrap=True)
     return {"source": str(settings.source), "file": str(settings.target), "rows": rows}
+
+
+def _news(settings: NewsSettings) -> dict[str, Any]:
+    from vecenv.core.device import device_named
+    from vecenv.market.document_files import read_news
+    from vecenv.market.parquet_files import write_parquet
+    from vecenv.tasks.commands.progress import TextBar
+    from vecenv.tasks.signals.news.panel import score_news, score_panel, summary_of
+    from vecenv.tasks.signals.news.scorers import make_scorer
+
+    _check_target(settings.out)
+    files = [path.resolve() for path in (settings.news, settings.out, settings.cache) if path is not None]
+    if len(set(files)) < len(files):
+        raise ValueError("--news, --out and --cache must be different files")
+    news = read_news(settings.news)
+    scorer = make_scorer(settings.scorer, settings.batch_size, str(device_named(settings.device)))
+    console = Console()
+    with TextBar(console) as bar:
+        scored = score_news(news, scorer, settings.cache, bar.show)
+    panel = score_panel(news, scored.scores)
+    write_parquet(panel, settings.out)
+    summary = {"file": str(settings.out), "rows": len(panel), "scorer": scorer.identity, **summary_of(news, scored)}
+    console.print(_news_table(summary))
+    return summary
+
+
+def _news_table(summary: dict[str, Any]) -> Table:
+    """Return what was scored as a table, with a line for each symbol if they are few."""
+    table = Table(title=summary["file"], show_header=False)
+    table.add_row("Scorer", summary["scorer"])
+    table.add_row(
+        "Texts", f"{summary['texts']:,}, {summary['distinct']:,} distinct, {summary['cached']:,} from the cache"
+    )
+    table.add_row("Unreadable", f"{summary['unreadable_share']:.1%}")
+    table.add_row("Without a known word", f"{summary['unknown_share']:.1%}")
+    table.add_row("Neutral", f"{summary['neutral_share']:.1%}")
+    table.add_row("Panel", f"{summary['rows']:,} rows, {len(summary['symbols']):,} symbols")
+    if len(summary["symbols"]) <= 20:
+        for symbol, own in summary["symbols"].items():
+            table.add_row(symbol, f"{own['texts']:,} texts on {own['days']:,} days, {own['first']} to {own['last']}")
+    return table

@@ -13,12 +13,15 @@ from rich.console import Console
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
+from vecenv.learn.combination import Combination, Kind
+from vecenv.learn.diversity import diversity_line
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
+from vecenv.tasks.commands.combining import asked_combination, check_combination, policies_diversity
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
@@ -37,7 +40,7 @@ from vecenv.tasks.commands.comparison import (
     wide_console,
 )
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
-from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
@@ -85,6 +88,12 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     """Seed of the episodes."""
     episodes: int = 256
     """Episodes of each agent."""
+    combine: Kind = "mean"
+    """How several checkpoints become the agent ensemble: mean of actions that are numbers, and vote of choices;
+    weighted, the same by softmax(Sharpe ratio of the validation / sharpe_temperature); vote, of numbers on their signs;
+    or select, the policy with the best Sharpe ratio of the validation."""
+    sharpe_temperature: float = 1.0
+    """weighted: towards 0 the best policy has all the weight."""
     folder: Path | None = None
     """Folder for metrics.json and pictures, none by default."""
     record: Path | None = None
@@ -97,7 +106,12 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect: see `commands.applicable`."""
         market = without_effect() if is_simulated(self.task) else super().inapplicable()
-        return market | ({"language": "--model"} if self.model is None else {})
+        names = market | ({"language": "--model"} if self.model is None else {})
+        if not self.checkpoint:
+            names["combine"] = "--checkpoint"
+        if self.combine != "weighted":
+            names["sharpe_temperature"] = "--combine weighted"
+        return names
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> EvaluateSettings:
@@ -115,7 +129,8 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
             settings = cls._trained(Path(options.model))
         else:
             task = options.task or cls.task
-            settings = cls(task=task, env=compared_config(task) if options.model is None else text_config(task))
+            own = compared_config(task) if options.model is None else text_config(task)
+            settings = cls(task=task, market=default_market(task), env=own)
         if options.task not in (None, settings.task):
             place = options.checkpoint[0] if options.checkpoint else options.model
             raise ValueError(f"{place} was trained on the task {settings.task!r}, not on {options.task!r}")
@@ -160,16 +175,22 @@ def _run(settings: EvaluateSettings, names: Sequence[str]) -> dict[str, Any]:
     """Run the agents and write the requested files."""
     console = wide_console()
     checkpoints = _checkpoints(settings.checkpoint, names)
+    combination = asked_combination(settings.combine, settings.sharpe_temperature)
+    check_combination(combination, list(checkpoints.values()))
     env = _simulation(settings, console) if is_simulated(settings.task) else _on_tape(settings, checkpoints, console)
     with working(console, COMPARING.format(settings.episodes)):
-        agents = _agents(settings, env, checkpoints, names)
+        agents = _agents(settings, env, checkpoints, names, combination)
         evaluation = evaluate(env, agents, settings.seed)
+        differing = policies_diversity(list(checkpoints.values()), env, settings.seed)
     console.print(evaluation_table(evaluation))
+    if differing is not None:
+        console.print(diversity_line(differing), soft_wrap=True)
     paths = [str(path) for path in checkpoints.values()]
     origin = {"checkpoint": paths if len(paths) > 1 else next(iter(paths), None), "model": settings.model}
-    result = {**origin, **evaluation.to_json()}
+    told = {} if differing is None else {"combine": settings.combine, "diversity": differing.to_json()}
+    result = {**origin, **told, **evaluation.to_json()}
     if settings.folder is not None:
-        metadata = {"command": "evaluate", **origin, "seed": settings.seed}
+        metadata = {"command": "evaluate", **origin, **told, "seed": settings.seed}
         write_run_folder(settings.folder, metadata, evaluation, agent=next(iter(agents)), beside=SHOWN_BESIDE)
         write_task_figures(settings.folder, env, agents, settings.seed)
         console.print(f"Written to {settings.folder}", soft_wrap=True)
@@ -218,7 +239,11 @@ def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, 
 
 
 def _agents(
-    settings: EvaluateSettings, env: VecEnv, checkpoints: Mapping[str, Path], names: Sequence[str]
+    settings: EvaluateSettings,
+    env: VecEnv,
+    checkpoints: Mapping[str, Path],
+    names: Sequence[str],
+    combination: Combination | None,
 ) -> dict[str, Agent]:
     """Return the agents by name, the trained ones, if any, first.
 
@@ -226,7 +251,7 @@ def _agents(
         ValueError: a checkpoint or the model does not fit, or there is no such model.
     """
     if settings.model is None:
-        return trained_agents(checkpoints, env) | baseline_agents(env, names)
+        return trained_agents(checkpoints, env, combination) | baseline_agents(env, names)
     return {MODEL: loaded_model(settings.model, env.device, settings.language)} | baseline_agents(env, names)
 
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from vecenv.core.device import device_named
 from vecenv.market.currency import checked_currency
+from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
+from vecenv.registry import Task, task_named
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -25,6 +27,9 @@ _OF_SOME_GENERATORS = {
     "planted_strength": "strength",
 }
 """Settings that only some generators accept, with the name of the generator's argument."""
+
+_OF_DOCUMENTS = ("scores", "news", "score_delay", "market_close")
+"""Settings of scores and texts from files."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,15 @@ class MarketSettings:
     """Unused trading days between training and test, unless dates set both."""
     context_market: str | None = None
     """File of one symbol whose closes become a context series, such as the VIX for a gate."""
+    scores: tuple[str, ...] = ()
+    """Files of scores of documents (symbol, date or published_at, sentiment, risk), beside the market's own columns."""
+    news: str | None = None
+    """File of the texts of documents (symbol, date or published_at, text), for agents that read."""
+    score_delay: int = 1
+    """Trading days from the date of a score or text to the first decision that may use it, where there is no time of
+    publication: a date alone may be that of the evening."""
+    market_close: str = MARKET_CLOSE
+    """Close of the market and its zone, which decide the day on which a document counts."""
     currency: str | None = None
     """Currency code of the prices, such as USD, by default that of the data or the generator."""
     tick_size: float | None = None
@@ -85,6 +99,9 @@ class MarketSettings:
             raise ValueError(f"test_fraction must be between 0 and 1, got {self.test_fraction}")
         if self.currency is not None:
             checked_currency(self.currency)
+        MarketClose.parse(self.market_close)
+        if self.score_delay < 0:
+            raise ValueError(f"score_delay must not be negative, got {self.score_delay}")
         if self.embargo < 0:
             raise ValueError(f"embargo must not be negative, got {self.embargo}")
         spans = [("start", "end"), ("start", "train_end"), ("train_end", "test_start"), ("test_start", "end")]
@@ -102,11 +119,13 @@ class MarketSettings:
             names |= dict.fromkeys(own, "a generated market")
         else:
             taken = signature(generate).parameters
-            names["context_market"] = "a market of data"
+            names |= dict.fromkeys(("context_market", *_OF_DOCUMENTS), "a market of data")
             owners = {"regime": "the neural and the synthetic market"}
             owners |= dict.fromkeys(("planted_kind", "planted_strength"), "the planted market")
             foreign = [name for name, argument in _OF_SOME_GENERATORS.items() if argument not in taken]
             names |= {name: owners.get(name, "the neural market") for name in foreign}
+        if not _reads_scores(getattr(self, "env", None)):
+            names |= dict.fromkeys(_OF_DOCUMENTS, "a task that reads scores, such as signals")
         if "history_end" not in names and self.history is None:
             names["history_end"] = "--history"
         dated = self.train_end is not None, self.test_start is not None
@@ -147,6 +166,11 @@ class MarketSettings:
             tick_size=self.tick_size,
             currency=self.currency,
             headroom=headroom,
+            scores=_reads_scores(config),
+            score_files=self.scores,
+            text_file=self.news,
+            score_delay=self.score_delay,
+            market_close=self.market_close,
         )
         tape = load_market(self.market, options, device_named(self.device))
         if self.start is None and self.end is None:
@@ -227,6 +251,17 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "generator": settings.generator(),
         "currency": settings.currency,
     }
+
+
+def default_market(task: str) -> str:
+    """Return the market of a command by default: that of a task which needs its own, else of `MarketSettings`."""
+    own = task_named(task).generator
+    return MarketSettings.market if own == Task.generator else own
+
+
+def _reads_scores(config: Any) -> bool:  # noqa: ANN401
+    """Return whether a task reads scores of documents under a config."""
+    return bool(getattr(config, "reads_scores", False))
 
 
 def _first_day(tape: MarketTape, day: date) -> int:

@@ -15,7 +15,7 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.registry import Task, task_named, task_names, task_of
 from vecenv.tasks.commands.comparison import wide_console
-from vecenv.tasks.commands.market_settings import MarketSettings, market_origin
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
 from vecenv.tasks.commands.simulated import is_simulated, without_effect
 from vecenv.text.door import TextDoor
@@ -72,7 +72,9 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
                 f"{options.task!r} has no text or no records, so it cannot be played; there are {playable}"
             )
         config = record.default_text_config()
-        return cls(task=options.task, env=with_preset(config, "task", options.task_preset))
+        return cls(
+            task=options.task, market=default_market(options.task), env=with_preset(config, "task", options.task_preset)
+        )
 
 
 def _playable(task: Task) -> bool:

@@ -24,12 +24,12 @@ def working(console: Console, text: str) -> AbstractContextManager[object]:
 
 
 class _Bar(Progress):
-    """Progress bar of a training run with a one-line state.
+    """Progress bar of a training run, or of other work, with a one-line state.
 
-    Without a terminal it prints a line after the first step and after every tenth of the training.
+    Without a terminal it prints a line after the first step and after every tenth of the work.
     """
 
-    def __init__(self, console: Console, total: float | None, state: str) -> None:
+    def __init__(self, console: Console, total: float | None, state: str, name: str = "Training") -> None:
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
@@ -40,7 +40,8 @@ class _Bar(Progress):
             console=console,
             disable=not console.is_interactive,
         )
-        self._bar = self.add_task("Training ", total=total, state=state)
+        self._name = f"{name:<9}"
+        self._bar = self.add_task(self._name, total=total, state=state)
         self._shown = -1
 
     def _move(self, completed: float, total: float, state: str) -> None:
@@ -54,7 +55,7 @@ class _Bar(Progress):
 
     def _line(self, text: str) -> None:
         if not self.console.is_interactive:
-            self.console.print(f"Training  {text}", soft_wrap=True)
+            self.console.print(f"{self._name} {text}", soft_wrap=True)
 
 
 class StepBar(_Bar):
@@ -72,6 +73,21 @@ class StepBar(_Bar):
     def show(self, step: int, steps: int, value: float) -> None:
         """Set the bar to a completed step."""
         self._move(step, steps, f"{self._watched} {value:.3f}")
+
+
+class TextBar(_Bar):
+    """Progress bar over texts that are scored.
+
+    Args:
+        console: output console.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, None, "", "Scoring")
+
+    def show(self, done: int, total: int) -> None:
+        """Set the bar to a number of texts."""
+        self._move(done, total, f"{done:,} of {total:,} texts")
 
 
 class TrainingBar(_Bar):

@@ -38,14 +38,19 @@ class SeedRun:
 
 def runs_of_seeds(settings: TrainSettings, folder: Path) -> list[SeedRun]:
     """Return the runs of all seeds, of a single seed the run in the folder itself."""
-    if settings.seeds == 1:
+    if settings.num_policies() == 1:
         return [SeedRun(settings, folder, TRAINED)]
     runs = []
-    for seed in range(settings.seed, settings.seed + settings.seeds):
+    for seed in range(settings.seed, settings.seed + settings.num_policies()):
         own = folder / SEED_FOLDER.format(seed)
         resumed = own if settings.resume is not None and checkpoint_path(own).is_file() else None
-        runs.append(SeedRun(replace(settings, seed=seed, seeds=1, resume=resumed), own, _agent(seed)))
+        runs.append(SeedRun(replace(settings, seed=seed, seeds=1, ensemble=None, resume=resumed), own, _agent(seed)))
     return runs
+
+
+def trainings(settings: TrainSettings, folder: Path) -> list[SeedRun]:
+    """Return the runs that are made one after the other: those of all seeds, or the one of an ensemble in one batch."""
+    return runs_of_seeds(settings, folder) if settings.ensemble is None else [SeedRun(settings, folder, ENSEMBLE)]
 
 
 def policy_files(place: Path) -> dict[str, Path]:
@@ -95,6 +100,9 @@ def check_folder(settings: TrainSettings, folder: Path) -> None:
             raise ValueError(
                 f"{folder} already holds a run; resume it with --resume {folder}, or choose another --folder"
             )
+        return
+    if settings.ensemble is not None:
+        check_resumable_folder(folder)
         return
     begun = [run.folder for run in runs_of_seeds(settings, folder) if run.settings.resume is not None]
     if not begun:

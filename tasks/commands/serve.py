@@ -16,7 +16,7 @@ from vecenv.core.device import device_named
 from vecenv.market.tape import MarketTape
 from vecenv.registry import Split, task_named
 from vecenv.tasks.commands.comparison import show_market, text_config, wide_console
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import TextTaskOptions, early_options, with_preset
 from vecenv.tasks.commands.progress import working
 from vecenv.tasks.commands.simulated import FIRST, OWNER, VALIDATION, is_simulated, without_effect
@@ -98,7 +98,11 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
             ValueError: there is no such task or preset.
         """
         options = early_options(TextTaskOptions, args)
-        return cls(task=options.task, env=with_preset(text_config(options.task), "task", options.task_preset))
+        return cls(
+            task=options.task,
+            market=default_market(options.task),
+            env=with_preset(text_config(options.task), "task", options.task_preset),
+        )
 
     def parts(self, tape: MarketTape) -> dict[Split, MarketTape]:
         """Return the markets of the splits to serve.

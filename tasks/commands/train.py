@@ -20,18 +20,22 @@ from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
 from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
+from vecenv.learn.cppo import CPPO
 from vecenv.learn.ddpg import DDPG
+from vecenv.learn.diversity import Diversity, diversity_line
 from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
 from vecenv.learn.sac import SAC
 from vecenv.learn.td3 import TD3
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
@@ -51,6 +55,7 @@ from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.initial import start_from_initial
 from vecenv.tasks.commands.language_training import language_learner, with_seed
+from vecenv.tasks.commands.members import write_members
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
 from vecenv.tasks.commands.seeds import (
@@ -59,6 +64,7 @@ from vecenv.tasks.commands.seeds import (
     keep_interrupted,
     over_seeds_line,
     runs_of_seeds,
+    trainings,
     write_seed_settings,
 )
 from vecenv.tasks.commands.simulated import VALIDATION, held_out_simulation, is_simulated, show_simulation
@@ -75,7 +81,9 @@ from vecenv.tasks.commands.training_report import (
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
 
-LEARNERS = {"ppo": PPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact}
+LEARNERS = {
+    "ppo": PPO, "cppo": CPPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact,
+}  # fmt: skip
 """Learners of a policy by algorithm, all but those that compare groups."""
 
 COMPILING = "compiling, which takes a minute the first time …"
@@ -142,7 +150,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     check_beside_on(settings, tape, config, test_env)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
-    env = _training_environment(shared, runs[0].settings)
+    env = _training_environment(shared, trainings(settings, folder)[0].settings)
     show_market(console, tape, spans)
     if note:
         console.print(note)
@@ -158,7 +166,7 @@ def _run_simulated(
     check_beside_plays(settings, test_env)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, settings.env, {})
-    env = _training_environment(shared, runs[0].settings)
+    env = _training_environment(shared, trainings(settings, folder)[0].settings)
     show_simulation(console, {"train": env, "test": test_env}, settings.seed)
     console.print(f"Run       {folder}", soft_wrap=True)
     return _trained_and_compared(shared, runs, env, test_env)
@@ -167,9 +175,10 @@ def _run_simulated(
 def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv, test_env: VecEnv) -> dict[str, Any]:
     """Train with every seed, compare on the test, and write what there is to tell."""
     settings, console, folder, lock = shared.settings, shared.console, shared.folder, shared.lock
-    learner, seconds = _train_seed(shared, runs[0], env)
+    first, *others = trainings(settings, folder)
+    learner, seconds = _train_seed(shared, first, env)
     del env
-    for run in runs[1:]:
+    for run in others:
         del learner
         # Learner and collector refer to each other: their memory is free before the next seed takes its own.
         gc.collect()
@@ -185,6 +194,8 @@ def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv,
     console.print(evaluation_table(evaluation))
     if "seeds" in document:
         console.print(over_seeds_line(document["seeds"]), soft_wrap=True)
+        if "diversity" in document["seeds"]:
+            console.print(diversity_line(Diversity.from_json(document["seeds"]["diversity"])), soft_wrap=True)
     if generalised:
         console.print(generalisation_line(generalised), soft_wrap=True)
     written = sorted(path.name for path in folder.iterdir() if path != lock.file)
@@ -204,11 +215,15 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
     if simulated and shared.rows > VALIDATION:
         raise ValueError(f"a training has at most {VALIDATION:,} sub-environments, got {shared.rows:,}")
     market: dict[str, Any] = {} if simulated else {"market": settings.subsets(shared.spans["Training"])}
+    rows = shared.rows
+    identity: dict[str, Any] = {"seed": settings.seed}
+    if settings.ensemble is not None:
+        identity = row_seeds(range(settings.seed, settings.seed + settings.ensemble), rows)
     return vecenv.make(
         settings.task,
-        shared.rows,
+        rows * (settings.ensemble or 1),
         **market,
-        seed=settings.seed,
+        **identity,
         device=device_named(settings.device),
         compile=settings.compile,
         config=task_named(settings.task).parted(_training_rules(settings, shared.config), "train"),
@@ -238,8 +253,12 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
                 fresh = FreshPaths(settings, rules, env, settings.refresh_every)
             learner = _learner(settings, env)
             start_from_initial(settings, learner, run.folder, shared.first)
-            seconds = _train(shared, run, _validated(settings, learner, shared.config, shared.spans), fresh, lock)
-            write_initial_policy(learner, run.folder)
+            trained = _validated(settings, learner, shared.config, shared.spans)
+            seconds = _train(shared, run, trained, fresh, lock)
+            if isinstance(trained, EnsemblePPO | ValidatedEnsemble):
+                write_members(trained, runs_of_seeds(settings, run.folder), run.folder)
+            else:
+                write_initial_policy(learner, run.folder)
             return learner, seconds
     except KeyboardInterrupt:
         keep_interrupted(shared.console, run, shared.settings, shared.folder)
@@ -269,7 +288,10 @@ def _validated(
         env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
     # Policies of symbols train on some of them and are validated on all.
     network = None if settings.symbols_per_path is None else make_network(env, learner.config)
-    return ValidatedLearner(learner, Validation(env, settings.seed, network), settings.evaluations, settings.patience)
+    validation, often = Validation(env, settings.seed, network), (settings.evaluations, settings.patience)
+    if isinstance(learner, EnsemblePPO):
+        return ValidatedEnsemble(learner, validation, *often)
+    return ValidatedLearner(learner, validation, *often)
 
 
 def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
@@ -277,6 +299,9 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     if settings.model is not None:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
     config = settings.learner_config()
+    if settings.ensemble is not None:
+        assert isinstance(config, PPOConfig)
+        return EnsemblePPO(env, config, range(config.seed, config.seed + settings.ensemble))
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
     return LEARNERS[settings.algorithm](env, config)
@@ -330,7 +355,12 @@ def _train(shared: _Shared, run: SeedRun, learner: Runnable, fresh: FreshPaths |
     started = time.perf_counter()
     with bar:
         run_learner(learner, run.folder, run.settings.resume is not None, on_update, before_update, lock)
-    if isinstance(learner, ValidatedLearner):
+    if isinstance(learner, ValidatedEnsemble):
+        kept = ", ".join(str(best["update"]) for best in learner.bests)
+        console.print(
+            f"Kept      the policies of the updates {kept} of {learner.update_number}, each the best of its seed"
+        )
+    elif isinstance(learner, ValidatedLearner):
         kept, last = learner.best["update"], learner.update_number
         console.print(f"Kept      the policy of update {kept} of {last}, the best on the validation episodes")
     return time.perf_counter() - started

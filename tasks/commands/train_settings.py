@@ -9,7 +9,9 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
 from vecenv.learn.a2c_objective import A2CConfig
+from vecenv.learn.combination import Kind
 from vecenv.learn.continuous import ContinuousConfig
+from vecenv.learn.cppo_objective import CPPOConfig
 from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
@@ -25,18 +27,19 @@ from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, shipped_presets, with_values
 from vecenv.tasks.commands.comparison import config_of
 from vecenv.tasks.commands.language_training import check_language
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market
 from vecenv.tasks.commands.options import PresetOption, early_options, with_preset
 from vecenv.tasks.commands.run_folder import SETTINGS
 from vecenv.tasks.commands.simulated import OWNER, is_simulated, without_effect
 
 DEFAULT_PRESET, DATA_PRESET = "default", "data"
-"""Presets of the default task when none is named: on a generated market, and on bars from a file."""
+"""Presets of the default task when none is named: on a generated market, and on bars from a file. Of another task they
+are called by its name, and by its name and ``_data``."""
 
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
-SAMPLING = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
+SAMPLING = ("ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg")
 """Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
 
 TaskConfig = TypeVar("TaskConfig")
@@ -68,11 +71,11 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "a2c", "dqn", "sac", "td3", "ddpg", "grpo", "exact"] = "ppo"
-    """ppo; a2c, one step of the policy gradient for each rollout; dqn, for tasks in which an action is a single choice;
-    sac, td3 and ddpg, with replay, for tasks in which an action is numbers within bounds; grpo and its variants, which
-    compare episodes with the same start and need no critic; or exact, the gradient through an account of fractional
-    shares."""
+    algorithm: Literal["ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg", "grpo", "exact"] = "ppo"
+    """ppo; cppo, which penalises episodes whose return falls short; a2c, one step of the policy gradient for each
+    rollout; dqn, for tasks in which an action is a single choice; sac, td3 and ddpg, with replay, for tasks in which an
+    action is numbers within bounds; grpo and its variants, which compare episodes with the same start and need no
+    critic; or exact, the gradient through an account of fractional shares."""
     num_envs: int = 2048
     """All but grpo: number of parallel sub-environments."""
     num_groups: int = 128
@@ -84,6 +87,9 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     seeds: int = 1
     """Number of runs on the same market, of the seeds seed, seed + 1, …, one after the other, each in its own folder
     seed_K. With several, the learning curve shows their band, and the ensemble of their policies is compared too."""
+    ensemble: int | None = None
+    """ppo: train so many policies as one batch, of the seeds seed, seed + 1, …, each with --num-envs sub-environments.
+    They are kept and compared as those of --seeds."""
     compile: bool = True
     """Compile the step and the update."""
     refresh_every: int | None = None
@@ -100,6 +106,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Random subsets of the symbols of each training path, drawn by the seed."""
     episodes: int = 256
     """Held-out episodes of the comparison."""
+    combine: Kind = "mean"
+    """How the policies of several seeds become the agent ensemble, as by vecenv evaluate."""
+    sharpe_temperature: float = 1.0
+    """Of --combine weighted: towards 0 the best policy has all the weight."""
     validation_fraction: float = 0.0
     """Share of the training days, or of a generator's training paths, held out for validation, the last ones. The
     learning curve shows them, and the best policy on them is kept; 0 for none, and the last policy. A simulated task
@@ -116,6 +126,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Rules of the task."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(num_steps=16))
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
+    cppo: CPPOConfig = field(default_factory=lambda: CPPOConfig(num_steps=16))
+    """Settings of CVaR-PPO. What a preset sets under ppo holds here too, unless it sets it here."""
     a2c: A2CConfig = field(default_factory=A2CConfig)
     """Settings of A2C."""
     dqn: DQNConfig = field(default_factory=DQNConfig)
@@ -139,6 +151,8 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             raise ValueError(f"validation_fraction must be in [0, 1), got {self.validation_fraction}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if self.ensemble is not None and self.ensemble < 2:
+            raise ValueError(f"ensemble must be at least 2, got {self.ensemble}")
         for name in ("symbols_per_path", "subsets_per_path"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -182,6 +196,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         whole = super().num_training_paths()
         # A single path is split by days.
         return training_paths(whole, self.validation_fraction) if self.validation_fraction and whole > 1 else whole
+
+    def num_policies(self) -> int:
+        """Return the number of policies that are trained, of as many seeds."""
+        return self.ensemble or self.seeds
 
     def rows(self) -> int:
         """Return the number of sub-environments.
@@ -259,6 +277,14 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["subsets_per_path"] = "--symbols-per-path"
         if generator_of(self.market) is None:
             names.setdefault("refresh_every", "a generated market")
+        if self.num_policies() == 1:
+            names["combine"] = "several --seeds, or --ensemble"
+        if self.combine != "weighted":
+            names["sharpe_temperature"] = "--combine weighted"
+        if self.ensemble is not None:
+            names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
+        if self.algorithm != "ppo":
+            names["ensemble"] = "a training by --algorithm ppo"
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
         return names
@@ -279,16 +305,25 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             task_preset = None
         elif options.preset is not None:
             path = preset_path("train", options.preset)
-        elif options.task is not None and is_simulated(options.task) and task_preset is None and options.model is None:
-            path = shipped_presets("train").get(options.task)
-        elif options.task in (None, cls.task) and task_preset is None:
-            generated = generator_of(options.market) is not None
-            path = preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)
+        elif task_preset is None and (options.task in (None, cls.task) or options.model is None):
+            path = _own_preset(options.task or cls.task, generator_of(options.market) is not None)
         values = {} if path is None else read_values(path)
+        if isinstance(values.get("ppo"), dict) and isinstance(values.get("cppo", {}), dict):
+            values["cppo"] = {**values["ppo"], **values.get("cppo", {})}
         known = str(values.get("task", cls.task))
         task = options.task or known
         if options.resume is not None and task != known:
             raise ValueError(f"{options.resume} is a run of the task {known!r}, not of {task!r}")
         env = config_of(task) if options.model is None else task_named(task).default_text_config()
-        settings = with_values(cls(task=task, env=env), values | {"task": task}, str(path), NOT_IN_FILES)
+        settings = with_values(
+            cls(task=task, market=default_market(task), env=env), values | {"task": task}, str(path), NOT_IN_FILES
+        )
         return replace(settings, env=with_preset(settings.env, "task", task_preset))
+
+
+def _own_preset(task: str, generated: bool) -> Path | None:
+    """Return the preset of a task on a generated market, or on bars from a file; None without one."""
+    if task == TrainSettings.task:
+        return preset_path("train", DEFAULT_PRESET if generated else DATA_PRESET)
+    own = generated or is_simulated(task)
+    return shipped_presets("train").get(task if own else f"{task}_{DATA_PRESET}")

@@ -7,8 +7,11 @@ from dataclasses import replace
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
 from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
+from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
+from vecenv.registry import task_named
 from vecenv.tasks.commands.beside import check_beside
+from vecenv.tasks.commands.combining import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.initial import check_initial
 from vecenv.tasks.commands.train_settings import SAMPLING, TrainSettings
 
@@ -27,14 +30,61 @@ def check_training(settings: TrainSettings, rows: int) -> None:
         ValueError: they need more than the available memory, a seed is out of range, or the policy to train, to start
             from or to compare with does not fit.
     """
-    _check_size(settings, rows)
+    check_ensemble(settings)
+    _check_combining(settings)
+    _check_size(settings, rows * (settings.ensemble or 1))
     if settings.model is None:
         # The highest seed, which may be out of range.
-        replace(settings, seed=settings.seed + settings.seeds - 1).learner_config()
+        replace(settings, seed=settings.seed + settings.num_policies() - 1).learner_config()
     check_subsets(settings)
     _check_references(settings)
     check_initial(settings)
     check_beside(settings)
+
+
+def check_ensemble(settings: TrainSettings) -> None:
+    """Reject what cannot be trained as one batch, before the market is made.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if settings.ensemble is None:
+        return
+    if settings.algorithm != "ppo":
+        raise ValueError(f"--ensemble trains policies of --algorithm ppo as one batch, not of {settings.algorithm}")
+    if settings.seeds > 1:
+        raise ValueError("either --ensemble trains several policies as one batch, or --seeds one after the other")
+    for name in ("initial", "symbols_per_path"):
+        if getattr(settings, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{option} cannot be given to policies of one batch: it needs a training without --ensemble"
+            )
+    check_stackable(settings.ppo)
+    scheduled = [name for name in ("scheduler", "cost_ramp") if getattr(settings.env, name, None)]
+    if scheduled:
+        raise ValueError(
+            f"--ensemble needs rules that stay: those of task {settings.task!r} follow a schedule (env.{scheduled[0]})"
+        )
+
+
+def _check_combining(settings: TrainSettings) -> None:
+    """Reject a combination of the policies that the comparison could not make.
+
+    Raises:
+        ValueError: it needs the Sharpe ratios of validations, and there are none.
+    """
+    if settings.num_policies() == 1 or asked_combination(settings.combine, settings.sharpe_temperature) is None:
+        return
+    task = task_named(settings.task)
+    if task.trained is not None:
+        raise ValueError(f"policies of task {settings.task!r} are combined by --combine mean alone")
+    if settings.combine not in BY_SHARPE:
+        return
+    if not settings.validation_fraction:
+        raise ValueError(f"--combine {settings.combine} needs validations: set a --validation-fraction above 0")
+    if task.account is None:
+        raise ValueError(f"--combine {settings.combine} needs accounts, which task {settings.task!r} does not have")
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,9 +19,9 @@ from vecenv.learn.policies import load_policy
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.tape import MarketTape
-from vecenv.registry import task_of
 from vecenv.system.preset_files import as_values
 from vecenv.tasks.commands.beside import policies_beside
+from vecenv.tasks.commands.combining import asked_combination, policies_diversity
 from vecenv.tasks.commands.comparison import (
     ALL,
     SHOWN_BESIDE,
@@ -68,7 +68,9 @@ def compare_agents(
     """
     agents: dict[str, Agent]
     if isinstance(learner, NetworkLearner):
-        agents = trained_agents(_trained(runs), test_env)
+        agents = trained_agents(
+            _trained(runs), test_env, asked_combination(settings.combine, settings.sharpe_temperature)
+        )
         agents |= {name: trained_agent(path, test_env) for name, path in _shown_beside(settings, runs).items()}
     else:
         own = runs[-1].folder
@@ -139,7 +141,7 @@ def write_report(
         "training_market": env.scenario.metadata().get("market"),
         "settings": as_values(settings, NOT_IN_FILES),
         **({"generalisation": generalised} if generalised else {}),
-        **({"seeds": over_seeds(evaluation, runs) | _disagreement(settings, runs, test_env)} if len(runs) > 1 else {}),
+        **({"seeds": over_seeds(evaluation, runs) | _differences(settings, runs, test_env)} if len(runs) > 1 else {}),
     }
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
         histories = [read_progress(run.folder) for run in runs]
@@ -151,12 +153,15 @@ def write_report(
     return document
 
 
-def _disagreement(settings: TrainSettings, runs: Sequence[SeedRun], test_env: VecEnv) -> dict[str, float]:
-    """Return the share of held-out steps at which the policies of an ensemble by vote differ; empty without one."""
-    if task_of(test_env).trained is not None:
+def _differences(settings: TrainSettings, runs: Sequence[SeedRun], test_env: VecEnv) -> dict[str, Any]:
+    """Return how the policies differ on held-out steps, of a vote also the share of steps at which any two do."""
+    paths = list(_trained(runs).values())
+    differing = policies_diversity(paths, test_env, settings.seed)
+    if differing is None:
         return {}
-    policy = load_ensemble(list(_trained(runs).values()), test_env)
-    return {"disagreement": disagreement(policy, test_env, settings.seed)} if isinstance(policy, VotePolicy) else {}
+    policy = load_ensemble(paths, test_env)
+    voted = {"disagreement": disagreement(policy, test_env, settings.seed)} if isinstance(policy, VotePolicy) else {}
+    return voted | {"diversity": differing.to_json()}
 
 
 def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
@@ -171,10 +176,24 @@ def write_initial_policy(learner: AnyLearner, folder: Path) -> None:
     """
     if not isinstance(learner, NetworkLearner):
         return
-    generator = torch.Generator().manual_seed(learner.config.seed)
+    write_untrained(learner, learner.state_dict(), folder)
+
+
+def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], folder: Path) -> None:
+    """Write a state with the actor that its seed determines, as the checkpoint of the untrained policy.
+
+    Args:
+        learner: whose network it is of.
+        state: of a run, or of a member of an ensemble in one batch.
+        folder: of the run.
+
+    Raises:
+        RunStoppedError: the folder cannot be written.
+    """
+    generator = torch.Generator().manual_seed(state["config"]["seed"])
     initial, _ = learner.network.initial_parameters(generator, learner.env.device)
     with telling_what_is_kept(checkpoint_path(folder), KEPT):
-        save_checkpoint(learner.state_dict() | {"actor": initial}, folder / f"{UNTRAINED}.pt")
+        save_checkpoint({**state, "actor": initial}, folder / f"{UNTRAINED}.pt")
 
 
 def _checkpoints(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str, Path]:

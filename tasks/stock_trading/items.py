@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import torch
@@ -12,7 +13,7 @@ from vecenv.market.indicators import INDICATORS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 
-def split_symbols(observation: Tensor, config: StockTradingConfig, num_symbols: int) -> Items:
+def split_symbols(observation: Tensor, config: StockTradingConfig, features: Sequence[str], num_symbols: int) -> Items:
     """Return features of each symbol and of the account, free of prices and of the account's size.
 
     A symbol has its indicators, those in units of price divided by the close, and its weight in the account times K.
@@ -20,25 +21,26 @@ def split_symbols(observation: Tensor, config: StockTradingConfig, num_symbols: 
 
     Args:
         observation: ``[b, p, h, f]``. Shape: (B, K (I + 2) + 1).
-        config: names the indicators and the scales.
+        config: has the scales.
+        features: names of the I indicators and columns.
         num_symbols: K.
 
     Returns:
         Shapes: (B, K, I + 1), (B, 1).
     """
-    widths = [1, num_symbols, num_symbols, num_symbols * len(config.features)]
-    cash, prices, holdings, features = observation.split(widths, dim=-1)
+    widths = [1, num_symbols, num_symbols, num_symbols * len(features)]
+    cash, prices, holdings, shown = observation.split(widths, dim=-1)
     cash, prices, holdings = cash / config.cash_scale, prices / config.price_scale, holdings / config.holdings_scale
     worth = prices * holdings
     value = (cash + worth.sum(-1, keepdim=True)).clamp(min=1e-6)
-    features = features.unflatten(-1, (num_symbols, len(config.features)))
+    shown = shown.unflatten(-1, (num_symbols, len(features)))
     # A symbol that has not listed yet shows price 0, and features of 0.
     divisor = torch.where(prices > 0, prices, 1.0)
     columns, first = [], 0
     # Runs of neighbours, not column by column: one pass over contiguous memory.
-    for in_price, run in groupby(_in_price(name) for name in config.features):
+    for in_price, run in groupby(_in_price(name) for name in features):
         last = first + len(list(run))
-        part = features[..., first:last]
+        part = shown[..., first:last]
         columns.append(part / divisor.unsqueeze(-1) if in_price else part)
         first = last
     weights = num_symbols * worth / value

@@ -37,6 +37,7 @@ def step_reward(
     ended: Tensor,
     growth: Tensor | None,
     params: Mapping[str, Tensor],
+    shaped: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """Return the configured reward, less the cash penalty, plus the terminal bonus. Shape: ().
 
@@ -47,6 +48,7 @@ def step_reward(
         ended: whether the episode has ended. Shape: (), bool.
         growth: of the benchmark over the step, for the excess return. Shape: (), float64.
         params: of the task.
+        shaped: change of the configured reward before penalty, scale and bonus.
     """
     config, dtype = rules.config, rules.money.dtype
     value, next_value = state.portfolio_value, next_state.portfolio_value
@@ -62,6 +64,7 @@ def step_reward(
             reward = rewards.differential_sharpe(step_return, state.moments)
         else:
             reward = rewards.risk_penalised(step_return, params["risk_aversion"])
+    reward = shaped(reward)
     if rules.uses("min_cash_fraction"):
         lacking = params["min_cash_fraction"] * next_value.to(dtype) - next_state.cash.to(dtype)
         penalty = lacking.clamp(min=0.0) * rules.tick_size

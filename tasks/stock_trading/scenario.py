@@ -101,6 +101,7 @@ class StockTrading(Scenario[StockState]):
         self.params = parameter_tensors(tape, config, self.money)
         self.longest = config.episode_length
         self.num_references = tape.num_paths * tape.num_days
+        self.shown_features: tuple[str, ...] = config.features
         self.item_features = (*config.features, "weight")
         self.smooth = not config.whole_shares and config.dead_zone == 0
         self.target_weights = config.action == "weights"
@@ -184,7 +185,7 @@ class StockTrading(Scenario[StockState]):
         prices = fill_prices(money, fill, slippage, params["commission"])
 
         finite = action.abs() <= torch.finfo(action.dtype).max
-        action = torch.where(finite, action, 0.0).clamp(-1.0, 1.0)
+        action = self._adjusted(torch.where(finite, action, 0.0).clamp(-1.0, 1.0), row, params, shared)
         can_trade = shared["tradable"][row + 1 if late else row]
         rules = OrderRules(config, money, self.tape.num_symbols, self._uses, self._max_order)
         if config.action == "shares":
@@ -229,6 +230,25 @@ class StockTrading(Scenario[StockState]):
             batch_size=[],
         )
 
+    def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
+        """Return the action as the rules take it; subclasses may change it.
+
+        Args:
+            action: finite, in [-1, 1]. Shape: that of the action.
+            row: day of the path. Shape: (), int64.
+            params: of the rules.
+            shared: of the market.
+
+        Returns:
+            At most `_largest_action` in size. Shape: as ``action``.
+        """
+        return action
+
+    @cached_property
+    def _largest_action(self) -> float:
+        """Largest size of an adjusted action."""
+        return 1.0
+
     def _uses(self, name: str) -> bool:
         """Whether a parameter has an effect: not if it is a zero shared by all sub-environments."""
         value = getattr(self.config, name)
@@ -240,9 +260,7 @@ class StockTrading(Scenario[StockState]):
         config = self.config
         if config.action != "shares" or config.shorting:
             return None
-        return int(
-            self.params["initial_holdings"].max() + self.params["hmax"].max() * self.params["episode_length"].max()
-        )
+        return int(self.params["initial_holdings"].max() + self._largest_order * self.params["episode_length"].max())
 
     @cached_property
     def _max_order(self) -> int | None:
@@ -250,7 +268,12 @@ class StockTrading(Scenario[StockState]):
         liquidates = self.config.gate != "none" or self._uses("stop_loss")
         if self._max_holdings is None or liquidates:
             return self._max_holdings
-        return int(self.params["hmax"].max())
+        return int(self._largest_order)
+
+    @property
+    def _largest_order(self) -> float:
+        """Largest order of one symbol by the agent, with ``action="shares"``."""
+        return float(self.params["hmax"].max()) * self._largest_action
 
     def _portfolio(self, state: StockState, close: Tensor, can_trade: Tensor, shared: Tensors) -> Tensor:
         """Return the benchmark's portfolio on the day, in any unit. Shape: (K,)."""
@@ -306,7 +329,17 @@ class StockTrading(Scenario[StockState]):
         ended = self.terminated(next_state, params, shared) | self.truncated(next_state, params, shared)
         rules = RewardRules(self.config, self.money, self.tape.tick_size, self._uses)
         growth = self._benchmark_growth(state, shared) if self.config.reward == "excess_log_return" else None
-        return step_reward(rules, state, next_state, ended, growth, params)
+
+        def shaped(reward: Tensor) -> Tensor:
+            return self._shaped(reward, state, next_state, params, shared)
+
+        return step_reward(rules, state, next_state, ended, growth, params, shaped)
+
+    def _shaped(
+        self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors
+    ) -> Tensor:
+        """Return the reward of a step before penalty, scale and bonus; subclasses may change it. Shape: ()."""
+        return reward
 
     def _benchmark_growth(self, state: StockState, shared: Tensors) -> Tensor:
         """Return the benchmark's growth over the step from a state. Shape: (), float64."""
@@ -342,7 +375,7 @@ class StockTrading(Scenario[StockState]):
 
     def items(self, observation: Tensor) -> Items:
         """Split observations into symbols and the account; see `split_symbols`."""
-        return split_symbols(observation, self.config, self.tape.num_symbols)
+        return split_symbols(observation, self.config, self.shown_features, self.tape.num_symbols)
 
     def info(self, state: StockState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
         """Return cash, values and costs in currency, the return and the invalid actions of the episode, float64."""

@@ -116,6 +116,24 @@ def test_parameters_of_a_row_are_those_of_its_episodes():
 
 
 @FORMS
+def test_rows_with_their_own_seeds_start_again_by_them(in_place):
+    """As environments of those seeds, after a warm-up, in a rollout and step by step."""
+    seeds, ids = torch.tensor([3, 8]).repeat_interleave(NUM_ENVS), torch.arange(NUM_ENVS).repeat(2)
+    together = VecEnv(tally_env(1, in_place=in_place).scenario, 2 * NUM_ENVS, seeds, compiled=False, env_ids=ids)
+    alone = [VecEnv(tally_env(1, in_place=in_place).scenario, NUM_ENVS, seed, compiled=False) for seed in (3, 8)]
+    ends = assert_plays_as_stepped(together, together_again(together, seeds, ids), (7,))
+    apart = [stepped(env) for env in alone]
+    again = stepped(together_again(together, seeds, ids))
+    assert_same_bits(again, [torch.cat(parts, 1) for parts in zip(*apart, strict=True)])
+    assert ends.any()
+
+
+def together_again(env: VecEnv, seeds: Tensor, ids: Tensor) -> VecEnv:
+    """Return an environment of the same rows at their first start."""
+    return VecEnv(env.scenario, len(seeds), seeds, compiled=False, env_ids=ids)
+
+
+@FORMS
 def test_a_warm_up_comes_before_the_first_step(in_place):
     env = tally_env(NUM_ENVS, in_place=in_place)
     bound, zero = env.engine.bound(), torch.zeros_like(env.env_ids)

@@ -21,6 +21,7 @@ from tests.small_env import (
     snapshot,
     step,
 )
+from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
@@ -369,3 +370,43 @@ def test_info_counts_invalid_actions_and_gives_money_in_currency():
     assert info["invalid_actions"].tolist() == [2, 0]
     assert torch.equal(info["cash"], torch.full((2,), 5_000.0, dtype=torch.float64))
     assert ((env.grade() >= 0) & (env.grade() <= 1)).all()
+
+
+def rows_with_their_own_seeds(compiled: bool = False) -> VecEnv:
+    """Rows 0 to 2 under seed 5, rows 3 to 5 under seed 9, each with the identities 0 to 2."""
+    return make_env(6, compiled, torch.tensor([5] * 3 + [9] * 3), env_ids=torch.arange(3).repeat(2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_with_their_own_seeds_play_as_environments_of_those_seeds(compiled):
+    together, alone = rows_with_their_own_seeds(compiled), [make_env(3, seed=seed) for seed in (5, 9)]
+    collector = FusedCollector(together, num_steps=25)
+    others = [FusedCollector(env, num_steps=25) for env in alone]
+    collector.rollout()
+    for other in others:
+        other.rollout()
+    assert bool(collector.terminated.any() | collector.truncated.any())
+    for name in ("actions", "reward", "observation"):
+        apart = torch.cat([getattr(other, name) for other in others], 1)
+        assert same_bits(getattr(collector, name), apart), name
+
+
+def test_rows_with_their_own_seeds_restart_and_resume():
+    env, alone = rows_with_their_own_seeds(), make_env(3, seed=9)
+    for one in (env, alone):
+        one.advance(one.action_spec.zero())
+        one.reset()
+    assert_same_bits(snapshot(env.rows[3:]), snapshot(alone.rows), "after a reset")
+    again = make_env(6, seed=torch.zeros(6, dtype=torch.int64))
+    again.load_state_dict(env.state_dict())
+    assert_same_bits(snapshot(again.rows), snapshot(env.rows), "after loading")
+    assert same_bits(again.seed_tensor, env.seed_tensor)
+    with pytest.raises(ValueError, match=r"seed of the state must have shape \(\), got \(6,\)"):
+        make_env(6).load_state_dict(env.state_dict())
+
+
+def test_there_is_one_seed_for_each_row():
+    with pytest.raises(ValueError, match=r"seed must have shape \(6,\), got \(2,\)"):
+        make_env(6, seed=torch.tensor([1, 2]))
+    with pytest.raises(ValueError, match="seed must be in"):
+        make_env(2, seed=torch.tensor([1, -1]))

@@ -33,14 +33,17 @@ class Allowed(NamedTuple):
 TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 GRADED = "portfolio aligned|portfolio potential"
-LEARNER, GRPO, EXACT, AGENTS = "(PPO|A2C|DQN|GRPO|exact) .*|DDPG|TD3|SAC.*", "GRPO .*", "exact .*", "agents .*"
-SAMPLING, DQN, ON_BARS = "(PPO|A2C|DQN|GRPO) .*|DDPG|TD3|SAC.*", "DQN .*", "(PPO|A2C|GRPO|exact) .*|DDPG|TD3|SAC"
-ON_POLICY, REPLAY = "(PPO|A2C) .*", "DQN .*|DDPG|TD3|SAC.*"
+LEARNER = "(PPO|CPPO|A2C|DQN|GRPO|exact) .*|DDPG|TD3|SAC.*"
+GRPO, EXACT, AGENTS = "GRPO .*", "exact .*", "agents .*"
+SAMPLING, DQN = "(PPO|CPPO|A2C|DQN|GRPO) .*|DDPG|TD3|SAC.*", "DQN .*"
+ON_BARS = "(PPO|CPPO(?! risk)|A2C|GRPO|exact) .*|DDPG|TD3|SAC"
+ON_POLICY, REPLAY = "(PPO|CPPO|A2C) .*", "DQN .*|DDPG|TD3|SAC.*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
 DISTINCT = "vecenv/core/tensor_checks.py distinct"
 METRICS = "vecenv/learn/episode_metrics.py"
+ENSEMBLE, MEMBERS = "ensemble .*", "vecenv/learn/ppo_ensemble.py EnsemblePPO"
 AUDIT = "vecenv/learn/group_episodes.py audit"
 HINDSIGHT, REFERENCES = "vecenv/market/hindsight.py _chosen", "tasks/tiers/grading.py references"
 TEXT, TOOLS, TURNS = (
@@ -66,7 +69,7 @@ ALLOWED = (
     Allowed(TASK, "begin rows", NUMBERS, ITEM, 2),
     Allowed(TASK, "copy rows|begin rows", DISTINCT, "_unique2"),
     Allowed(TASK, "begin rows", INTEGERS, ITEM, 2),
-    Allowed(f"{TASK}|{LEARNER}", "save and load", INTEGERS, ITEM, 3),
+    Allowed(f"{TASK}|{LEARNER}|{ENSEMBLE}", "save and load", INTEGERS, ITEM, 3),
     Allowed(TASK, "begin rows", NUMBERS, "to device"),
     # Hindsight of the whole market, computed once: at the first grade, or before where the reward needs it.
     Allowed(f"(?!{GRADED}|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
@@ -94,13 +97,23 @@ ALLOWED = (
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
     Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),
     Allowed(ON_BARS, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2"),
-    Allowed(f"PPO (?!curriculum).*|A2C .*|{REPLAY}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(f"C?PPO (?!curriculum|risk).*|A2C .*|{REPLAY}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed("CPPO risk", "update", f"{METRICS} outcomes", ITEM),
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
-    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner._advantages", "nonzero"),
-    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.batch_with_advantages", ITEM),
-    Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.minimise", ITEM, 2),
+    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.advantages", "nonzero"),
+    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.learn", ITEM),
+    Allowed("CPPO .*", "update", "vecenv/learn/cppo.py _TailsPenalised.told_metrics", "to host"),
+    Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.optimise", ITEM, 2),
+    # Two members in one batch: the figures of each, and which of the observations at the ends are whose.
+    Allowed(ENSEMBLE, "update", f"{METRICS} members_metrics", "nonzero"),
+    Allowed(ENSEMBLE, "update", f"{METRICS} members_metrics", "to host", 4),
+    Allowed(ENSEMBLE, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2", 2),
+    Allowed(ENSEMBLE, "update", f"{MEMBERS}.learn", "to host", 2),
+    Allowed("ensemble flat", "update", f"{MEMBERS}.final_values", "nonzero", 2),
+    Allowed("ensemble flat", "update", "vecenv/learn/on_policy.py OnPolicyLearner.advantages", "nonzero"),
+    Allowed(ENSEMBLE, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
     # A draw from TorchRL's buffer, one an update.
     Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner.learn", ITEM),
     Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner._transitions", "nonzero"),

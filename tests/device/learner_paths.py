@@ -8,8 +8,10 @@ from typing import Any
 import vecenv
 from tests.device.task_paths import ROWS, make
 from tests.device.trial import Path, Trial
+from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
 from vecenv.learn.a2c import A2C, A2CConfig
+from vecenv.learn.cppo import CPPO, CPPOConfig
 from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
@@ -18,6 +20,7 @@ from vecenv.learn.grpo import GRPO, VARIANTS, GRPOConfig
 from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_of
@@ -51,6 +54,19 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """Environment and settings of the learner."""
 
+CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "CPPO stock_trading": (SHORT, {"by_reference": False}),
+    "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
+}
+"""Environment and settings of the learner."""
+
+
+ENSEMBLE_PATHS: dict[str, dict[str, Any]] = {
+    "ensemble flat": {"by_reference": False},
+    "ensemble symbol": {"policy": "symbol", "gamma": 0.0},
+}
+"""Settings of the members, of which there are two."""
+
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
@@ -67,17 +83,29 @@ FROM_REPLAY: dict[str, Any] = {
     "hidden": (8,),
 }  # fmt: skip
 
+RISK_PATH = "CPPO risk"
+"""The path of a learner that weighs risk, on a task of the tests."""
+
 GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
-LEARNER_PATHS = (*PPO_PATHS, *A2C_PATHS, *DQN_PATHS, *CONTINUOUS_PATHS, *EXACT_PATHS, *GRPO_PATHS, *AGENT_PATHS)
+LEARNER_PATHS = (
+    *PPO_PATHS, *CPPO_PATHS, RISK_PATH, *ENSEMBLE_PATHS, *A2C_PATHS, *DQN_PATHS, *CONTINUOUS_PATHS, *EXACT_PATHS,
+    *GRPO_PATHS, *AGENT_PATHS,
+)  # fmt: skip
 
 
 def learner_path(name: str) -> Path:
     """Return the path of a learner, or of agents, in `LEARNER_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
+    if name in CPPO_PATHS:
+        return lambda trial: _cppo(trial, make(trial.device, **CPPO_PATHS[name][0]), CPPO_PATHS[name][1])
+    if name == RISK_PATH:
+        return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
+    if name in ENSEMBLE_PATHS:
+        return lambda trial: _ensemble(trial, ENSEMBLE_PATHS[name])
     if name in A2C_PATHS:
         return lambda trial: _a2c(trial, *A2C_PATHS[name])
     if name in EXACT_PATHS:
@@ -93,6 +121,25 @@ def learner_path(name: str) -> Path:
 def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
+
+
+def _rated(trial: Trial) -> VecEnv:
+    return VecEnv(RatedTails(7), ROWS, 0, trial.device, trial.device == "cuda")
+
+
+def _cppo(trial: Trial, env: VecEnv, settings: dict[str, Any]) -> None:
+    config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, CPPO(env, replace(config, **settings)))
+
+
+def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
+    options = {"num_paths": 2, "num_days": 330, "seed": 5}
+    env = vecenv.make(
+        num_envs=ROWS, market_options=options, device=trial.device, compile=trial.device == "cuda", **SHORT,
+        action="tilt", **row_seeds((3, 4), ROWS // 2),
+    )  # fmt: skip
+    config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS // 2 * STEPS, hidden=(8,))
+    _updates(trial, EnsemblePPO(env, replace(config, **settings), (3, 4)))
 
 
 def _a2c(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:

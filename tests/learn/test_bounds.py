@@ -53,6 +53,15 @@ def test_the_squashed_normal_head_is_torchrls() -> None:
     torch.testing.assert_close(head.mode(outputs), head.bounds.action(torch.tanh(mean)))
 
 
+def test_the_divergence_is_that_before_squashing() -> None:
+    head = TanhNormalHead(SPEC, 0.5)
+    outputs, others = OUTPUTS.expand(2, 6), torch.stack([OUTPUTS, OUTPUTS.flip(0)])
+    normal, other = (torch.distributions.Normal(*head.parts(part)) for part in (outputs, others))
+    expected = torch.distributions.kl_divergence(normal, other).sum(-1)
+    assert expected[0] == 0 and expected[1] > 0.1
+    torch.testing.assert_close(head.divergence(outputs, [], others, []), expected)
+
+
 def test_the_initial_deviation_is_what_is_asked() -> None:
     head = TanhNormalHead(SPEC, 0.5)
     bias, own = head.initial_parameters(torch.device("cpu"))

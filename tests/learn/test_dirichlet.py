@@ -291,3 +291,15 @@ def test_the_planted_signal_is_learned() -> None:
     gain = float(test.info()["total_return"].mean())
     optimum = planted_optimal_growth(20, 3, strength=0.01, flip=0.2) - 1
     assert gain >= 0.9 * optimum
+
+
+def test_divergence_is_that_of_pytorch() -> None:
+    head, own = head_of(5, 0.5)
+    other, wide = outputs_of(head, 50).flip(0), [own[0] - 0.7]
+    outputs = outputs_of(head, 50)
+    kinds = [
+        torch.distributions.Dirichlet(head.concentrations(values, given).double())
+        for values, given in ((outputs, own), (other, wide))
+    ]
+    expected = torch.distributions.kl_divergence(*kinds).float()
+    torch.testing.assert_close(head.divergence(outputs, own, other, wide), expected, rtol=1e-4, atol=1e-5)

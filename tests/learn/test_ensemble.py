@@ -10,8 +10,16 @@ import vecenv
 from tests.small_env import same_bits
 from vecenv import FusedCollector
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.checkpoints import save_checkpoint
-from vecenv.learn.ensemble import MeanPolicy, NoEnsembleError, VotePolicy, disagreement, load_ensemble
+from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
+from vecenv.learn.combination import Combination, best_of, sharpe_weights
+from vecenv.learn.ensemble import (
+    MeanPolicy,
+    NoEnsembleError,
+    SignVotePolicy,
+    VotePolicy,
+    disagreement,
+    load_ensemble,
+)
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
@@ -130,3 +138,67 @@ def test_disagreement_is_measured_on_the_votes_episodes():
 def test_numbers_have_no_vote():
     with pytest.raises(NoEnsembleError, match=r"actions of BoundedContinuous with dtype torch\.float32 have no vote"):
         VotePolicy([Says(torch.zeros(2))], Bounded(-1.0, 1.0, (2,)))
+
+
+@pytest.mark.parametrize(
+    ("said", "acted", "agreement"),
+    [
+        # Two of three buy 0.2 and 0.4 of the first; of the second all sell.
+        ([[0.2, -0.3], [0.4, -0.6], [-0.9, -0.9]], [0.3, -0.6], 2 / 3),
+        # One each: the first counts.
+        ([[-0.5, 0.5], [0.5, 0.5]], [-0.5, 0.5], 1 / 2),
+        # Zero is a sign, and sizes are taken within the bounds.
+        ([[0.0, 5.0], [0.0, 0.5], [0.7, -1.0]], [0.0, 0.75], 2 / 3),
+    ],
+)
+def test_a_vote_on_signs_has_the_mean_size_of_those_that_agree(said, acted, agreement):
+    policy = SignVotePolicy([Says(torch.tensor(action)) for action in said], Bounded(-1.0, 1.0, (2,)))
+    action, agreed = policy.act(policy.parameters, torch.zeros(4, 1), None, None)
+    torch.testing.assert_close(action, torch.tensor([acted] * 4))
+    assert agreed.tolist() == pytest.approx([agreement] * 4)
+
+
+def test_weights_are_a_softmax_of_ratios():
+    e = torch.e
+    assert sharpe_weights([1.0, 0.0], 1.0) == pytest.approx([e / (1 + e), 1 / (1 + e)])
+    assert sharpe_weights([1.0, 0.0], 0.5) == pytest.approx([e**2 / (1 + e**2), 1 / (1 + e**2)])
+    assert best_of([0.1, 0.7, 0.7]) == 1
+    with pytest.raises(ValueError, match="temperature must be positive, got 0"):
+        Combination("weighted", 0.0)
+
+
+def test_weighted_means_and_votes():
+    weights = [0.6, 0.3, 0.1]
+    mean = MeanPolicy([Says(torch.tensor([value])) for value in (0.5, -0.5, 9.0)], Bounded(-1.0, 1.0, (1,)), weights)
+    assert mean.act(mean.parameters, torch.zeros(1, 1), None, None)[0].item() == pytest.approx(0.3 - 0.15 + 0.1)
+    vote = VotePolicy([Says(torch.tensor([choice])) for choice in (2, 1, 1)], Categorical(3, (1,)), weights)
+    assert vote.act(vote.parameters, torch.zeros(1, 1), None, None)[0].tolist() == [[2]]
+
+
+def validated_copies(checkpoints, folder, sharpes):
+    paths = []
+    for path, sharpe in zip(checkpoints, sharpes, strict=True):
+        state = load_checkpoint(path, torch.device("cpu"))
+        best = {"score": 0.0, "update": 1, "sharpe": sharpe, "actor": state["actor"], "moments": state["moments"]}
+        paths.append(folder / path.name)
+        save_checkpoint(state | {"best": best}, paths[-1])
+    return paths
+
+
+def test_checkpoints_are_combined_by_the_sharpe_ratios_of_their_validations(checkpoints, tmp_path):
+    env = market_env()
+    paths = validated_copies(checkpoints, tmp_path, (0.2, 1.4, -0.3))
+    single = [PolicyAgent(load_policy(path, env)).act(env) for path in paths]
+    chosen = PolicyAgent(load_ensemble(paths, env, Combination("select"))).act(env)
+    assert same_bits(chosen, single[1])
+    weighted = PolicyAgent(load_ensemble(paths, env, Combination("weighted", 0.5))).act(env)
+    weights = torch.softmax(torch.tensor([0.2, 1.4, -0.3]) / 0.5, 0)
+    expected = sum(weight * action.clamp(-1, 1) for weight, action in zip(weights, single, strict=True))
+    torch.testing.assert_close(weighted, expected, rtol=0, atol=1e-6)
+    assert isinstance(load_ensemble(paths, env, Combination("vote")), SignVotePolicy)
+
+
+@pytest.mark.parametrize("kind", ["weighted", "select"])
+def test_a_run_without_validation_cannot_be_weighted(checkpoints, kind):
+    with pytest.raises(ValueError, match=r"0\.pt: holds no Sharpe ratio of a validation; train with"):
+        load_ensemble(checkpoints, market_env(), Combination(kind))

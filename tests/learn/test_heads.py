@@ -148,3 +148,32 @@ def test_masked_gradients_are_finite_and_reach_only_the_allowed() -> None:
     assert gradient.isfinite().all()
     assert (gradient[~allowed] == 0).all()
     assert gradient[allowed].abs().max() > 0.1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_divergence_of_normal_distributions_is_that_of_pytorch(shared: bool) -> None:
+    head = GaussianHead(Bounded(-1.0, 1.0, (4,)), initial_std=0.5, shared_std=shared)
+    generator = torch.Generator().manual_seed(0)
+    one, other = (torch.randn(30, 4, generator=generator) for _ in range(2))
+    spread, wider = ([0.3 * torch.randn(1 if shared else 4, generator=generator)] for _ in range(2))
+    kinds = [torch.distributions.Normal(mean, own[0].exp()) for mean, own in ((one, spread), (other, wider))]
+    expected = torch.distributions.kl_divergence(*kinds).sum(-1)
+    torch.testing.assert_close(head.divergence(one, spread, other, wider), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_divergence_of_choices_is_that_of_pytorch_and_leaves_out_what_is_forbidden() -> None:
+    head = CategoricalHead(MultiCategorical((3, 4)))
+    one, other = torch.randn(2, 30, 7, generator=torch.Generator().manual_seed(0)).unbind()
+    kinds = [
+        [torch.distributions.Categorical(logits=part) for part in outputs.split((3, 4), -1)] for outputs in (one, other)
+    ]
+    expected = sum(torch.distributions.kl_divergence(*pair) for pair in zip(*kinds, strict=True))
+    torch.testing.assert_close(head.divergence(one, [], other, []), expected, rtol=1e-5, atol=1e-5)
+    for outputs in (one, other):
+        outputs[:, 2] = FORBIDDEN
+    kept = [
+        [torch.distributions.Categorical(logits=part) for part in (outputs[:, :2], outputs[:, 3:])]
+        for outputs in (one, other)
+    ]
+    expected = sum(torch.distributions.kl_divergence(*pair) for pair in zip(*kept, strict=True))
+    torch.testing.assert_close(head.divergence(one, [], other, []), expected, rtol=1e-5, atol=1e-5)

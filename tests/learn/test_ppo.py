@@ -256,7 +256,7 @@ def test_next_values_see_the_observation_before_the_reset() -> None:
     learner = PPO(planted_env(4, episode_length=3, seed=2), replace(SMALL, normalise_rewards=False, gae_lambda=0.0))
     learner.update()
     collector = learner.collector
-    values, _, targets = learner._advantages()
+    values, _, targets = learner.advantages()
     rows = collector.rows()
     for step in range(8):
         after = learner.env.observe_rows(rows[step], torch.arange(4))

@@ -200,6 +200,10 @@ class BoundEngine:
         )
         return Outcome(following, reward)
 
+    def risk_level(self, rows: Rows, following: Rows) -> Tensor:
+        """Return the risk level of what was held over a step, from the rows before and after it. Shape: (N,)."""
+        return self._vmap(self.scenario.risk_level, rows.state, following.state)
+
     def _with_own_memory(self, rows: Rows, before: Rows | None = None) -> Rows:
         """Return rows whose donated fields have contiguous memory of their own: copies, or still that of ``before``."""
         if not self.scenario.donated:

@@ -29,7 +29,7 @@ class VecEnv(EpisodeRows):
     Args:
         scenario: rules, parameters and shared tensors.
         num_envs: number of sub-environments, N.
-        seed: of all episodes, in [0, 2^63).
+        seed: of all episodes, in [0, 2^63), or a tensor with one per row. Shape: (N,), int64.
         device: of all tensors.
         compiled: compile steps (TorchRL reserves the keyword ``compile``).
         params: parameters that differ per sub-environment, each with a leading dimension of N.
@@ -46,7 +46,7 @@ class VecEnv(EpisodeRows):
         self,
         scenario: Scenario,
         num_envs: int,
-        seed: int = 0,
+        seed: int | Tensor = 0,
         device: torch.device | str = "cpu",
         compiled: bool = True,
         params: Mapping[str, Tensor] | None = None,

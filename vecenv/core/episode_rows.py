@@ -25,7 +25,7 @@ class EpisodeRows(EnvBase):
     Args:
         scenario: rules, parameters and shared tensors.
         num_envs: number of rows, N.
-        seed: of all episodes, in [0, 2^63).
+        seed: of all episodes, in [0, 2^63), or a tensor with one per row. Shape: (N,), int64.
         device: of all tensors.
         params: parameters that differ per row, each with a leading dimension of N.
         env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
@@ -40,7 +40,7 @@ class EpisodeRows(EnvBase):
         self,
         scenario: Scenario,
         num_envs: int,
-        seed: int,
+        seed: int | Tensor,
         device: torch.device | str,
         params: Mapping[str, Tensor] | None,
         env_ids: Tensor | None,
@@ -60,10 +60,15 @@ class EpisodeRows(EnvBase):
         agents = scenario.num_agents
         # Of the world's first agent.
         self.start_ids = (self.env_ids[::agents] // agents).repeat_interleave(agents)
-        self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
         self._holder: object = None
         self._fetch: Callable[[], None] | None = None
-        self._set_seed(seed)
+        if isinstance(seed, Tensor):
+            self.seed_tensor = checked_integers("seed", seed, (num_envs,), 63, self.device).clone()
+            self._check_worlds(self.seed_tensor, "seeds")
+            self._start_first()
+        else:
+            self.seed_tensor = torch.zeros((), dtype=torch.int64, device=self.device)
+            self._set_seed(seed)
 
     def _check_worlds(self, values: Tensor, what: str) -> None:
         """Reject values that differ between rows of one world. Shape: (N,).
@@ -157,6 +162,10 @@ class EpisodeRows(EnvBase):
         """State of the scenario. Batch: [N]."""
         return self.rows.state
 
+    def seeds_of(self, ids: Tensor) -> Tensor:
+        """Return the seed of given rows: of all if they have one in common. Shapes: (B,) -> () or (B,)."""
+        return self.seed_tensor if self.seed_tensor.ndim == 0 else self.seed_tensor[ids]
+
     @property
     def episode_keys(self) -> EpisodeKey:
         """Random keys of the agents in the current episodes. Shape of each word: (N,)."""
@@ -181,10 +190,14 @@ class EpisodeRows(EnvBase):
         return row_numbers(ids, self.num_envs, self.env_ids.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Set the seed and start the first episode of each row."""
+        """Set the seed of all rows and start the first episode of each."""
         if seed is None or not 0 <= seed < 1 << 63:
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
+        self._start_first()
+
+    def _start_first(self) -> None:
+        """Start the first episode of each row."""
         self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
         self._holder = self._fetch = None
 
@@ -202,7 +215,7 @@ class EpisodeRows(EnvBase):
             # Only the rows that need it: a warm-up may cost more than an episode.
             ids = chosen.nonzero()[:, 0]
             if len(ids):
-                fresh = leaves(self._bound.of_rows(ids).start(self.seed_tensor, self.start_ids[ids], episode[ids]))
+                fresh = leaves(self._bound.of_rows(ids).start(self.seeds_of(ids), self.start_ids[ids], episode[ids]))
                 pairs = zip(leaves(self.rows), fresh, strict=True)
                 self.take_leaves([leaf.index_copy(0, ids, new) for leaf, new in pairs])
             return
@@ -272,7 +285,7 @@ class EpisodeRows(EnvBase):
             ValueError: it is of another scenario, version or number of sub-environments, or a tensor is missing or has
                 another shape or type.
         """
-        check_state(state_dict, self._origin, self._named_rows())
+        check_state(state_dict, self._origin, self._named_rows(), self.seed_tensor.shape)
         for name, own in (("seed", self.seed_tensor), ("env_ids", self.env_ids), ("start_ids", self.start_ids)):
             own.copy_(state_dict[name])
         self.take_leaves([leaf.to(self.env_ids.device, copy=True) for leaf in state_dict["rows"]])

@@ -42,7 +42,7 @@ class Restarts:
         if not len(ids):
             return
         episode = before[self._episode][ids] + 1
-        start = env.engine.bound().of_rows(ids).start(env.seed_tensor, env.start_ids[ids], episode)
+        start = env.engine.bound().of_rows(ids).start(env.seeds_of(ids), env.start_ids[ids], episode)
         prepared = iter(self.prepared)
         for buffer, donated, fresh in zip(before, self._buffers.donated, leaves(start), strict=True):
             (buffer if donated else next(prepared)).index_copy_(0, ids, fresh)

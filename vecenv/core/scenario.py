@@ -191,6 +191,21 @@ class Scenario(ABC, Generic[State]):
     ) -> Tensor:
         """Return the reward of the step from ``state`` to ``next_state``. Shape: (), float32."""
 
+    def risk_level(
+        self, state: State, next_state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Return the risk level of what was held over the step from ``state`` to ``next_state``. Shape: ().
+
+        It is positive: 1 is neutral, above 1 riskier. Learners that weigh risk (`vecenv.learn.cppo`) divide the gains
+        of the step by it and multiply the losses. Optional.
+        """
+        raise NotImplementedError(f"{self.name} has no risk levels")
+
+    @property
+    def has_risk_level(self) -> bool:
+        """Whether `risk_level` is defined; a task whose data may lack it overrides this too."""
+        return type(self).risk_level is not Scenario.risk_level
+
     @abstractmethod
     def terminated(self, state: State, params: Mapping[str, Tensor], shared: Mapping[str, Tensor]) -> Tensor:
         """Whether the episode has terminated by the rules. Shape: (), bool."""

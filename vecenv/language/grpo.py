@@ -208,7 +208,7 @@ class LanguageGRPO:
         config = self.config
         credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
         reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
-        generator = torch.Generator().manual_seed(update_seed(config, self.update_number))
+        generator = torch.Generator().manual_seed(update_seed(config.seed, self.update_number))
         steps = []
         for _ in range(config.epochs):
             order = torch.randperm(self.rows, generator=generator).view(config.minibatches, -1)

@@ -43,11 +43,6 @@ class A2C(OnPolicyLearner[A2CConfig]):
 
     loss_metrics = LOSS_METRICS
 
-    def learn(self) -> Metrics:
-        """Estimate advantages and make the optimiser steps of one update."""
-        batch, metrics = self.batch_with_advantages()
-        return self.minimise(batch) | metrics
-
     def objective(
         self,
         parameters: list[Tensor],

@@ -95,6 +95,16 @@ class DirichletHead:
         spread = (total - self.size) * torch.digamma(total) - ((alpha - 1.0) * torch.digamma(alpha)).sum(-1)
         return log_prob.float(), (log_beta + spread).float()
 
+    def divergence(
+        self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
+    ) -> Tensor:
+        """Return log B(a') - log B(a) + sum (a - a') (psi(a) - psi(sum a)), in float64 as `evaluate`."""
+        alpha = self.concentrations(outputs, own).double()
+        other = self.concentrations(others, others_own).double()
+        log_beta, log_beta_other = (torch.lgamma(a).sum(-1) - torch.lgamma(a.sum(-1)) for a in (alpha, other))
+        expected = torch.digamma(alpha) - torch.digamma(alpha.sum(-1, keepdim=True))
+        return (log_beta_other - log_beta + ((alpha - other) * expected).sum(-1)).float()
+
 
 def gamma_candidates(alpha: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, Tensor]:
     """Return candidates for gamma numbers of scale 1, and which are accepted; the first accepted one is exact.

@@ -1,4 +1,4 @@
-"""Ensembles of policies: the mean of actions that are numbers, the vote on actions that are choices."""
+"""Ensembles of policies: mean of actions that are numbers, votes on choices and on signs, or the best policy alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from torchrl.data import Bounded, Categorical, MultiCategorical, TensorSpec
 from vecenv.core.collector import Policy
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
+from vecenv.learn.combination import Combination, best_of, sharpe_weights, validation_sharpes
 from vecenv.learn.policies import load_policy
+
+SAME_VOTES = 1e-6
+"""Difference of sums of weights that counts as none."""
 
 
 class NoEnsembleError(ValueError):
@@ -25,16 +29,16 @@ class MeanPolicy:
     Args:
         policies: of the same environment, at least one.
         spec: of one agent's action.
+        weights: of the policies, which add up to 1; equal ones by default.
 
     Raises:
         ValueError: there is no policy.
         NoEnsembleError: the actions are no numbers.
     """
 
-    def __init__(self, policies: Sequence[Policy], spec: TensorSpec) -> None:
-        if not isinstance(spec, Bounded) or not spec.dtype.is_floating_point:
-            raise NoEnsembleError(f"actions of {type(spec).__name__} with dtype {spec.dtype} have no mean")
-        self.spec, self._members = spec, _Members(policies)
+    def __init__(self, policies: Sequence[Policy], spec: TensorSpec, weights: Sequence[float] | None = None) -> None:
+        self.spec, self._members = _numbers(spec, "mean"), _Members(policies)
+        self.weights = weights
         self.parameters = self._members.parameters
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {}
 
@@ -44,9 +48,9 @@ class MeanPolicy:
         """Return the mean actions. Shape: (N, *spec.shape)."""
         actions = self._members.actions(parameters, observation, key, elapsed)
         total = torch.zeros((), device=observation.device)
-        for action in actions:
-            total = total + torch.clamp(action, self.spec.space.low, self.spec.space.high)
-        return (total / len(actions),)
+        for action, weight in zip(actions, self.weights or [1.0] * len(actions), strict=True):
+            total = total + weight * torch.clamp(action, self.spec.space.low, self.spec.space.high)
+        return (total if self.weights else total / len(actions),)
 
 
 class VotePolicy:
@@ -55,16 +59,17 @@ class VotePolicy:
     Args:
         policies: of the same environment, at least one.
         spec: of one agent's action.
+        weights: of the policies' votes; one each by default.
 
     Raises:
         ValueError: there is no policy.
         NoEnsembleError: the actions are no choices.
     """
 
-    def __init__(self, policies: Sequence[Policy], spec: TensorSpec) -> None:
+    def __init__(self, policies: Sequence[Policy], spec: TensorSpec, weights: Sequence[float] | None = None) -> None:
         if not isinstance(spec, Categorical | MultiCategorical):
             raise NoEnsembleError(f"actions of {type(spec).__name__} with dtype {spec.dtype} have no vote")
-        self._members = _Members(policies)
+        self._members, self.weights = _Members(policies), weights
         self.parameters = self._members.parameters
         self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"agreement": ((), torch.float32)}
 
@@ -73,13 +78,67 @@ class VotePolicy:
     ) -> tuple[Tensor, ...]:
         """Return the voted actions, and the share of policies whose whole action that is. Shapes: (N, ...), (N,)."""
         actions = torch.stack(self._members.actions(parameters, observation, key, elapsed))
-        votes = (actions.unsqueeze(0) == actions.unsqueeze(1)).sum(1)
-        # Of equal maxima argmax may return any; the first policies weigh a little more.
-        count = len(actions)
-        order = torch.arange(count, 0, -1, device=votes.device).view(-1, *[1] * (votes.ndim - 1))
-        chosen = actions.gather(0, (votes * (count + 1) + order).argmax(0, keepdim=True)).squeeze(0)
+        chosen = actions.gather(0, first_of_most(actions, self.weights).unsqueeze(0)).squeeze(0)
         agreement = (actions == chosen).flatten(2).all(-1).float().mean(0)
         return chosen, agreement
+
+
+class SignVotePolicy:
+    """The sign of most policies, of each component of an action, with the mean size of those that agree.
+
+    Of signs with equally many votes that of the first policy counts. 0 is a sign too: where it wins, the action is 0.
+
+    Args:
+        policies: of the same environment, at least one.
+        spec: of one agent's action.
+
+    Raises:
+        ValueError: there is no policy.
+        NoEnsembleError: the actions are no numbers.
+    """
+
+    def __init__(self, policies: Sequence[Policy], spec: TensorSpec) -> None:
+        self.spec, self._members = _numbers(spec, "vote on signs"), _Members(policies)
+        self.parameters = self._members.parameters
+        self.extras: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"agreement": ((), torch.float32)}
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return the voted actions, and the share of policies that agree on all signs. Shapes: (N, ...), (N,)."""
+        actions = torch.stack(self._members.actions(parameters, observation, key, elapsed))
+        actions = torch.clamp(actions, self.spec.space.low, self.spec.space.high)
+        signs = actions.sign()
+        agrees = signs == signs.gather(0, first_of_most(signs).unsqueeze(0))
+        mean = torch.where(agrees, actions, 0.0).sum(0) / agrees.sum(0)
+        return mean, agrees.flatten(2).all(-1).float().mean(0)
+
+
+def first_of_most(actions: Tensor, weights: Sequence[float] | None = None) -> Tensor:
+    """Return the first policy whose value has most votes, of each component. Shapes: (P, N, ...) -> (N, ...), int64.
+
+    Args:
+        actions: of P policies.
+        weights: of their votes; one each by default.
+    """
+    votes = torch.zeros(actions.shape, device=actions.device)
+    for action, weight in zip(actions, weights or [1.0] * len(actions), strict=True):
+        votes = votes + weight * (actions == action)
+    # Sums of equal weights may differ by rounding; of equal maxima argmax might return any.
+    most = votes >= votes.amax(0) - SAME_VOTES
+    place = torch.arange(len(actions), device=actions.device).view(-1, *[1] * (actions.ndim - 1))
+    return torch.where(most, place, len(actions)).amin(0)
+
+
+def _numbers(spec: TensorSpec, what: str) -> Bounded:
+    """Return the spec of actions that are numbers.
+
+    Raises:
+        NoEnsembleError: they are none.
+    """
+    if not isinstance(spec, Bounded) or not spec.dtype.is_floating_point:
+        raise NoEnsembleError(f"actions of {type(spec).__name__} with dtype {spec.dtype} have no {what}")
+    return spec
 
 
 class _Members:
@@ -104,23 +163,30 @@ class _Members:
         return actions
 
 
-def load_ensemble(paths: Sequence[Path], env: VecEnv) -> Policy:
-    """Load the policy of one checkpoint, or of several the mean or the vote of their most probable actions.
+def load_ensemble(paths: Sequence[Path], env: VecEnv, combination: Combination | None = None) -> Policy:
+    """Load the policy of one checkpoint, or the combination of the most probable actions of several.
 
     Args:
         paths: of the checkpoints, at least one.
         env: an environment with the policies' action space; see `load_policy`.
+        combination: of the policies, by default the mean, of choices the vote.
 
     Raises:
-        ValueError: a checkpoint does not fit the environment.
+        ValueError: a checkpoint does not fit the environment, or lacks the Sharpe ratio that the combination needs.
         NoEnsembleError: there are several, and their actions have neither a mean nor a vote.
     """
+    combination = combination or Combination()
     policies, spec = [load_policy(path, env) for path in paths], env.scenario.action_spec
     if len(policies) == 1:
         return policies[0]
-    return (
-        VotePolicy(policies, spec) if isinstance(spec, Categorical | MultiCategorical) else MeanPolicy(policies, spec)
-    )
+    if combination.kind == "select":
+        return policies[best_of(validation_sharpes(paths))]
+    weights = None
+    if combination.kind == "weighted":
+        weights = sharpe_weights(validation_sharpes(paths), combination.temperature)
+    if isinstance(spec, Categorical | MultiCategorical):
+        return VotePolicy(policies, spec, weights)
+    return SignVotePolicy(policies, spec) if combination.kind == "vote" else MeanPolicy(policies, spec, weights)
 
 
 @torch.no_grad()

@@ -44,11 +44,38 @@ def outcomes(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, float]:
         ended: rows at the ends of the episodes. Batch: (E,).
         ids: their indices in the environment. Shape: (E,), int64.
     """
-    names = ["return_percent", "grade"] if "total_return" in env.scenario.outcomes else ["grade"]
-    metrics = dict.fromkeys(names, math.nan)
-    if len(ids):
-        bound = env.engine.bound().of_rows(ids)
-        metrics["grade"] = float(bound.grade(ended).mean())
-        if "return_percent" in metrics:
-            metrics["return_percent"] = float(100 * bound.info(ended)["total_return"].mean())
+    if not len(ids):
+        return dict.fromkeys(_outcome_names(env), math.nan)
+    return {name: float(values.mean()) for name, values in outcome_values(env, ended, ids).items()}
+
+
+def outcome_values(env: VecEnv, ended: Rows, ids: Tensor) -> dict[str, Tensor]:
+    """Return what `outcomes` are the means of. Shape of each: (E,), of at least one episode."""
+    bound = env.engine.bound().of_rows(ids)
+    values = {"grade": bound.grade(ended)}
+    if "return_percent" in (names := _outcome_names(env)):
+        values["return_percent"] = 100 * bound.info(ended)["total_return"]
+    return {name: values[name] for name in names}
+
+
+def members_metrics(collector: FusedCollector, num_members: int) -> list[dict[str, float]]:
+    """Return the `episode_metrics` of each of several policies that as many consecutive rows belong to."""
+    env, rows = collector.env, collector.rows()
+    step, ids = rows.done.nonzero(as_tuple=True)
+    each = env.num_envs // num_members
+    values = outcome_values(env, rows[step, ids], ids) if len(ids) else {}
+    by_member = {name: value.cpu() for name, value in values.items()}
+    member, account, metrics = (ids // each).cpu(), task_of(env).account, []
+    rewards = collector.reward.unflatten(1, (num_members, each)).mean((0, 2)).tolist()
+    for number, reward in enumerate(rewards):
+        own = member == number
+        found: dict[str, float] = {"reward": reward, "episodes": int(own.sum())}
+        if account is not None:
+            found["market_rows"] = account.market_rows(rows[:, number * each : (number + 1) * each].state)
+        told = {name: float(by_member[name][own].mean()) if own.any() else math.nan for name in _outcome_names(env)}
+        metrics.append(found | told)
     return metrics
+
+
+def _outcome_names(env: VecEnv) -> list[str]:
+    return ["return_percent", "grade"] if "total_return" in env.scenario.outcomes else ["grade"]

@@ -63,6 +63,12 @@ class Head(Protocol):
         """Return log-probability and entropy. Shape of each: (B,)."""
         ...
 
+    def divergence(
+        self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
+    ) -> Tensor:
+        """Return the KL divergence KL(this | other) of two distributions of the head, in nats. Shape: (B,)."""
+        ...
+
 
 class GaussianHead:
     """Independent normal distributions with a state-independent standard deviation.
@@ -103,6 +109,14 @@ class GaussianHead:
         constant = log_std.sum() + 0.5 * self.size * math.log(2 * math.pi)
         entropy = constant + 0.5 * self.size
         return -0.5 * scaled.square().sum(-1) - constant, entropy.expand(len(outputs))
+
+    def divergence(
+        self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
+    ) -> Tensor:
+        """Return log(s' / s) + (s^2 + (m - m')^2) / (2 s'^2) - 1/2, summed over the components."""
+        log_ratio = (others_own[0] - own[0]).expand(self.size)
+        distance = (outputs - others) * torch.exp(-others_own[0])
+        return (log_ratio + 0.5 * (torch.exp(-2.0 * log_ratio) + distance.square() - 1.0)).sum(-1)
 
     def divergence_from_centre(self, outputs: Tensor, own: Sequence[Tensor]) -> Tensor:
         """Return half the squared distance of the means from the centre of the bounds, in deviations."""
@@ -168,6 +182,17 @@ class CategoricalHead:
             log_prob = log_prob + log_probability.gather(-1, choice.unsqueeze(-1)).sum((-2, -1))
             entropy = entropy - (log_probability.exp() * log_probability).sum((-2, -1))
         return log_prob, entropy
+
+    def divergence(
+        self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
+    ) -> Tensor:
+        """Return sum p log(p / p'), summed over the components; forbidden choices add nothing."""
+        total = outputs.new_zeros(len(outputs))
+        for logits, other in zip(self._logits(outputs), self._logits(others), strict=True):
+            log_probability = logits.log_softmax(-1)
+            difference = log_probability - other.log_softmax(-1)
+            total = total + (log_probability.exp() * difference).sum((-2, -1))
+        return total
 
 
 def shortest_pattern(counts: Sequence[int]) -> list[int]:

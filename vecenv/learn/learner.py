@@ -117,9 +117,9 @@ class Learner(NetworkLearner[Config], Generic[Config]):
     def make_update(self) -> Metrics:
         """Collect one batch and learn from it."""
         self.collect()
-        self.generator.manual_seed(update_seed(self.config, self.update_number))
+        self.seed_shuffles()
         metrics = self.learn()
-        metrics |= episode_metrics(self.collector)
+        metrics |= self.episode_metrics()
         if self.schedule is not None:
             rows = self.collector.rows()
             step, ids = rows.done.nonzero(as_tuple=True)
@@ -128,6 +128,10 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             self.env.write_params(self.schedule.params())
         self.update_moments()
         return metrics
+
+    def episode_metrics(self) -> Metrics:
+        """Return the figures of the episodes in the rollout."""
+        return episode_metrics(self.collector)
 
     def update_moments(self) -> None:
         """Add the rollout's observations to the running moments that scale the next rollout."""
@@ -151,13 +155,17 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         Raises:
             FloatingPointError: a loss is not finite.
         """
+        means = checked_losses(self, self.optimise(batch, largest_kl).tolist())
+        return dict(zip(self.loss_metrics, means, strict=True))
+
+    def optimise(self, batch: list[Tensor], largest_kl: float | None = None) -> Tensor:
+        """Make the optimiser steps of `minimise`, and return the means of the metrics. Shape: `losses_shape`."""
         config = self.config
         shared = [*self.parameters, *self.moments, *self._market(), *self.constants(), *batch]
-        steps = torch.zeros(config.epochs, config.minibatches, len(self.loss_metrics), device=self.env.device)
+        steps = torch.zeros(config.epochs, config.minibatches, *self.losses_shape(), device=self.env.device)
         first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
-            order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
-            for minibatch, index in enumerate(order.view(config.minibatches, -1)):
+            for minibatch, index in enumerate(self.shuffled()):
                 number = first + epoch * config.minibatches + minibatch + 1
                 self._gradients([*shared, index], [*self.gradients, steps[epoch, minibatch]])
                 self.before_step(number)
@@ -165,8 +173,20 @@ class Learner(NetworkLearner[Config], Generic[Config]):
                 self.after_step(number)
             if largest_kl is not None and steps[epoch, :, self.loss_metrics.index("approx_kl")].mean() > largest_kl:
                 break
-        means = checked_losses(self, steps[: epoch + 1].mean((0, 1)).tolist())
-        return dict(zip(self.loss_metrics, means, strict=True))
+        return steps[: epoch + 1].mean((0, 1))
+
+    def losses_shape(self) -> tuple[int, ...]:
+        """Return the shape of the metrics of a minibatch."""
+        return (len(self.loss_metrics),)
+
+    def seed_shuffles(self) -> None:
+        """Seed the shuffles of an update."""
+        self.generator.manual_seed(update_seed(self.config.seed, self.update_number))
+
+    def shuffled(self) -> Tensor:
+        """Return the units of the batch in random order. Shape: (minibatches, units of one)."""
+        order = torch.randperm(self.units, generator=self.generator, device=self.env.device)
+        return order.view(self.config.minibatches, -1)
 
     def _market(self) -> list[Tensor]:
         """Return the tensors that observations by reference are put together from, none without such."""
@@ -186,7 +206,30 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         *batch, index = remaining
         picked = [self.pick(tensor, index) for tensor in batch]
         seen, others = picked[: len(self.collector.seen)], picked[len(self.collector.seen) :]
-        observation = self.collector.whole(seen, market).flatten(0, -2)
+        observation = self.collector.whole(seen, market)
+        gradients, metrics = self.clipped_gradients(parameters, mean, deviation, observation, others, constants)
+        return [*gradients, metrics]
+
+    def clipped_gradients(
+        self,
+        parameters: list[Tensor],
+        mean: Tensor,
+        deviation: Tensor,
+        observation: Tensor,
+        others: list[Tensor],
+        constants: list[Tensor],
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the clipped gradients and the metrics of a minibatch.
+
+        Args:
+            parameters: of actor and critic.
+            mean: of the inputs. Shape: (M,).
+            deviation: of the inputs. Shape: (M,).
+            observation: Shape: (..., D).
+            others: tensors of the minibatch that `objective` takes.
+            constants: `constants`.
+        """
+        observation = observation.flatten(0, -2)
         allowed = self.network.mask(observation)
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
             parameters, self.network.normalised(observation, mean, deviation), allowed, *others, *constants
@@ -197,4 +240,4 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             norm = torch.stack([gradient.square().sum() for gradient in group]).sum().sqrt()
             factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
             clipped += [gradient * factor for gradient in group]
-        return [*clipped, metrics]
+        return clipped, metrics

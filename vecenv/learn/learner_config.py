@@ -38,7 +38,7 @@ class RunConfig:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
 
-    def _check_least(self, least: int, *names: str) -> None:
+    def _check_least(self, least: float, *names: str) -> None:
         for name in names:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

@@ -36,29 +36,40 @@ class NetworkLearner(ABC, Generic[Config]):
         ValueError: the network does not fit the task.
     """
 
+    num_members = 1
+    """Policies that are trained as one batch, S; each has its own rows."""
+
     adam_epsilon = 1e-5
     """Added to the root of Adam's second moments: small beside gradients of advantages, whose deviation is 1."""
 
     def __init__(self, env: VecEnv, config: Config, num_steps: int, with_critic: bool) -> None:
         self.env, self.config = env, config
-        self.batch_size = num_steps * env.num_envs
+        self.batch_size = num_steps * env.num_envs // self.num_members
         self.num_updates = -(-config.total_frames // self.batch_size)
         self.update_number = 0
         device = env.device
         self.network = make_network(env, config)
-        self.actor, critic = self.initial_parameters(torch.Generator().manual_seed(config.seed))
+        self.actor, critic = self.seeded_parameters()
         self.critic = critic if with_critic else []
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.optimiser = torch.optim.Adam(self.parameters, config.learning_rate, eps=self.adam_epsilon, fused=True)
-        size = self.network.moments_size
-        self.observation_moments = RunningMoments((size,), device)
+        shape = self.moments_shape()
+        self.observation_moments = RunningMoments(shape, device)
         # The moments at the start of the update, in float32 for the fused step.
-        self.moments = [torch.zeros(size, device=device), torch.ones(size, device=device)]
+        self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
+
+    def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the parameters of actor and critic that the seed determines."""
+        return self.initial_parameters(torch.Generator().manual_seed(self.config.seed))
+
+    def moments_shape(self) -> tuple[int, ...]:
+        """Return the shape of the moments that scale the inputs."""
+        return (self.network.moments_size,)
 
     def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
-        """Return parameters of actor and critic: by default those of the network."""
+        """Return parameters of actor and critic of one policy: by default those of the network."""
         return self.network.initial_parameters(generator, self.env.device)
 
     @abstractmethod

@@ -36,14 +36,14 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
     """
 
     def __init__(self, env: VecEnv, config: Config) -> None:
-        steps = config.num_steps * env.num_envs
+        steps = config.num_steps * env.num_envs // self.num_members
         if steps % config.minibatches:
             raise ValueError(
-                f"num_steps {config.num_steps} x num_envs {env.num_envs} is not a multiple of minibatches "
-                f"{config.minibatches}"
+                f"num_steps {config.num_steps} x num_envs {env.num_envs // self.num_members} is not a multiple of "
+                f"minibatches {config.minibatches}"
             )
         super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
-        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
+        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
 
     def collecting_policy(self) -> Policy:
         """Return the policy that collects, by reference where that is asked for or pays.
@@ -76,19 +76,28 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         if self.config.normalise_rewards:
             self.reward_scale.update(self.collector)
 
-    def batch_with_advantages(self, *others: Tensor) -> tuple[list[Tensor], Metrics]:
-        """Return the batch of `minimise`, and the share of the targets' variance that the critic explains.
-
-        Args:
-            others: further tensors of `objective`, between the actions and the advantages. Shape of each: (T, N, ...).
-
-        Returns:
-            What was seen, actions, ``others``, advantages and the critic's targets; of T * N steps each.
-        """
-        values, advantages, targets = self._advantages()
-        batch = [*self.collector.seen, self.collector.actions, *others, advantages, targets]
+    def learn(self) -> Metrics:
+        """Estimate advantages and make all optimiser steps of one update."""
+        values, advantages, targets = self.advantages()
+        metrics = self.minimise(self.batch_of(advantages, targets), self.largest_kl())
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
-        return [tensor.flatten(0, 1) for tensor in batch], {"explained_variance": float(explained)}
+        return metrics | {"explained_variance": float(explained)}
+
+    def largest_kl(self) -> float | None:
+        """Return the approximate KL divergence that stops the epochs of an update: mostly none does."""
+        return None
+
+    def collected(self) -> list[Tensor]:
+        """Return what `objective` takes of the rollout between actions and advantages: mostly nothing.
+
+        Shape of each: (T, N, ...).
+        """
+        return []
+
+    def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
+        """Return what `minimise` takes of the rollout, with flat steps. Shape of each: (T * N, ...)."""
+        batch = [*self.collector.seen, self.collector.actions, *self.collected(), advantages, targets]
+        return [tensor.flatten(0, 1) for tensor in batch]
 
     def _values(self, observation: Tensor) -> Tensor:
         """Return values. Shapes: (B, D) -> (B,)."""
@@ -96,31 +105,51 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         parts = observation.split(chunk)
         return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
 
-    def _values_of_rollout(self) -> Tensor:
+    def values_of_rollout(self) -> Tensor:
         """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
         chunk = self.batch_size // self.config.minibatches
         parts = zip(*(part.flatten(0, 1).split(chunk) for part in self.collector.seen), strict=True)
         return torch.cat([self._values(self.collector.whole(seen)) for seen in parts]).view(self.config.num_steps, -1)
 
-    def _advantages(self) -> tuple[Tensor, Tensor, Tensor]:
+    def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
+        """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
+        return self._values(self.collector.final_observations(step, ids))
+
+    def standardised(self, advantages: Tensor) -> Tensor:
+        """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""
+        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+    def advantages(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
         config, collector = self.config, self.collector
-        values = self._values_of_rollout()
+        values = self.values_of_rollout()
         # A step's next observation is that of the next step, except at truncations and the end of the rollout.
         next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
         if config.gamma:
             cut = collector.truncated.clone()
             cut[-1] = True
             step, ids = cut.nonzero(as_tuple=True)
-            next_values[step, ids] = self._values(collector.final_observations(step, ids))
+            next_values[step, ids] = self.final_values(step, ids)
         reward = self.reward_scale.scaled(collector.reward)
         advantages = generalised_advantages(
             reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
         )
         targets = values + advantages
+        advantages = self.learned_advantages(advantages, values, next_values)
         if config.normalise_advantages:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = self.standardised(advantages)
         return values, advantages, targets
+
+    def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
+        """Return the advantages that the policy learns from, before they are normalised: those given.
+
+        Args:
+            advantages: Shape: (T, N).
+            values: of the observations acted on. Shape: (T, N).
+            next_values: of the observations after each step, before auto-reset; 0 with a gamma of 0 where an episode or
+                the rollout ends. Shape: (T, N).
+        """
+        return advantages
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
         """Return the selected steps."""

@@ -24,10 +24,12 @@ def check_policy_of(state: Mapping[str, Any], path: Path | str, task: str, versi
         version: of the task.
 
     Raises:
-        ValueError: it holds none, or one of another task or version.
+        ValueError: it holds none, several in one batch, or one of another task or version.
     """
     if "actor" not in state:
         raise ValueError(f"{path}: holds no policy; of a language model's run, the folder is its model")
+    if "members" in state:
+        raise ValueError(f"{path}: holds the members of an ensemble in one batch; each is in a folder seed_K beside it")
     scenario = state["scenario"] if isinstance(state.get("scenario"), Mapping) else {}
     known = {name: scenario.get(name) for name in ("task", "task_version")}
     own = {"task": task, "task_version": version}

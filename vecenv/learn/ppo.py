@@ -49,10 +49,13 @@ class PPO(OnPolicyLearner[PPOConfig]):
         if config.benchmark_kl and not isinstance(self.network.head, GaussianHead):
             raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
 
-    def learn(self) -> Metrics:
-        """Estimate advantages and make all optimiser steps of one update."""
-        batch, metrics = self.batch_with_advantages(self.collector.extras["log_prob"])
-        return self.minimise(batch, self.config.target_kl) | metrics
+    def largest_kl(self) -> float | None:
+        """Return ``target_kl``."""
+        return self.config.target_kl
+
+    def collected(self) -> list[Tensor]:
+        """Return the log-probabilities of the actions."""
+        return [self.collector.extras["log_prob"]]
 
     def objective(
         self,

@@ -20,11 +20,12 @@ class RewardScale:
         num_envs: N.
         gamma: discount per step.
         device: of the moments.
+        num_members: policies to each of which as many consecutive rows belong, and a scale of its own, S.
     """
 
-    def __init__(self, num_envs: int, gamma: float, device: torch.device) -> None:
-        self.gamma = gamma
-        self.return_moments = RunningMoments((), device)
+    def __init__(self, num_envs: int, gamma: float, device: torch.device, num_members: int = 1) -> None:
+        self.gamma, self.num_members = gamma, num_members
+        self.return_moments = RunningMoments(() if num_members == 1 else (num_members,), device)
         self.discounted_return = torch.zeros(num_envs, device=device)
 
     def update(self, collector: FusedCollector) -> None:
@@ -33,11 +34,21 @@ class RewardScale:
         sums, self.discounted_return = discounted_sums(
             collector.reward.float(), done, self.discounted_return, self.gamma
         )
-        self.return_moments.update(sums.flatten())
+        samples = sums.flatten()
+        if self.num_members > 1:
+            samples = sums.unflatten(1, (self.num_members, -1)).movedim(1, -1).flatten(0, 1)
+        self.return_moments.update(samples)
 
     def scaled(self, reward: Tensor) -> Tensor:
-        """Return scaled rewards. Shape: any, float32."""
-        return reward.float() / self.return_moments.deviation().float()
+        """Return scaled rewards. Shape: any, float32; of several members (..., N)."""
+        deviation = self.deviation()
+        if self.num_members > 1:
+            deviation = deviation.repeat_interleave(reward.shape[-1] // self.num_members)
+        return reward.float() / deviation
+
+    def deviation(self) -> Tensor:
+        """Return the reward that counts as 1, of several members that of each. Shape: () or (S,), float32."""
+        return self.return_moments.deviation().float()
 
     def state_dict(self) -> dict[str, Any]:
         """Return copies of the state needed to resume."""

@@ -86,9 +86,9 @@ def checked_losses(learner: Runnable, losses: list[float]) -> list[float]:
     return losses
 
 
-def update_seed(config: RunConfig, update: int) -> int:
-    """Return the 32-bit shuffling seed of an update, so that checkpoints need no generator state."""
-    return (config.seed + WEYL * update) % 2**32
+def update_seed(seed: int, update: int) -> int:
+    """Return the 32-bit shuffling seed of an update of a run, so that checkpoints need no generator state."""
+    return (seed + WEYL * update) % 2**32
 
 
 class Runnable(Protocol):

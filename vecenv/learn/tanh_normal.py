@@ -79,6 +79,14 @@ class TanhNormalHead:
         log_prob = self._log_density(raw, (raw - mean) / deviation, deviation) - self.bounds.half.log().sum()
         return log_prob, -log_prob
 
+    def divergence(
+        self, outputs: Tensor, own: Sequence[Tensor], others: Tensor, others_own: Sequence[Tensor]
+    ) -> Tensor:
+        """Return that of the normal distributions, which squashing both alike does not change."""
+        (mean, deviation), (other_mean, other_deviation) = self.parts(outputs), self.parts(others)
+        ratio, distance = deviation / other_deviation, (mean - other_mean) / other_deviation
+        return (0.5 * (ratio.square() + distance.square() - 1.0) - ratio.log()).sum(-1)
+
     def _log_density(self, raw: Tensor, noise: Tensor, deviation: Tensor) -> Tensor:
         """Return that of the squashed numbers, eq. 21 of the paper with the stable form of log(1 - tanh^2)."""
         normal = -0.5 * noise.square() - deviation.log() - 0.5 * math.log(2 * math.pi)

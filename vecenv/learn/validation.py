@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenv.core.env import VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.metrics import episode_metrics
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.networks import Network
 from vecenv.learn.runs import Metrics
@@ -23,9 +24,11 @@ METRICS = (
     "validation_excess_low",
     "validation_excess_high",
     "validation_attainable_percent",
+    "validation_sharpe",
 )
 """Mean reward and grade of an episode, and the reference agent's mean reward; the log-return above that agent's in
-percent, with 95% interval; and that of the best rule on the same episodes. NaN where there is none."""
+percent, with 95% interval; that of the best rule on the same episodes; and the mean Sharpe ratio of an episode. NaN
+where there is none."""
 
 
 class Validation:
@@ -59,16 +62,18 @@ class Validation:
             "validation_reward": float(record.reward.mean()),
             "validation_grade": float(grade.double().mean()),
         }
-        excess = [math.nan] * 4
+        excess, sharpe = [math.nan] * 4, math.nan
         metrics["validation_reference_reward"] = math.nan
         if self._reference is not None:
             reference = self._reference.records[self._reference.reference]
             metrics["validation_reference_reward"] = float(reference.reward.mean())
+        if self._trades:
+            sharpe = float(episode_metrics(record.curves)["sharpe"].nanmean())
         if self._reference is not None and self._trades:
             above = self._reference.with_record("policy", record).excess_log_returns
             best = above[BEST_RULE].mean if BEST_RULE in above else math.nan
             excess = [100 * value for value in (*above["policy"], best)]
-        return metrics | dict(zip(METRICS[3:], excess, strict=True))
+        return metrics | dict(zip(METRICS[3:], [*excess, sharpe], strict=True))
 
 
 class ValidatedLearner:
@@ -93,7 +98,7 @@ class ValidatedLearner:
         self.learner, self.validation, self.patience = learner, validation, patience
         self.env, self.config = learner.env, learner.config
         self.every = -(-learner.num_updates // evaluations)
-        self.best = self._kept(-math.inf, 0)
+        self.best = self._kept(-math.inf, 0, math.nan)
         self.failures = 0
 
     @property
@@ -104,8 +109,11 @@ class ValidatedLearner:
     @property
     def num_updates(self) -> int:
         """Updates of the run; those done, once the patience is at its end."""
-        stopped = self.patience is not None and self.failures >= self.patience
-        return self.update_number if stopped else self.learner.num_updates
+        return self.update_number if self._exhausted(self.failures) else self.learner.num_updates
+
+    def _exhausted(self, failures: int) -> bool:
+        """Whether the patience is at its end after so many validations without a better policy."""
+        return self.patience is not None and failures >= self.patience
 
     def update(self) -> Metrics:
         """Make one update, and validate the policy where it is due; else its metrics are NaN."""
@@ -113,20 +121,29 @@ class ValidatedLearner:
         done = self.update_number
         # The first update too, which hardly changes the untrained policy: the curve begins there.
         if done % self.every and done not in (1, self.learner.num_updates):
-            return metrics | dict.fromkeys(METRICS, math.nan)
+            return metrics | dict.fromkeys(self.metric_names(), math.nan)
+        return metrics | self.validate()
+
+    def metric_names(self) -> Sequence[str]:
+        """Return the names of the metrics of `validate`."""
+        return METRICS
+
+    def validate(self) -> Metrics:
+        """Validate the policy as it is, keep it if it is better than those before, and return its metrics."""
         learner = self.learner
         validated = self.validation(ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True))
         score = validated["validation_reward"]
         if score > self.best["score"]:
-            self.best, self.failures = self._kept(score, done), 0
+            self.best = self._kept(score, self.update_number, validated["validation_sharpe"])
+            self.failures = 0
         else:
             self.failures += 1
-        return metrics | validated
+        return validated
 
-    def _kept(self, score: float, update: int) -> dict[str, Any]:
+    def _kept(self, score: float, update: int, sharpe: float) -> dict[str, Any]:
         learner = self.learner
         actor, moments = ([tensor.clone() for tensor in kept] for kept in (learner.actor, learner.moments))
-        return {"score": score, "update": update, "actor": actor, "moments": moments}
+        return {"score": score, "update": update, "sharpe": sharpe, "actor": actor, "moments": moments}
 
     def state_dict(self) -> dict[str, Any]:
         """Extend the learner's state by the best policy, which `vecenv.learn.policies.load_policy` loads."""

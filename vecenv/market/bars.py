@@ -28,6 +28,7 @@ class Bars:
         currency: currency code of all prices, such as USD; None if unknown.
         best_weights: of the best rule that the generator knows, long only and without costs: shares of the wealth to
             hold from a close to the next, from what is known at the first. None if unknown. Shape: (P, T, K).
+        texts: of documents, at whose positions the column ``text`` points.
     """
 
     symbols: tuple[str, ...]
@@ -39,6 +40,7 @@ class Bars:
     warm_up: int = 0
     currency: str | None = None
     best_weights: Tensor | None = None
+    texts: tuple[str, ...] = ()
 
     @property
     def listed(self) -> Tensor:

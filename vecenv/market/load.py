@@ -18,6 +18,7 @@ import torch
 
 from vecenv.market.bars import Bars
 from vecenv.market.currency import checked_currency
+from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
@@ -70,9 +71,15 @@ class MarketOptions:
         tick_size: currency units per tick, chosen from the prices by default.
         headroom: factor by which later prices may be higher; considered in the choice of a tick.
         currency: currency code of the prices, such as USD, by default that of the data or the generator.
+        scores: make panels of the scores and texts of documents.
+        score_files: files of scores, beside the columns of a market file.
+        text_file: file of the texts of documents.
+        score_delay: trading days from the date of a score or text to the first decision that may use it, where the
+            time of publication is unknown.
+        market_close: time and zone of the close, for publication times, such as ``15:30 Asia/Kolkata``.
 
     Raises:
-        ValueError: ``symbols`` is a string.
+        ValueError: ``symbols`` is a string, or the delay is negative.
     """
 
     symbols: int | Sequence[str] | None = None
@@ -88,10 +95,17 @@ class MarketOptions:
     tick_size: float | None = None
     headroom: float = 1.0
     currency: str | None = None
+    scores: bool = False
+    score_files: Sequence[str | Path] = ()
+    text_file: str | Path | None = None
+    score_delay: int = 1
+    market_close: str = MARKET_CLOSE
 
     def __post_init__(self) -> None:
         if isinstance(self.symbols, str):
             raise ValueError(f"symbols must be a sequence of names, got the string {self.symbols!r}")
+        if self.score_delay < 0:
+            raise ValueError(f"score_delay must not be negative, got {self.score_delay}")
 
     def updated(self, values: Mapping[str, Any]) -> MarketOptions:
         """Return the options with some of them replaced, by name.
@@ -128,7 +142,12 @@ def load_market(
     generate = generator_of(market)
     bars = _read(market, options) if generate is None else _generated(market, generate, options, device)
     bars = replace(bars, currency=currency or bars.currency)
-    tape = MarketTape.from_bars(bars, options.features, options.context, options.tick_size, options.headroom)
+    panels = None
+    if options.scores:
+        from vecenv.market.scores import score_panels
+
+        panels = score_panels(bars)
+    tape = MarketTape.from_bars(bars, options.features, options.context, options.tick_size, options.headroom, panels)
     return tape.to(device)
 
 
@@ -142,14 +161,27 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
     from vecenv.market.sources import read_bars, with_context
 
     bars = read_bars(market, options.symbols, options.start, options.end)
-    return bars if options.context_market is None else with_context(bars, options.context_market, options.context)
+    if options.context_market is not None:
+        bars = with_context(bars, options.context_market, options.context)
+    return _with_documents(bars, options) if options.scores else bars
+
+
+def _with_documents(bars: Bars, options: MarketOptions) -> Bars:
+    """Return bars with the scores and texts that the options name."""
+    from vecenv.market.scores import own_scores, with_score_files, with_texts
+
+    close, delay = MarketClose.parse(options.market_close), options.score_delay
+    cut = any(value is not None for value in (options.symbols, options.start, options.end))
+    bars = with_score_files(own_scores(bars, delay), options.score_files, close, delay, cut)
+    return bars if options.text_file is None else with_texts(bars, options.text_file, close, delay, cut)
 
 
 def _generated(
     market: object, generate: Callable[..., Bars], options: MarketOptions, device: torch.device | str
 ) -> Bars:
     """Return the bars of a generator."""
-    unused = [name for name in ("start", "end", "context_market") if getattr(options, name) is not None]
+    unused = [name for name in ("start", "end", "context_market", "text_file") if getattr(options, name) is not None]
+    unused += ["score_files"] if options.score_files else []
     if unused:
         raise ValueError(f"the generator {str(market)!r} takes no {', '.join(unused)}")
     given = {**(options.generator or {}), "num_paths": options.num_paths, "seed": options.seed, "device": device}

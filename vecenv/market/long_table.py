@@ -115,8 +115,12 @@ def _load_path(path: Path, symbols: Sequence[str] | None) -> pd.DataFrame:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Add the file's name to a reader's errors."""
+def named_errors(path: Path) -> Iterator[None]:
+    """Within the context, add the file's name to a reader's errors.
+
+    Raises:
+        MarketDataError: the file cannot be read.
+    """
     try:
         yield
     except MarketDataError:
@@ -127,7 +131,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _read_frame(path: Path) -> pd.DataFrame:
     """Read a Parquet or CSV file."""
-    with _readable(path):
+    with named_errors(path):
         if path.suffix.lower() != ".parquet":
             return _read_csv(path)
         frame, metadata = read_parquet(path), pq.read_schema(path).metadata or {}
@@ -194,7 +198,7 @@ def _load_npz(path: Path) -> pd.DataFrame:
     The layout is that of ``convert_df_to_ary`` in ElegantRL's ``StockTradingEnv``, which writes the
     closes as ``close_ary``; its predecessors call them ``price_ary``.
     """
-    with _readable(path), np.load(path) as arrays:
+    with named_errors(path), np.load(path) as arrays:
         key = "price_ary" if "price_ary" in arrays else "close_ary"
         missing = [name for name in (key, "tech_ary") if name not in arrays]
         if missing:
@@ -237,7 +241,7 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
     check_columns(given, ["date", "symbol", *OHLCV], source)
     if "symbol" not in raw:
         raw = raw.assign(symbol=symbol)
-    raw = raw.assign(symbol=_symbols(raw["symbol"], source))
+    raw = raw.assign(symbol=symbol_categories(raw["symbol"], source))
     if symbol is not None and any(raw["symbol"].cat.categories != symbol):
         raise MarketDataError(
             f"{source}: column symbol holds {', '.join(raw['symbol'].cat.categories)}, the file's name says {symbol}"
@@ -294,17 +298,22 @@ def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | N
     return next(iter(examples), None)
 
 
-def _symbols(column: pd.Series, source: str) -> pd.Categorical:
-    """Symbols as sorted categories of stripped text."""
+def symbol_categories(column: pd.Series, source: str) -> pd.Categorical:
+    """Return symbols as sorted categories of stripped text.
+
+    Raises:
+        MarketDataError: a symbol is missing or has control characters, naming column and row (from 1).
+    """
     codes, unique = pd.factorize(column)
     raw = unique.astype(str)
     hidden = np.array([has_control_characters(name.strip(" \t\r\n")) for name in raw], dtype=bool)
     if hidden.any():
         row = int(np.argmax((codes >= 0) & hidden[codes]))
-        raise MarketDataError(f"{source}: column symbol: control characters in {raw[codes[row]]!r}, row {row + 1}")
+        found = raw[codes[row]]
+        raise MarketDataError(f"{source}: column {column.name}: control characters in {found!r}, row {row + 1}")
     names = raw.str.strip()
     if (codes < 0).any() or (names == "").any():
         row = int(np.argmax((codes < 0) | (names == "")[codes]))
-        raise MarketDataError(f"{source}: column symbol: the symbol is missing, row {row + 1}")
+        raise MarketDataError(f"{source}: column {column.name}: the symbol is missing, row {row + 1}")
     categories, order = np.unique(names.to_numpy(dtype=object), return_inverse=True)
     return pd.Categorical.from_codes(order[codes], categories=categories)

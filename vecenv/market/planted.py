@@ -44,15 +44,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.core.random import Block, box_muller, episode_key, open_uniform, random_bits
+from vecenv.core.random import Block, episode_key, random_bits
 from vecenv.market.bars import Bars
+from vecenv.market.planted_draws import bars_of_returns, normal_numbers, switching_sign
 from vecenv.market.planted_law import DRIFT, Kind, add_planted_means, check_probability, check_symbols, planted_law
 from vecenv.market.planted_optimum import planted_target_weights, rule_is_known
 from vecenv.market.streams import PlantedStream
-from vecenv.market.synthetic import CURRENCY, bridge_extremes, business_days, path_blocks, symbol_names
-
-START_PRICE = 50.0
-VOLUME = 1e6
+from vecenv.market.synthetic import CURRENCY, business_days, path_blocks, symbol_names
 
 
 def planted_bars(
@@ -84,9 +82,9 @@ def planted_bars(
         kind: ``signal``, ``momentum``, ``reversal``, ``cross_section`` or ``volatility``.
 
     Returns:
-        Bars from `START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape (P, T, K), and
-        the context series ``signal``, its mean over the symbols, shape (P, T). The others show only prices. With the
-        weights of the best rule, where it is known.
+        Bars from `planted_draws.START_PRICE` on. Of ``signal`` with the column ``signal``: float64, -1 or +1, shape
+        (P, T, K), and the context series ``signal``, its mean over the symbols, shape (P, T). The others show only
+        prices. With the weights of the best rule, where it is known.
 
     Raises:
         ValueError: if a count is below one, the kind is unknown, a parameter is out of range or not for the kind, a
@@ -98,22 +96,22 @@ def planted_bars(
     prices, signals, best = [], [], []
     for paths in path_blocks(num_paths, num_days * len(names), device):
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
-        noise = law.own_volatility * _noise(words)
+        noise = law.own_volatility * normal_numbers(words)
         if law.kind == "signal":
-            signal = _switching_sign(_words(PlantedStream.SIGNAL, seed, paths, num_days, len(names))[0], law.flip)
+            signal = switching_sign(_words(PlantedStream.SIGNAL, seed, paths, num_days, len(names))[0], law.flip)
             noise[:, 1:] += law.strength * signal[:, :-1]
             signals.append(signal)
             change = noise
         else:
             market = _words(PlantedStream.MARKET, seed, paths, num_days, 1)
-            factor = law.market_volatility * _noise(market[1:])
+            factor = law.market_volatility * normal_numbers(market[1:])
             if law.kind == "volatility":
-                scale = 1 + law.strength * _switching_sign(market[0], law.flip)
+                scale = 1 + law.strength * switching_sign(market[0], law.flip)
                 change = DRIFT + scale * factor + noise
             else:
                 change = add_planted_means(law, factor + noise)
         # The range has one scale in both regimes of the volatility: it must not reveal them beside the close.
-        prices.append(_ohlcv(torch.log1p(change), volatility, words))
+        prices.append(bars_of_returns(torch.log1p(change), volatility, words))
         if rule_is_known(law):
             shown = signals[-1] if signals else None
             best.append(
@@ -193,7 +191,7 @@ def random_walk_bars(
         volatility: standard deviation of the log-return per day.
 
     Returns:
-        Bars from `START_PRICE` on, with E[P(t + 1) | P(t)] = P(t).
+        Bars from `planted_draws.START_PRICE` on, with E[P(t + 1) | P(t)] = P(t).
 
     Raises:
         ValueError: if a count is below one, `volatility` is negative, or the seed is out of range.
@@ -204,7 +202,7 @@ def random_walk_bars(
     prices = []
     for paths in path_blocks(num_paths, num_days * len(names), device):
         words = _words(PlantedStream.BAR, seed, paths, num_days, len(names))
-        prices.append(_ohlcv(volatility * _noise(words) - volatility**2 / 2, volatility, words))
+        prices.append(bars_of_returns(volatility * normal_numbers(words) - volatility**2 / 2, volatility, words))
     return Bars(names, dates, torch.cat(prices), source=f"random walk, seed {seed}", currency=CURRENCY)
 
 
@@ -220,25 +218,3 @@ def _words(stream: PlantedStream, seed: int, paths: Tensor, num_days: int, num_s
     day = torch.arange(num_days, device=paths.device)[:, None]
     symbol = torch.arange(num_symbols, device=paths.device)
     return random_bits(episode_key(seed, paths[:, None, None], 0), stream + symbol, day)
-
-
-def _switching_sign(word: Tensor, flip: float) -> Tensor:
-    """Draw a chain in {-1, +1} that starts fair and changes sign with a probability a day. Shapes: (P, T, K)."""
-    draw = open_uniform(word)
-    changes_sign = torch.cat([draw[:, :1] < 0.5, draw[:, 1:] < flip], dim=1)
-    return (1 - 2 * changes_sign.to(torch.float64)).cumprod(dim=1)
-
-
-def _noise(words: Sequence[Tensor]) -> Tensor:
-    """Convert the first two words to a standard normal number (Box-Muller)."""
-    return box_muller(open_uniform(words[0]), open_uniform(words[1]))[0]
-
-
-def _ohlcv(log_return: Tensor, volatility: float, words: Block) -> Tensor:
-    """Build bars that open at the previous close; the last two words determine high and low. Shape: (P, T, K, 5)."""
-    start = math.log(START_PRICE)
-    close = start + log_return.cumsum(dim=1)
-    open_ = torch.cat([torch.full_like(close[:, :1], start), close[:, :-1]], dim=1)
-    high, low = bridge_extremes(open_, close, volatility**2, words[2:])
-    prices = torch.exp(torch.stack([open_, high, low, close], dim=-1))
-    return torch.cat([prices, torch.full_like(prices[..., :1], VOLUME)], dim=-1)

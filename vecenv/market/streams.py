@@ -29,6 +29,15 @@ class PlantedStream(IntEnum):
     """Regime and noise of the whole market."""
 
 
+class NewsStream(IntEnum):
+    """Streams of a path of the market of synthetic news."""
+
+    DIRECTION = 0x2000_0000
+    BAR = 0x2100_0000
+    DANGER = 0x2200_0000
+    NEWS = 0x2300_0000
+
+
 class BaselineStream(IntEnum):
     """Streams of a path of the market models that the neural market is compared with."""
 

@@ -86,4 +86,5 @@ def symbol_subsets(tape: MarketTape, size: int, count: int, seed: int) -> Market
         context=tape.context.repeat_interleave(count, 0),
         path_span=None,
         best_weights=None,
+        panels=None if tape.panels is None else tape.panels.changed(chosen),
     )

@@ -14,6 +14,7 @@ from torch import Tensor
 from vecenv.market.bar_series import carried, context_series, feature_series, first_day_of, refuse_partial_bars
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.indicators import FINRL_INDICATORS
+from vecenv.market.panels import Panels
 from vecenv.market.ticks import choose_tick, lowest_price, price_bits, refuse_overflow, whole_ticks
 from vecenv.market.validation import OHLCV, MarketDataError
 
@@ -42,6 +43,7 @@ class MarketTape:
             derives them from this tape's prices.
         currency: currency code of all prices, such as USD; None if unknown.
         best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
+        panels: scores and texts of documents, of tasks that read them; else None.
     """
 
     symbols: tuple[str, ...]
@@ -59,6 +61,7 @@ class MarketTape:
     price_bits: int = 0
     currency: str | None = None
     best_weights: Tensor | None = None
+    panels: Panels | None = None
 
     def __post_init__(self) -> None:
         if not self.price_bits:
@@ -73,6 +76,7 @@ class MarketTape:
         context: Sequence[str] = (),
         tick_size: float | None = None,
         headroom: float = 1.0,
+        panels: Panels | None = None,
     ) -> MarketTape:
         """Forward-fill prices, round them to ticks, compute features and find each symbol's warm-up.
 
@@ -85,6 +89,7 @@ class MarketTape:
             tick_size: currency units per tick; by default a power of ten chosen from the prices up to the first day
                 that an agent sees, see `choose_tick`.
             headroom: factor by which prices of later tapes with the same ticks may be higher.
+            panels: of the same paths, days and symbols.
 
         Raises:
             MarketDataError: a feature or series is unknown or never has a value, a price does not fit the tick, or a
@@ -123,6 +128,7 @@ class MarketTape:
             price_bits=price_bits(float(prices.where(known, 0.0).max()) * headroom),
             currency=bars.currency,
             best_weights=None if bars.best_weights is None else bars.best_weights.float(),
+            panels=panels,
         )
 
     @property
@@ -158,7 +164,8 @@ class MarketTape:
         names = ("ohlcv", "tradable", "features", "context", "best_weights")
         tensors = {name: getattr(self, name) for name in names}
         changed: dict[str, Any] = {name: None if tensor is None else change(tensor) for name, tensor in tensors.items()}
-        return replace(self, **changed, **others)
+        panels = None if self.panels is None else self.panels.changed(change)
+        return replace(self, panels=panels, **changed, **others)
 
     def days(self, start: int, stop: int) -> MarketTape:
         """Return the tape of days ``start`` to ``stop`` (exclusive), with features computed on the full history.
@@ -233,7 +240,8 @@ class MarketTape:
         parts = {name: getattr(self, name).index_select(2, index) for name in tensors}
         # The best rule of some symbols is another one than that of all, for all but the same symbols.
         best = None if self.best_weights is None or set(symbols) != set(self.symbols) else self.best_weights[..., index]
-        return replace(self, symbols=tuple(symbols), best_weights=best, **parts)
+        panels = None if self.panels is None else self.panels.changed(lambda tensor: tensor.index_select(2, index))
+        return replace(self, symbols=tuple(symbols), best_weights=best, panels=panels, **parts)
 
     def symbols_as_paths(self) -> MarketTape:
         """Return a tape of one symbol with one path per symbol and path of this tape.
@@ -253,6 +261,7 @@ class MarketTape:
             features=moved(self.features),
             context=self.context.repeat_interleave(self.num_symbols, 0),
             best_weights=None,
+            panels=None if self.panels is None else self.panels.changed(moved),
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -276,6 +285,8 @@ class MarketTape:
         digest.update(np.ascontiguousarray(self.dates.astype("datetime64[D]").astype(np.int64)).tobytes())
         for tensor in (self.ohlcv, self.tradable, self.features, self.context):
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        if self.panels is not None:
+            digest.update(self.panels.digest())
         return digest.hexdigest()[:16]
 
 

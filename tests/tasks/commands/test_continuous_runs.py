@@ -7,9 +7,10 @@ import json
 import pandas as pd
 import pytest
 
+from vecenv.learn.diversity import draws_actions
 from vecenv.registry import task_named
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.commands.run_folder import checkpoint_path, read_checkpoint
 
 NAMES = ("sac", "td3", "ddpg")
 SMALL = (
@@ -53,7 +54,11 @@ def test_three_runs_act_together(runs, tmp_path):
     target = tmp_path / "told.json"
     words = ["evaluate", "--checkpoint", *map(str, runs), "--episodes", "4", "--json", str(target)]
     assert cli.main(words) == 0
-    assert list(json.loads(target.read_text())["agents"])[:4] == [*NAMES, "ensemble"]
+    told = json.loads(target.read_text())
+    assert list(told["agents"])[:4] == [*NAMES, "ensemble"]
+    # Heads of two kinds have no divergence from each other.
+    assert told["diversity"]["distance"] > 0 and told["diversity"]["kl"] is None
+    assert [draws_actions(checkpoint_path(folder)) for folder in runs] == [True, False, False]
 
 
 def test_a_run_is_resumed_and_starts_another(runs, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""``vecenv data``: inspects, converts and fetches bars."""
+"""``vecenv data``: inspects, converts and fetches bars, and scores news."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pandas as pd
 
 from tests.tasks.commands.small_runs import DAYS, bars
 from vecenv.market import fetch
+from vecenv.market.parquet_files import read_parquet
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.data import FetchSettings
+from vecenv.tasks.signals.news.headlines import HEADLINES
+from vecenv.tasks.signals.news.lexicon import LexiconScorer
 
 
 def test_a_large_move_is_told_in_one_line(tmp_path, capsys):
@@ -54,3 +57,59 @@ def test_data_fetch(tmp_path, monkeypatch, capsys):
 def test_every_universe_can_be_fetched():
     (choices,) = (item.type for item in FetchSettings.__dataclass_fields__.values() if item.name == "universe")
     assert all(repr(name) in str(choices).replace('"', "'") for name in fetch.UNIVERSES)
+
+
+def news_file(folder, rows=60):
+    """Write headlines of two symbols, and one row without a text."""
+    days = pd.date_range("2024-01-01", periods=rows, freq="12h").strftime("%Y-%m-%d")
+    texts = [*HEADLINES[: rows - 1], ""]
+    path = folder / "news.csv"
+    pd.DataFrame({"date": days, "symbol": ["A", "B", "B"] * (rows // 3), "title": texts}).to_csv(path, index=False)
+    return path
+
+
+def test_data_news(tmp_path, capsys):
+    news, out, cache, told = (tmp_path / name for name in ("news.csv", "panel.parquet", "scores", "told.json"))
+    news_file(tmp_path)
+    words = ["data", "news", "--news", str(news), "--out", str(out), "--cache", str(cache), "--json", str(told)]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert "60 of 60 texts" in said and "60, 60 distinct, 0 from the cache" in said and "20 texts on 20 days" in said
+    result = json.loads(told.read_text())
+    assert (result["texts"], result["cached"], result["unreadable_share"]) == (60, 0, 1 / 60)
+    panel = read_parquet(out)
+    assert len(panel) == result["rows"] and panel["texts"].sum() == 60 and panel["unreadable"].sum() == 1
+    own = LexiconScorer().score([HEADLINES[0]])
+    first = panel[(panel["date"] == "2024-01-01") & (panel["symbol"] == "A")]
+    assert (first["sentiment"].item(), first["risk"].item()) == (own.sentiment[0], own.risk[0])
+    assert cli.main(words) == 0
+    assert "60, 60 distinct, 60 from the cache" in capsys.readouterr().out
+    pd.testing.assert_frame_equal(read_parquet(out), panel)
+
+
+def test_symbols_are_listed_only_if_they_are_few(tmp_path, capsys):
+    table = pd.DataFrame({"date": "2024-01-01", "symbol": [f"S{number}" for number in range(21)], "text": "Sales rise"})
+    table.to_csv(tmp_path / "news.csv", index=False)
+    assert cli.main(["data", "news", "--news", str(tmp_path / "news.csv"), "--out", str(tmp_path / "p.parquet")]) == 0
+    said = capsys.readouterr().out
+    assert "21 symbols" in said and "S3" not in said
+
+
+def test_news_that_cannot_be_scored_are_refused_in_one_line_and_nothing_is_written(tmp_path, capsys):
+    news, out = news_file(tmp_path), tmp_path / "panel.parquet"
+    for words, what in (
+        (["--out", str(tmp_path / "panel.csv")], "a file that ends in .parquet"),
+        (["--out", str(tmp_path / "none" / "panel.parquet")], "a file that ends in .parquet, in a folder that exists"),
+        (["--out", str(out), "--cache", str(out)], "--news, --out and --cache must be different files"),
+        (["--out", str(out), "--batch-size", "4"], "--batch-size belongs to a model as --scorer"),
+        (["--out", str(out), "--scorer", str(tmp_path)], f"{tmp_path}: no language model could be loaded"),
+        (["--out", str(out), "--scorer", "x", "--batch-size", "0"], "batch_size must be at least 1, got 0"),
+        (["--out", str(out), "--cache", str(tmp_path / "none" / "scores")], "there is no folder"),
+    ):
+        assert cli.main(["data", "news", "--news", str(news), *words]) == 2, words
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
+        assert line.startswith("vecenv data: error: ") and what in line
+    news.write_text("date,symbol,text\n2024-13-01,A,x\n")
+    assert cli.main(["data", "news", "--news", str(news), "--out", str(out)]) == 2
+    assert f"{news}: row 1, column date: '2024-13-01' is not a date" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["news.csv"]

@@ -135,7 +135,7 @@ class Account:
         maintenance = (1 + rules.maintenance_margin) * self._shorts(closes)
         margin_call = rules.shorting and self.cash < maintenance
         gated = rules.gate and self.market.gate_series[self.day] >= rules.gate_threshold  # rule 4
-        entries = [self._single(max(-1.0, min(1.0, a))) if math.isfinite(a) else None for a in action]
+        entries = self._entries(action)
         if rules.action == "shares":
             wanted = self._wanted_shares(entries)
         elif len(entries) == len(closes):
@@ -148,6 +148,9 @@ class Account:
             if margin_call or gated or stopped:
                 wanted[k] = -self.holdings[k]
         return [order if can else 0 for order, can in zip(wanted, self.can_trade, strict=True)]  # rule 6
+
+    def _entries(self, action: Sequence[float]) -> list[float | None]:  # rule 2
+        return [self._single(max(-1.0, min(1.0, a))) if math.isfinite(a) else None for a in action]
 
     def _wanted_shares(self, entries: Sequence[float | None]) -> list[float]:  # rule 3, action="shares"
         dead_zone = self._single(self.rules.dead_zone)
@@ -315,12 +318,17 @@ class Account:
         else:
             r = after / before - 1
             reward = r - rules.risk_aversion * r * r
+        reward = self._shaped(reward)
         if rules.min_cash_fraction > 0:
             missing = max(0, rules.min_cash_fraction * after - self.cash)
             reward -= rules.cash_penalty_weight * missing * tick_size
         reward *= rules.reward_scale
         if self.terminated or self.truncated:
             reward += rules.terminal_bonus * (after / self.start_value - 1)
+        return reward
+
+    def _shaped(self, reward: float) -> float:
+        """Return the reward before penalty, scale and bonus, for rules that are built on these."""
         return reward
 
     def _benchmark_growth(self) -> float:

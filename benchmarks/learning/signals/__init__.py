@@ -1,0 +1,1 @@
+"""What scores of news are worth to agents on real prices."""

@@ -1,0 +1,71 @@
+"""Agents of trading on scores: those of stock trading under its rules, and rules that read the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Agent, Random
+from vecenv.market.account import tape_of
+from vecenv.market.bars import CLOSE
+from vecenv.market.panels import NEUTRAL, SCORES
+from vecenv.tasks.signals.scores import moved_by_sentiment
+from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, cost_rate, order_action
+
+SENTIMENT = SCORES.index("sentiment")
+
+
+class Unmoved:
+    """An agent whose orders are those that it means: its actions allow for the rule that sentiment moves them.
+
+    Args:
+        agent: of stock trading.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return actions that the rule turns into the agent's. Shape: (N, K)."""
+        action = self.agent.act(env)
+        strength = env.scenario.params["sentiment_strength"].reshape(-1, 1)
+        return action / moved_by_sentiment(action.sign(), sentiment_of(env), strength).abs().clamp(min=1e-6).where(
+            action != 0, 1.0
+        )
+
+
+class FollowSentiment:
+    """Holds the same value of every symbol with good news, restored daily; of all symbols on days without any."""
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return orders towards the portfolio. Shape: (N, K)."""
+        state, tape = env.state, tape_of(env)
+        tradable = tape.tradable[state.path, state.day]
+        good = tradable & (sentiment_of(env) > NEUTRAL)
+        held = torch.where(good.any(-1, keepdim=True), good, tradable)
+        price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
+        value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
+        budget = value / held.sum(-1, keepdim=True).clamp(min=1)
+        target = torch.where(held, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
+        if env.scenario.config.whole_shares:  # type: ignore[attr-defined]
+            target = target.floor()
+        return order_action(env, target - state.holdings)
+
+
+def sentiment_of(env: VecEnv) -> Tensor:
+    """Return the sentiment on which the next decision is made. Shape: (N, K), float32."""
+    state = env.state
+    return env.scenario.panels.scores[state.path, state.day, :, SENTIMENT]  # type: ignore[attr-defined]
+
+
+def _unmoved(make: Callable[[], Agent]) -> Callable[[], Agent]:
+    return lambda: Unmoved(make())
+
+
+AGENTS: dict[str, Callable[[], Agent]] = {
+    name: make if make in (Random, Hold) else _unmoved(make) for name, make in BASELINES.items()
+} | {"equal_weight_moved": EqualWeight, "follow_sentiment": _unmoved(FollowSentiment)}
+"""Agents by name; ``equal_weight_moved`` means equal weights, and lets the news move them."""

@@ -1,0 +1,104 @@
+"""Scenario of trading on scores of documents: the account of stock trading, with sentiment and risk in its rules.
+
+`rules.md` beside this file is the specification.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from vecenv.market.panels import SCORES
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, weighed
+from vecenv.tasks.stock_trading.orders import Tensors
+from vecenv.tasks.stock_trading.scenario import StockTrading
+from vecenv.tasks.stock_trading.state import StockState
+
+SHUFFLE_SEED = 0x5CA1E
+"""Seed of the order in which shuffled scores stand."""
+
+
+class SignalTrading(StockTrading):
+    """Scenario of stock trading on a `MarketTape` with panels of scores.
+
+    Args:
+        tape: the market.
+        config: the rules.
+
+    Raises:
+        ValueError: as `StockTrading`, or the tape has no panels.
+    """
+
+    name = "signals"
+    version = "1"
+    config: SignalsConfig
+
+    def __init__(self, tape: MarketTape, config: SignalsConfig | None = None) -> None:
+        config = config or SignalsConfig()
+        if tape.panels is None:
+            raise ValueError(f"{tape.source}: no scores of documents, which the task {self.name} reads")
+        super().__init__(tape, config)
+        self.panels = tape.panels.shuffled(tape.tradable, SHUFFLE_SEED) if config.shuffled else tape.panels
+        flat = tape.num_paths * tape.num_days
+        scores = self.panels.scores.reshape(flat, tape.num_symbols, len(SCORES))
+        strengths = {f"{name}_strength": getattr(config, f"{name}_strength") for name in SCORES}
+        self.params = {
+            **self.params,
+            **{name: torch.tensor(value, dtype=torch.float32, device=tape.device) for name, value in strengths.items()},
+        }
+        # A panel for each rule: a strength of 0 that differs among sub-environments is given later.
+        self.shared = {
+            **self.shared,
+            **{name: scores[..., place].contiguous() for place, name in enumerate(SCORES)},
+            "features": self._with_panels(self.shared["features"]),
+        }
+        masks = {name: f"{name}_known" for name in SCORES}
+        shown = tuple(column for name in config.observed for column in (name, masks[name]))
+        self.shown_features = (*config.features, *shown)
+        self.item_features = (*self.shown_features, "weight")
+
+    def _with_panels(self, features: Tensor) -> Tensor:
+        """Return the features of all days with the observed panels. Shapes: (P T, K I) -> (P T, K (I + 2 S))."""
+        tape, config = self.tape, self.config
+        places = [SCORES.index(name) for name in config.observed]
+        if not places:
+            return features
+        shown = torch.stack([self.panels.scores, self.panels.known.float()], dim=-1)[..., places, :].flatten(-2)
+        days = torch.arange(tape.num_days, device=tape.device)
+        first = torch.where(tape.tradable.any(1), tape.tradable.to(torch.int8).argmax(1), tape.num_days)
+        shown = torch.where((days[:, None] >= first[:, None]).unsqueeze(-1), shown * config.feature_scale, 0.0)
+        own = features.view(len(features), tape.num_symbols, -1)
+        return torch.cat([own, shown.reshape(len(features), tape.num_symbols, -1)], dim=-1).flatten(1)
+
+    def _adjusted(self, action: Tensor, row: Tensor, params: Tensors, shared: Tensors) -> Tensor:
+        """Return the action moved by the day's sentiment."""
+        if not self._uses("sentiment_strength"):
+            return action
+        symbols = self.tape.num_symbols
+        moved = moved_by_sentiment(action[..., :symbols], shared["sentiment"][row], params["sentiment_strength"])
+        if self.config.action == "shares":
+            return moved
+        # Tilts have a further entry for cash, which no news are about.
+        return torch.cat([moved.clamp(-1.0, 1.0), action[..., symbols:]], dim=-1)
+
+    @cached_property
+    def _largest_action(self) -> float:
+        """Largest size of an action in shares, moved by the most extreme score, and rounded up."""
+        return 1.0 + 2.0 * float(self.params["sentiment_strength"].max()) + 1e-6
+
+    def risk_level(self, state: StockState, next_state: StockState, params: Tensors, shared: Tensors) -> Tensor:
+        """Return the risk level of what was held over a step, 1 for neutral. Shape: ()."""
+        row = state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
+        return risk_level(next_state.holdings, shared["close"][row], shared["risk"][row], params["risk_strength"])
+
+    def _shaped(
+        self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors
+    ) -> Tensor:
+        """Return the reward weighed by the risk level."""
+        if self.config.risk_form == "trajectory" or not self._uses("risk_strength"):
+            return reward
+        return weighed(reward, self.risk_level(state, next_state, params, shared), self.config.risk_form == "published")

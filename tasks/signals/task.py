@@ -1,0 +1,39 @@
+"""Registration record of trading on scores of documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vecenv.core.env import VecEnv
+from vecenv.market.load import MarketOptions
+from vecenv.tasks.signals.agents import AGENTS, Unmoved
+from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.figures import figures
+from vecenv.tasks.signals.scenario import SignalTrading
+from vecenv.tasks.stock_trading.task import STOCK_TRADING, best
+
+
+def market_options(config: SignalsConfig) -> MarketOptions:
+    """Return the market requirements of a config."""
+    return MarketOptions(features=config.features, context=config.context, scores=True)
+
+
+def best_rule(env: VecEnv) -> Unmoved | None:
+    """Return the agent of the best rule where the market knows one, as `STOCK_TRADING` has it."""
+    known = best(env)
+    return None if known is None else Unmoved(known)
+
+
+SIGNALS = replace(
+    STOCK_TRADING,
+    name="signals",
+    version="1",
+    scenario=SignalTrading,
+    config=SignalsConfig,
+    market=market_options,
+    generator="news",
+    agents=AGENTS,
+    best=best_rule,
+    figures=figures,
+)
+"""The record of stock trading, with scores."""

@@ -1,0 +1,293 @@
+"""CVaR-PPO: penalised advantages, lambda and nu by hand, equal to PPO where nothing binds, and thinner tails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
+from vecenv import VecEnv
+from vecenv.learn import cppo, ppo
+from vecenv.learn.cppo import CPPO, CPPOConfig, train
+from vecenv.learn.cppo_objective import weighed_rewards
+from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig
+from vecenv.learn.runs import Metrics
+
+PLAIN = {"num_steps": 5, "total_frames": 4 * 5 * 16, "epochs": 2, "minibatches": 2, "hidden": (8,)}
+SMALL = CPPOConfig(**PLAIN, beta=6.0, lam_start=0.2, lam_lr=0.01, cvar_clip_ratio=0.5)
+NEVER = {"beta": -1e9, "lam_low_bound": 0.0}
+"""Settings by which lambda is 0 from the first update."""
+
+
+class Watched(CPPO):
+    """A learner that keeps rewards, ends and choices of all rollouts, and what the last one made of the advantages."""
+
+    def __init__(self, env: VecEnv, config: CPPOConfig) -> None:
+        super().__init__(env, config)
+        self.history: list[list[tuple[float, bool, int]]] = [[] for _ in range(env.num_envs)]
+
+    def collect(self) -> None:
+        super().collect()
+        collector = self.collector
+        done = collector.terminated | collector.truncated
+        for row, seen in enumerate(self.history):
+            columns = (tensor[:, row].tolist() for tensor in (collector.reward, done, collector.actions))
+            seen.extend(zip(*columns, strict=True))
+
+    def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
+        judged = float(self.nu), float(self.multiplier), self.reward_scale.deviation().item()
+        learned = super().learned_advantages(advantages, values, next_values)
+        self.seen = (advantages.clone(), values, next_values, learned, judged)
+        return learned
+
+
+def weighed(reward: float, place: int, length: int, choice: int) -> float:
+    """Return a reward by the risk levels of `RatedTails`."""
+    level = 1 + (place + 1) / length if choice == SAFE else 2.0
+    return reward / level if reward > 0 else reward * level
+
+
+def episodes_of(seen: list[tuple[float, bool, int]]) -> list[tuple[int, int, bool]]:
+    """Return first and last step of each episode of a row, and whether it ended."""
+    found, first = [], 0
+    for step, (_, done, _) in enumerate(seen):
+        if done:
+            found.append((first, step, True))
+            first = step + 1
+    return found + ([(first, len(seen) - 1, False)] if first < len(seen) else [])
+
+
+def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]], list[float]]:
+    """Return the learned advantages of the last rollout, row by row, and the returns of its trajectories, by hand."""
+    config, (advantages, values, next_values, _, (nu, multiplier, deviation)) = learner.config, learner.seen
+    steps, unit = config.num_steps, config.reward_unit * deviation
+    learned, returns = advantages.T.tolist(), []
+    for row, seen in enumerate(learner.history):
+        before = len(seen) - steps
+        for number, (first, last, ended) in enumerate(episodes_of(seen)):
+            if last < before:
+                continue
+            total = 0.0
+            for step in range(first, last + 1):
+                reward, _, choice = seen[step]
+                if lengths is not None:
+                    reward = weighed(reward, step - first, int(lengths[row, number]), choice)
+                total += config.reward_unit * reward
+            if not ended:
+                total += unit * float(next_values[-1, row])
+            returns.append(total)
+            for step in range(max(first, before) - before, last - before + 1):
+                of = values if config.cvar_clip_of == "value" else advantages
+                cap = config.cvar_clip_ratio * abs(float(of[step, row]))
+                learned[row][step] -= min(multiplier / (1 - config.alpha) * max(nu - total, 0.0) / unit, cap)
+    return learned, returns
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.9])
+@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+@pytest.mark.parametrize("cap", [("value", 0.5), ("advantage", 0.9), ("value", 1e6)])
+def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, cap: tuple[str, float]) -> None:
+    config = replace(SMALL, gamma=gamma, cvar_clip_of=cap[0], cvar_clip_ratio=cap[1], reward_unit=2.0)
+    learner = Watched(tails_env(16, 0, Tails(7, 1, ends)), config)
+    for number in range(3):
+        metrics = learner.update()
+        learned, returns = expected(learner, None)
+        torch.testing.assert_close(learner.seen[3].T, torch.tensor(learned), rtol=1e-4, atol=1e-5)
+        assert metrics["trajectory_return"] == pytest.approx(sum(returns) / len(returns), rel=1e-4)
+        short = [value < learner.seen[4][0] for value in returns]
+        assert number == 0 or 0 < sum(short) < len(short)
+    # Several episodes of a row in one rollout, some of which began in an earlier one, and some that it cuts.
+    ends_of_last = (learner.collector.terminated | learner.collector.truncated).sum(0)
+    assert ends_of_last.max() > 1 and not learner.collector.rows().done[-1].all()
+    assert 0 < metrics["penalised_fraction"] < 1 and (metrics["capped_fraction"] > 0) == (cap[1] < 1)
+
+
+def test_targets_of_the_critic_are_not_penalised() -> None:
+    learner = Watched(tails_env(16, 0, Tails(7)), replace(SMALL, normalise_advantages=False))
+    learner.update(), learner.update()
+    values, advantages, targets = learner.advantages()
+    given, _, _, learned, _ = learner.seen
+    assert torch.equal(advantages, learned) and not torch.equal(learned, given)
+    assert torch.equal(targets, values + given)
+
+
+def test_lambda_and_nu_by_hand() -> None:
+    learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, total_frames=6 * 5 * 16, nu_delay=0.5))
+    nu, multiplier = SMALL.nu_start, SMALL.lam_start
+    for _ in range(6):
+        metrics = learner.update()
+        multiplier += 0.01 * (6.0 - nu)
+        assert metrics["cvar_lambda"] == pytest.approx(multiplier) and metrics["cvar_nu"] == pytest.approx(nu)
+        nu = 0.5 * metrics["trajectory_return"]
+        assert float(learner.nu) == pytest.approx(nu)
+
+
+def test_lambda_falls_to_its_bound_and_rises_from_it() -> None:
+    learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, beta=-30.0, lam_low_bound=0.001))
+    assert learner.update()["cvar_lambda"] == pytest.approx(0.001)
+    learner.nu.fill_(-31.0)
+    assert learner.update()["cvar_lambda"] == pytest.approx(0.001 + 0.01)
+
+
+def same(left: list[Tensor], right: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+
+
+def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
+    def env() -> VecEnv:
+        return tails_env(16, 3, Tails(7))
+
+    learned = train(env(), CPPOConfig(**PLAIN, **NEVER))
+    plain = ppo.train(env(), PPOConfig(**PLAIN))
+    assert same(learned.learner.parameters, plain.learner.parameters)
+    for one, other in zip(learned.metrics, plain.metrics, strict=True):
+        shared = {name: value for name, value in one.items() if name in other and name != "samples_per_second"}
+        assert str(shared) == str({name: other[name] for name in shared})
+    penalised = train(env(), SMALL)
+    assert not same(penalised.learner.parameters, plain.learner.parameters)
+
+
+def test_the_unit_of_rewards_does_not_matter() -> None:
+    """Rewards that count fourfold, with a constraint that is as much larger, are the same problem, bit for bit."""
+    other = replace(SMALL, reward_unit=4.0, beta=4 * SMALL.beta, nu_start=4 * SMALL.nu_start, lam_lr=SMALL.lam_lr / 4)
+    learners = [train(tails_env(16, 0, Tails(7)), config).learner for config in (SMALL, other)]
+    assert same(learners[0].parameters, learners[1].parameters)
+    assert float(learners[1].nu) == 4 * float(learners[0].nu)
+
+
+def test_a_reset_between_rollouts_begins_new_sums() -> None:
+    learner = Watched(tails_env(16, 0, Tails(7, 7)), SMALL)
+    learner.update()
+    assert learner.carried_return.abs().min() > 0
+    learner.env.reset()
+    learner.collect()
+    torch.testing.assert_close(learner.so_far, learner.collector.reward.cumsum(0))
+
+
+class DonatedTails(RatedTails):
+    """The same with a state whose memory the step overwrites."""
+
+    donated = frozenset({"pays"})
+
+
+@pytest.mark.parametrize("scenario", [RatedTails, DonatedTails])
+def test_rewards_are_weighed_by_the_risk_of_what_was_held(scenario: type[Tails]) -> None:
+    env = tails_env(16, 0, scenario(7))
+    lengths = env.engine.bound().of_rows(torch.arange(16).repeat_interleave(20))
+    rows = lengths.start(env.seed_tensor, env.start_ids.repeat_interleave(20), torch.arange(20).repeat(16))
+    learner = Watched(env, replace(SMALL, weigh_risk=True, cvar_clip_ratio=1e6))
+    for _ in range(3):
+        metrics = learner.update()
+        learned, returns = expected(learner, rows.state.length.view(16, 20))
+        torch.testing.assert_close(learner.seen[3].T, torch.tensor(learned), rtol=1e-4, atol=1e-5)
+        assert metrics["trajectory_return"] == pytest.approx(sum(returns) / len(returns), rel=1e-4)
+
+
+def test_gains_are_divided_by_risk_and_losses_multiplied() -> None:
+    weighed = weighed_rewards(torch.tensor([3.0, -3.0, 0.0, 3.0, -3.0]), torch.tensor([2.0, 2.0, 2.0, 0.5, 0.5]))
+    assert weighed.tolist() == [1.5, -6.0, 0.0, 6.0, -1.5]
+
+
+def test_risk_that_the_task_does_not_have_is_refused() -> None:
+    config = replace(SMALL, weigh_risk=True)
+    with pytest.raises(ValueError, match="weigh_risk needs the risk level of what is held, which task 'tails' "):
+        CPPO(tails_env(16), config)
+
+    class Warm(RatedTails):
+        warm_up = 1
+
+        def warmed(self, state: object, params: object, shared: object) -> object:
+            return state
+
+    with pytest.raises(ValueError, match="weigh_risk is for tasks without a warm-up, which task 'rated_tails' has"):
+        CPPO(tails_env(16, 0, Warm()), config)
+    with pytest.raises(NotImplementedError, match="tails has no risk levels"):
+        Tails().risk_level(None, None, {}, {})
+
+
+def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
+    def env(seed: int = 0) -> VecEnv:
+        return tails_env(16, seed, RatedTails(7))
+
+    config = replace(SMALL, weigh_risk=True)
+    whole = train(env(), config, tmp_path / "whole")
+
+    def interrupt(metrics: Metrics) -> None:
+        if metrics["update"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(env(), config, tmp_path / "parts", on_update=interrupt)
+    resumed = train(env(9), config, tmp_path / "parts", resume=True)
+    assert [metrics["update"] for metrics in resumed.metrics] == [3, 4]
+    states = [torch.load(tmp_path / name / CHECKPOINT, weights_only=True) for name in ("whole", "parts")]
+    for name in ("nu", "multiplier", "carried_return"):
+        assert torch.equal(states[0][name], states[1][name]) and states[0][name].abs().sum() > 0
+    assert same(*([*state["actor"], *state["critic"], *state["environment"]["rows"]] for state in states))
+    for one, other in zip(whole.metrics[2:], resumed.metrics, strict=True):
+        assert all(one[name] == other[name] for name in cppo.CVAR_METRICS)
+
+
+def test_a_checkpoint_of_ppo_is_not_resumed_by_it(tmp_path: Path) -> None:
+    ppo.train(tails_env(16), PPOConfig(**PLAIN), tmp_path)
+    with pytest.raises(ValueError, match="other alpha, beta"):
+        train(tails_env(16), SMALL, tmp_path, resume=True)
+
+
+def test_constants_are_the_published_ones() -> None:
+    """Those of the signature of `cppo` in FinRL_DeepSeek's train_cppo_llm_risk.py."""
+    published = {
+        "alpha": 0.85, "beta": 3000.0, "nu_start": 0.1, "nu_delay": 0.75, "lam_start": 0.01, "lam_lr": 5e-4,
+        "lam_low_bound": 0.001, "cvar_clip_ratio": 0.05, "cvar_clip_of": "value", "reward_unit": 1.0,
+    }  # fmt: skip
+    assert {name: getattr(CPPOConfig(), name) for name in published} == published
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"alpha": 1.0}, r"alpha must be in \[0, 1\), got 1.0"),
+        ({"alpha": -0.1}, r"alpha must be in \[0, 1\), got -0.1"),
+        ({"reward_unit": 0.0}, "reward_unit must be positive"),
+        ({"lam_low_bound": -1.0}, "lam_low_bound must be at least 0"),
+        ({"lam_start": 0.0}, "lam_start must be at least 0.001, got 0.0"),
+        ({"lam_lr": -1.0}, "lam_lr must be at least 0"),
+        ({"cvar_clip_ratio": -1.0}, "cvar_clip_ratio must be at least 0"),
+        ({"gamma": 2.0}, r"gamma must be in \[0, 1\]"),
+    ],
+)
+def test_settings_are_checked(settings: dict, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        CPPOConfig(**settings)
+
+
+TOY = {
+    "num_steps": 8, "total_frames": 8 * 256 * 60, "epochs": 2, "minibatches": 4, "hidden": (8,), "learning_rate": 3e-3,
+    "anneal": False,
+}  # fmt: skip
+SEEDS = range(5)
+
+
+def safe_shares(kind: type[PPO], config: PPOConfig, longest: int) -> list[float]:
+    """Return for each seed how often the last rollout chose the thinner tail."""
+    shares = []
+    for seed in SEEDS:
+        learner = kind(tails_env(256, seed, Tails(longest, longest)), replace(config, seed=seed))
+        while learner.update_number < learner.num_updates:
+            learner.update()
+        shares.append(float((learner.collector.actions == SAFE).float().mean()))
+    return shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("longest", [1, 4])
+def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
+    plain = safe_shares(PPO, PPOConfig(**TOY), longest)
+    assert 0.2 < sum(plain) / len(plain) < 0.65
+    for settings in ({"cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}, {"beta": longest, "cvar_clip_ratio": 1.0}):
+        shares = safe_shares(CPPO, CPPOConfig(**TOY, **settings), longest)
+        assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.9

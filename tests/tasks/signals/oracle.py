@@ -1,0 +1,73 @@
+"""The account of trading on scores in plain Python, written from ``tasks/signals/rules.md`` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.tasks.stock_trading.oracle import Account, Market, Rules
+
+
+@dataclass
+class SignalRules(Rules):
+    """The page's settings under its names."""
+
+    sentiment_strength: float = 0.0
+    risk_strength: float = 0.0
+    risk_form: str = "reward"
+
+
+class SignalAccount(Account):
+    """One account on one path.
+
+    Attributes:
+        level: the risk level M of the last step.
+    """
+
+    rules: SignalRules
+
+    def __init__(
+        self,
+        rules: SignalRules,
+        market: Market,
+        start_day: int,
+        length: int,
+        sentiment: Sequence[Sequence[float]],
+        risk: Sequence[Sequence[float]],
+    ) -> None:
+        """Open the account with the scores of each ``[day][symbol]``, 3 where there is none."""
+        super().__init__(rules, market, start_day, length)
+        self.sentiment, self.risk = sentiment, risk
+        self.level = 1.0
+
+    def _entries(self, action: Sequence[float]) -> list[float | None]:
+        entries = super()._entries(action)
+        strength = float(np.float32(self.rules.sentiment_strength))
+        if not strength:
+            return entries
+        return [
+            entry if entry is None or k >= len(self.symbols) else self._moved(entry, k, strength)
+            for k, entry in enumerate(entries)
+        ]
+
+    def _moved(self, entry: float, k: int, strength: float) -> float:
+        change = strength * (float(np.float32(self.sentiment[self.day][k])) - 3.0)
+        factor = np.float32(1.0 - change if entry < 0 else 1.0 + change)
+        moved = float(np.float32(entry) * factor)
+        return moved if self.rules.action == "shares" else max(-1.0, min(1.0, moved))
+
+    def _shaped(self, reward: float) -> float:
+        rules, day = self.rules, self.day - 1
+        strength = float(np.float32(rules.risk_strength))
+        worth = [abs(held) * price for held, price in zip(self.holdings, self.market.close[day], strict=True)]
+        self.level = 1.0
+        if sum(worth):
+            levels = [1 + strength * (q - 3) for q in self.risk[day]]
+            self.level = sum(w * level for w, level in zip(worth, levels, strict=True)) / sum(worth)
+        if not strength or rules.risk_form == "trajectory":
+            return reward
+        if reward > 0 or rules.risk_form == "published":
+            return reward / self.level
+        return reward * self.level

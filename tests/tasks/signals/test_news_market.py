@@ -1,0 +1,119 @@
+"""The market of synthetic news: its law by sampling, the filter by enumeration, the weights by brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from vecenv.market.bars import CLOSE, OPEN
+from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
+from vecenv.tasks.signals.news_law import NewsLaw, correlation_of_tone, growth_weights, known_of_signs
+from vecenv.tasks.signals.news_market import news_bars
+
+LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
+
+
+def told_of(bars):
+    """Return tone and risk of the headlines, and where there is one."""
+    there = bars.columns["text"].isfinite()
+    index = bars.columns["text"].nan_to_num(0).long()
+    return torch.tensor(TONES)[index], torch.tensor(RISKS)[index], there
+
+
+def test_the_tone_leads_the_next_return_and_the_risk_its_size():
+    """The mean of tone times return is accuracy times strength; the risky headline's next return is wider."""
+    bars = news_bars(num_paths=64, num_days=400, symbols=5, strength=0.004, accuracy=0.6, danger=0.5, seed=3)
+    returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
+    tone, risk, there = (part[:, :-1] for part in told_of(bars))
+    led = (tone * returns)[there]
+    error = float(led.std() / len(led) ** 0.5)
+    assert abs(float(led.mean()) - 0.6 * 0.004) < 4 * error and error < 2e-4
+    assert abs(float(there.double().mean()) - 0.6) < 0.01
+    wide, calm = (float(returns[there & (risk == sign)].std()) for sign in (1, -1))
+    assert wide > 1.25 * calm
+    correlation = np.corrcoef(tone[there], returns[there].sign())[0, 1]
+    assert 0 < correlation < correlation_of_tone(NewsLaw(0.004, 0.01, 0.5, 0.6, 0.6, 0.1, 0.05))
+
+
+def test_news_that_tell_nothing_lead_nothing():
+    bars = news_bars(num_paths=64, num_days=200, symbols=5, strength=0.004, accuracy=0.0, seed=3)
+    returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
+    tone, _, there = (part[:, :-1] for part in told_of(bars))
+    led = (tone * returns)[there]
+    assert abs(float(led.mean())) < 4 * float(led.std() / len(led) ** 0.5)
+
+
+def test_a_path_does_not_depend_on_the_number_of_paths():
+    few, many = (news_bars(num_paths=count, num_days=30, symbols=3) for count in (2, 5))
+    assert torch.equal(few.ohlcv, many.ohlcv[:2])
+    assert torch.equal(few.columns["sentiment"].nan_to_num(0), many.columns["sentiment"][:2].nan_to_num(0))
+    assert few.texts == HEADLINES
+
+
+def test_the_filter_is_the_posterior_by_enumeration():
+    """Of one symbol over five days: the sum over all histories of both signs, written out."""
+    rng = np.random.default_rng(0)
+    returns, tone = rng.normal(0, 0.02, 5), rng.integers(-1, 2, 5)
+    risk, there = rng.integers(-1, 2, 5), np.array([True, False, True, True, False])
+    seen = (torch.tensor(part)[None, :, None] for part in (returns, tone, risk, there))
+    known = known_of_signs(LAW, *seen)
+    states = list(product((-1, 1), repeat=2))
+
+    def chance_of_news(value, sign):
+        return LAW.accuracy * (value == sign) + (1 - LAW.accuracy) / 3
+
+    for day in range(5):
+        weight = dict.fromkeys(states, 0.0)
+        for history in product(states, repeat=day + 1):
+            chance = 0.25
+            for t, (direction, danger) in enumerate(history):
+                if t:
+                    before = history[t - 1]
+                    chance *= LAW.flip if direction != before[0] else 1 - LAW.flip
+                    chance *= LAW.danger_flip if danger != before[1] else 1 - LAW.danger_flip
+                    scale = LAW.volatility * (1 + LAW.danger * before[1])
+                    chance *= np.exp(-0.5 * ((returns[t] - LAW.strength * before[0]) / scale) ** 2) / scale
+                if there[t]:
+                    chance *= chance_of_news(tone[t], direction) * chance_of_news(risk[t], danger)
+            weight[history[-1]] += chance
+        total = sum(weight.values())
+        np.testing.assert_allclose(known[0, day, 0], [weight[state] / total for state in states], rtol=1e-9)
+
+
+def test_the_weights_maximise_growth_to_second_order():
+    """No random portfolio has a larger mean less half its second moment, and the sum of the weights is at most 1."""
+    generator = torch.Generator().manual_seed(1)
+    known = torch.rand(1, 20, 4, 4, generator=generator, dtype=torch.float64)
+    known /= known.sum(-1, keepdim=True)
+    weights = growth_weights(LAW, known)
+    signs = torch.tensor([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
+    mean = LAW.strength * known @ signs[:, 0]
+    second = LAW.strength**2 + known @ (LAW.volatility * (1 + LAW.danger * signs[:, 1])).square()
+
+    def growth(portfolio):
+        return (portfolio * mean - portfolio.square() * second / 2).sum(-1)
+
+    assert float(weights.min()) >= 0 and float(weights.sum(-1).max()) <= 1 + 1e-12
+    for _ in range(200):
+        other = torch.rand(1, 20, 4, generator=generator, dtype=torch.float64)
+        other = other / other.sum(-1, keepdim=True) * torch.rand(1, 20, 1, generator=generator, dtype=torch.float64)
+        assert bool((growth(other) <= growth(weights) + 1e-15).all())
+        near = (weights + 0.01 * (other - weights)).clamp(min=0)
+        assert bool((growth(near / near.sum(-1, keepdim=True).clamp(min=1)) <= growth(weights) + 1e-15).all())
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"accuracy": 1.5}, "accuracy"),
+        ({"coverage": -0.1}, "coverage"),
+        ({"danger": 1.0}, "danger"),
+        ({"volatility": 0.2}, "could reach zero"),
+    ],
+)  # fmt: skip
+def test_parameters_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        news_bars(num_paths=1, num_days=5, symbols=1, **options)

@@ -1,0 +1,174 @@
+"""Rules of trading on scores by hand: what a strength does, what losses cost, and what an agent is shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import vecenv
+from tests.small_env import random_actions, same_bits
+from tests.tasks.tiers.random_markets import random_tape
+from vecenv.market.panels import Panels
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, weighed
+from vecenv.testing import check_task
+
+
+def tape_with(scores, known=None, closes=None) -> MarketTape:
+    """One path of three symbols at a price of 10 unless told, with the given scores of each day."""
+    scores = torch.as_tensor(scores, dtype=torch.float32)[None]
+    days, symbols = scores.shape[1:3]
+    close = torch.full((1, days, symbols), 10.0) if closes is None else torch.as_tensor(closes)[None]
+    ohlcv = torch.stack([*[close] * 4, torch.ones_like(close)], -1)
+    known = torch.ones(scores.shape, dtype=torch.bool) if known is None else torch.as_tensor(known)[None]
+    return MarketTape(
+        symbols=tuple("ABC"[:symbols]), dates=np.datetime64("2024-01-01") + np.arange(days), ohlcv=ohlcv,
+        tradable=torch.ones(1, days, symbols, dtype=torch.bool), features=torch.zeros(1, days, symbols, 0),
+        feature_names=(), context=torch.zeros(1, days, 0), context_names=(), first_day=0, tick_size=0.0001,
+        panels=Panels(scores, known),
+    )  # fmt: skip
+
+
+def env_on(tape, **config):
+    defaults = {"features": (), "random_start": False, "commission": 0.0, "episode_length": tape.num_days - 1}
+    return vecenv.make("signals", 1, market=tape, compile=False, **(defaults | config))
+
+
+def scores_of(*days):
+    """Sentiment and risk of each symbol, from pairs."""
+    return [[list(pair) for pair in day] for day in days]
+
+
+def test_good_news_make_purchases_larger_and_sales_smaller():
+    action = torch.tensor([0.5, -0.5, 0.5, -0.5, 0.0])
+    moved = moved_by_sentiment(action, torch.tensor([5.0, 5.0, 1.0, 1.0, 5.0]), torch.tensor(0.1))
+    torch.testing.assert_close(moved, torch.tensor([0.6, -0.4, 0.4, -0.6, 0.0]))
+
+
+def test_orders_by_the_day_s_sentiment():
+    """Hmax 100 at strength 0.1: 50 shares become 60 with the best news, 40 with the worst, 100 become 120."""
+    tape = tape_with(scores_of([(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3))
+    env = env_on(tape, sentiment_strength=0.1)
+    env.advance(torch.tensor([[0.5, 0.5, 1.0]]))
+    assert env.state.holdings.tolist() == [[60.0, 40.0, 120.0]]
+    env.advance(torch.tensor([[-0.2, -0.2, 0.0]]))
+    # Bad news of the first, good news of the second: 24 and 16 are sold.
+    assert env.state.holdings.tolist() == [[36.0, 24.0, 120.0]]
+
+
+def test_missing_scores_are_neutral_and_never_zero():
+    tape = tape_with(scores_of(*[[(3, 3)] * 3] * 3), known=np.zeros((3, 3, 2), dtype=bool))
+    env = env_on(tape, sentiment_strength=0.1, risk_strength=0.1, observed=("sentiment", "risk"), feature_scale=1.0)
+    env.advance(torch.tensor([[1.0, 0.5, 0.0]]))
+    assert env.state.holdings.tolist() == [[100.0, 50.0, 0.0]]
+    shown = env.observations()[0, -12:].view(3, 4)
+    assert shown.tolist() == [[3.0, 0.0, 3.0, 0.0]] * 3
+
+
+def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
+    """Two symbols fall by a tenth; the first is risky: M = 1 + 0.1 * 2 = 1.2."""
+    closes = [[10.0, 10.0, 10.0], [9.0, 9.0, 10.0], [9.9, 9.9, 10.0]]
+    tape = tape_with(scores_of(*[[(3, 5), (3, 1), (3, 3)]] * 3), closes=closes)
+    loss, gain = -100.0, 90.0
+    for form, expected in (("reward", (loss * 1.2, gain / 1.2)), ("published", (loss / 1.2, gain / 1.2))):
+        env = env_on(tape, risk_strength=0.1, risk_form=form, reward_scale=1.0)
+        first = env.advance(torch.tensor([[1.0, 0.0, 0.0]]))
+        second = env.advance(torch.tensor([[0.0, 0.0, 0.0]]))
+        torch.testing.assert_close(torch.stack([first[0], second[0]]), torch.tensor(expected), msg=form)
+    env = env_on(tape, risk_strength=0.1, risk_form="trajectory", reward_scale=1.0)
+    assert float(env.advance(torch.tensor([[1.0, 0.0, 0.0]]))) == pytest.approx(loss)
+
+
+def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
+    level = risk_level(
+        torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0]), torch.tensor([5.0, 1.0, 5.0]),
+        torch.tensor(0.1),
+    )  # fmt: skip
+    # A quarter at 1.2, three quarters at 0.8.
+    assert float(level) == pytest.approx(0.9)
+    none = risk_level(torch.zeros(2), torch.ones(2), torch.tensor([5.0, 5.0]), torch.tensor(0.1))
+    assert float(none) == 1.0
+
+
+def test_a_level_of_one_changes_no_reward():
+    rewards = torch.tensor([-2.0, 0.0, 3.0])
+    for published in (True, False):
+        assert torch.equal(weighed(rewards, torch.ones(3), published), rewards)
+
+
+def test_without_strengths_the_account_is_that_of_stock_trading():
+    """State, rewards and observations bit for bit, under random actions."""
+    rng = np.random.default_rng(4)
+    tape = random_tape(rng, 30, 4)
+    scored = replace(
+        tape,
+        panels=Panels(
+            torch.from_numpy(rng.uniform(1, 5, (1, 30, 4, 2))).float(), torch.ones(1, 30, 4, 2, dtype=torch.bool)
+        ),
+    )
+    options = {"features": tape.feature_names, "episode_length": 20, "compile": False}
+    plain = vecenv.make("stock_trading", 32, market=tape, **options)
+    ours = vecenv.make("signals", 32, market=scored, **options)
+    for step in range(20):
+        action = random_actions(32, 4, seed=step)
+        assert same_bits(plain.advance(action), ours.advance(action))
+        assert same_bits(plain.observations(), ours.observations())
+        assert torch.equal(plain.state.portfolio_value, ours.state.portfolio_value)
+
+
+def test_scores_shown_are_those_of_the_day_of_the_decision():
+    tape = tape_with(scores_of([(1, 2)], [(4, 5)], [(2.5, 3)]), known=[[[True, True]], [[True, False]], [[True, True]]])
+    env = env_on(tape, observed=("risk", "sentiment"), feature_scale=1.0)
+    assert env.observations()[0, -4:].tolist() == [2.0, 1.0, 1.0, 1.0]
+    env.advance(torch.zeros(1, 1))
+    assert env.observations()[0, -4:].tolist() == [5.0, 0.0, 4.0, 1.0]
+    assert env.scenario.item_features == ("risk", "risk_known", "sentiment", "sentiment_known", "weight")
+    items = env.scenario.items(env.observations())
+    assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
+
+
+def test_strengths_may_differ_among_sub_environments():
+    tape = tape_with(scores_of(*[[(5, 3)]] * 3))
+    env = vecenv.make(
+        "signals", 2, market=tape, compile=False, features=(), random_start=False, commission=0.0, episode_length=2,
+        params={"sentiment_strength": torch.tensor([0.0, 0.1])},
+    )  # fmt: skip
+    env.advance(torch.ones(2, 1))
+    assert env.state.holdings.tolist() == [[100.0], [120.0]]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"sentiment_strength": 0.5}, "sentiment_strength"),
+        ({"risk_strength": -0.1}, "risk_strength"),
+        ({"observed": ("risk", "risk")}, "twice"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SignalsConfig(**options)
+
+
+def test_a_market_without_scores_is_refused():
+    with pytest.raises(ValueError, match="no scores"):
+        vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})
+
+
+@pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
+def test_the_task_conforms(action):
+    rules = {"action": action, "sentiment_strength": 0.1, "risk_strength": 0.05, "observed": ("sentiment", "risk")}
+    market = {"num_paths": 2, "num_days": 40, "symbols": 3}
+    check_task(
+        "signals",
+        compiled=action == "tilt",
+        market="news",
+        market_options=market,
+        features=("daily_change",),
+        episode_length=10,
+        **rules,
+    )

@@ -1,0 +1,310 @@
+"""PPO of several members as one batch: stacked parameters, one collector, and one optimiser step for all of them.
+
+Member s has the rows [s N, (s + 1) N) of the environment, and its own initial weights, shuffles, moments of the inputs,
+scale of the rewards, advantages and gradient norm. So it learns what a single run of its seed learns, up to rounding,
+and nothing of the others reaches it. Networks here are pure functions of lists of parameters, so those lists are
+stacked, and `torch.vmap` maps the same functions over them; `torch.func.stack_module_state` does that for modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey
+from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.episode_metrics import members_metrics
+from vecenv.learn.networks import Network
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.runs import Metrics, checked_losses, origin, update_seed
+
+
+def row_seeds(seeds: Sequence[int], num_envs: int) -> dict[str, Any]:
+    """Return seed and identity of every row of an ensemble's environment, as arguments of `vecenv.make`.
+
+    Args:
+        seeds: of the members' episodes, S.
+        num_envs: rows of each member, N.
+
+    Returns:
+        ``seed`` and ``env_ids``: a member's rows are those of an environment of its seed. Shape of each: (S N,).
+    """
+    return {
+        "seed": torch.tensor(seeds).repeat_interleave(num_envs),
+        "env_ids": torch.arange(num_envs).repeat(len(seeds)),
+    }
+
+
+def member_metric(name: str, seed: int) -> str:
+    """Return the name of a member's metric in the log of all."""
+    return f"{name}.seed_{seed}"
+
+
+class MembersPolicy(ActorPolicy):
+    """Actors of S members as the collector's policy, each for its own rows.
+
+    Args:
+        network: architecture of all.
+        moments: mean and standard deviation of the inputs. Shape of each: (S, M).
+        actor: stacked parameters. Shape of each: (S, ...).
+    """
+
+    def act(
+        self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return actions and log-probabilities. Shapes: (S N, *spec.shape), (S N,)."""
+        count = len(parameters[0])
+        by_member = [tensor.unflatten(0, (count, -1)) for tensor in (observation, *key, elapsed)]
+
+        def one(parameters: list[Tensor], observation: Tensor, *words: Tensor) -> tuple[Tensor, ...]:
+            *key, elapsed = words
+            return super(MembersPolicy, self).act(parameters, observation, EpisodeKey(*key), elapsed)
+
+        acted = torch.vmap(one)(parameters, *by_member)
+        return tuple(tensor.flatten(0, 1) for tensor in acted)
+
+
+class EnsemblePPO(PPO):
+    """PPO of S members; `vecenv.learn.runs.run` runs it.
+
+    Its metrics are the means over the members, and those of each by `member_metric`; ``frames`` and
+    ``total_frames`` are those of one member.
+
+    Args:
+        env: rows of all members, by `row_seeds`; its rows advance.
+        config: settings of each; its seed is that of the first member.
+        seeds: of the members' weights and shuffles, S.
+
+    Attributes:
+        seeds: of the members.
+
+    Raises:
+        ValueError: there are fewer than two members, they do not share the rows evenly, the task has a schedule, or a
+            setting stops or reads all members alike: ``target_kl``, ``by_reference``.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    def __init__(self, env: VecEnv, config: PPOConfig, seeds: Sequence[int]) -> None:
+        self.seeds, self.num_members = tuple(seeds), len(seeds)
+        if self.num_members < 2:
+            raise ValueError(f"an ensemble needs at least two members, got {self.num_members}")
+        if env.num_envs % self.num_members:
+            raise ValueError(f"{env.num_envs} sub-environments cannot be shared evenly by {self.num_members} members")
+        check_stackable(config)
+        if env.scenario.schedule(env.num_envs) is not None:
+            raise ValueError(f"{env.scenario.name} follows a schedule by its results, which members cannot share")
+        super().__init__(env, replace(config, seed=self.seeds[0]))
+
+    def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return stacked parameters of actor and critic, each member's by its seed. Shape of each: (S, ...)."""
+        drawn = [self.initial_parameters(torch.Generator().manual_seed(seed)) for seed in self.seeds]
+        actors, critics = zip(*drawn, strict=True)
+        return _stacked(actors), _stacked(critics)
+
+    def moments_shape(self) -> tuple[int, ...]:
+        """Return (S, M)."""
+        return (self.num_members, *super().moments_shape())
+
+    def losses_shape(self) -> tuple[int, ...]:
+        """Return (S, number of metrics)."""
+        return (self.num_members, *super().losses_shape())
+
+    def collecting_policy(self) -> MembersPolicy:
+        """Return the policy that collects."""
+        return MembersPolicy(self.network, self.moments, self.actor)
+
+    def member_policy(self, number: int, network: Network | None = None) -> ActorPolicy:
+        """Return the most probable actions of a member as a policy, with the parameters as they are now.
+
+        Args:
+            number: of the member.
+            network: as `ActorPolicy.with_network`; by default its own.
+        """
+        moments, actor = ([tensor[number] for tensor in kept] for kept in (self.moments, self.actor))
+        return ActorPolicy(network or self.network, moments, actor, deterministic=True)
+
+    def seed_shuffles(self) -> None:
+        """Seed the shuffles of each member."""
+        self._generators = [
+            torch.Generator(self.env.device).manual_seed(update_seed(seed, self.update_number)) for seed in self.seeds
+        ]
+
+    def shuffled(self) -> Tensor:
+        """Return the members' steps in random orders of their own. Shape: (minibatches, S, steps of one)."""
+        device, each = self.env.device, self.env.num_envs // self.num_members
+        orders = [torch.randperm(self.units, generator=generator, device=device) for generator in self._generators]
+        order, first = torch.stack(orders), each * torch.arange(self.num_members, device=device).unsqueeze(-1)
+        # Step t of a member's row n lies at t S N + s N + n of the flat batch.
+        place = (order // each) * self.env.num_envs + first + order % each
+        return place.view(self.num_members, self.config.minibatches, -1).movedim(1, 0).contiguous()
+
+    def clipped_gradients(
+        self,
+        parameters: list[Tensor],
+        mean: Tensor,
+        deviation: Tensor,
+        observation: Tensor,
+        others: list[Tensor],
+        constants: list[Tensor],
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return gradients and metrics as `Learner.clipped_gradients` for every member, stacked."""
+        mapped = torch.vmap(super().clipped_gradients)
+        return mapped(parameters, mean, deviation, observation, others, constants)
+
+    def learn(self) -> Metrics:
+        """Estimate advantages, make all optimiser steps of one update, and return the metrics by member."""
+        values, advantages, targets = self.advantages()
+        losses = self.optimise(self.batch_of(advantages, targets)).tolist()
+        errors, spread = (self._by_member(tensor).var((0, 2)) for tensor in (targets - values, targets))
+        explained = (1 - errors / spread.clamp(min=1e-12)).tolist()
+        metrics: Metrics = {}
+        for seed, own, share in zip(self.seeds, losses, explained, strict=True):
+            named = dict(zip(self.loss_metrics, checked_losses(self, own), strict=True))
+            metrics |= _of_member(named | {"explained_variance": share}, seed)
+        return metrics
+
+    def episode_metrics(self) -> Metrics:
+        """Return the figures of the episodes in the rollout by member."""
+        metrics: Metrics = {}
+        for seed, own in zip(self.seeds, members_metrics(self.collector, self.num_members), strict=True):
+            metrics |= _of_member(own, seed)
+        return metrics
+
+    def make_update(self) -> Metrics:
+        """Collect one batch, learn from it, and return means over the members before the metrics of each."""
+        metrics = super().make_update()
+        return means_of_members(metrics, self.seeds) | metrics
+
+    def update_moments(self) -> None:
+        """Add each member's rollout to its moments of observations and rewards."""
+        if self.config.normalise_observations:
+            samples = self.network.samples(self.collector.seen[0].flatten(0, 1))
+            by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
+            self.observation_moments.update(by_step.movedim(1, 2).flatten(0, 1))
+            self.take_moments()
+        if self.config.normalise_rewards:
+            self.reward_scale.update(self.collector)
+
+    def values_of_rollout(self) -> Tensor:
+        """Return each member's values of what it saw, in parts of about a minibatch. Shape: (T, S N)."""
+        each = self.env.num_envs // self.num_members
+        steps = max(1, self.units // self.config.minibatches // each)
+        parts = []
+        for part in self.collector.seen[0].split(steps):
+            by_member = part.unflatten(1, (self.num_members, each)).movedim(1, 0).flatten(1, 2)
+            values = torch.vmap(self._value)(self.critic, self.moments, by_member)
+            parts.append(values.unflatten(1, (-1, each)).movedim(1, 0).flatten(1, 2))
+        return torch.cat(parts)
+
+    def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
+        """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
+        observation = self.collector.final_observations(step, ids)
+        member = ids // (self.env.num_envs // self.num_members)
+        values = observation.new_empty(len(ids))
+        # One by one: how many rows one member has must not change how another's products are blocked.
+        for number in range(self.num_members):
+            chosen = (member == number).nonzero()[:, 0]
+            critic, moments = ([tensor[number] for tensor in kept] for kept in (self.critic, self.moments))
+            values[chosen] = self._value(critic, moments, observation[chosen])
+        return values
+
+    def _value(self, critic: list[Tensor], moments: list[Tensor], observation: Tensor) -> Tensor:
+        return self.network.value(critic, self.network.normalised(observation, *moments))
+
+    def standardised(self, advantages: Tensor) -> Tensor:
+        """Return each member's advantages with mean 0 and standard deviation 1. Shape: (T, S N)."""
+        own = self._by_member(advantages)
+        mean, deviation = (figure(dim=(0, 2), keepdim=True) for figure in (own.mean, own.std))
+        return ((own - mean) / (deviation + 1e-8)).flatten(1, 2)
+
+    def _by_member(self, tensor: Tensor) -> Tensor:
+        """Return a tensor of rows by member. Shapes: (T, S N) -> (T, S, N)."""
+        return tensor.unflatten(1, (self.num_members, -1))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Extend `PPO.state_dict`, with stacked tensors, by the members' seeds."""
+        return super().state_dict() | {"members": list(self.seeds)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`.
+
+        Raises:
+            ValueError: it is of other members, or does not fit.
+        """
+        if state.get("members") != list(self.seeds):
+            raise ValueError(f"the checkpoint has the members {state.get('members')}, not {list(self.seeds)}")
+        super().load_state_dict(state)
+
+    def member_state(self, number: int) -> dict[str, Any]:
+        """Return the state of a member as `PPO.state_dict` of a single run has it, which may resume from it."""
+        state, each = self.state_dict(), self.env.num_envs // self.num_members
+        own = slice(number * each, (number + 1) * each)
+        environment = state["environment"]
+        alone = {name: environment[name][own].clone() for name in ("env_ids", "start_ids")}
+        alone |= {
+            "seed": environment["seed"][own][0].clone(),
+            "rows": [leaf[own].clone() for leaf in environment["rows"]],
+        }
+        stacked = {name: [tensor[number].clone() for tensor in state[name]] for name in ("actor", "critic", "moments")}
+        adam = state["optimiser"]
+        moments = {
+            place: {name: value if name == "step" else value[number].clone() for name, value in kept.items()}
+            for place, kept in adam["state"].items()
+        }
+        running = {
+            name: {key: value if key == "count" else value[number].clone() for key, value in state[name].items()}
+            for name in ("observation_moments", "return_moments")
+        }
+        del state["members"]
+        return {
+            **state,
+            **origin(replace(self.config, seed=self.seeds[number]), self.env),
+            **stacked,
+            **running,
+            "optimiser": adam | {"state": moments},
+            "discounted_return": state["discounted_return"][own].clone(),
+            "environment": environment | alone,
+        }
+
+
+def check_stackable(config: PPOConfig) -> None:
+    """Check that the settings are of a kind that members of one batch can have.
+
+    Raises:
+        ValueError: naming the setting.
+    """
+    if config.target_kl is not None:
+        raise ValueError("target_kl stops one learner's epochs: it must be none for an ensemble in one batch")
+    if config.by_reference:
+        raise ValueError("by_reference keeps one table for one policy: it cannot be used by an ensemble in one batch")
+
+
+def means_of_members(metrics: Metrics, seeds: Sequence[int]) -> Metrics:
+    """Return the means over the members of the metrics that each has; NaN of no value."""
+    ending = member_metric("", seeds[0])
+    names = [name.removesuffix(ending) for name in metrics if name.endswith(ending)]
+    means = {}
+    for name in names:
+        values = torch.tensor([metrics[member_metric(name, seed)] for seed in seeds], dtype=torch.float64)
+        means[name] = float(values.nanmean())
+    return means
+
+
+def metrics_of_member(metrics: Metrics, seed: int) -> Metrics:
+    """Return a row of the log of all as that of a single run: what all have in common, and the member's own."""
+    ending = member_metric("", seed)
+    own = {name.removesuffix(ending): value for name, value in metrics.items() if name.endswith(ending)}
+    return {name: own.get(name, value) for name, value in metrics.items() if "." not in name}
+
+
+def _of_member(metrics: Mapping[str, float], seed: int) -> Metrics:
+    return {member_metric(name, seed): value for name, value in metrics.items()}
+
+
+def _stacked(lists: Sequence[list[Tensor]]) -> list[Tensor]:
+    return [torch.stack(tensors) for tensors in zip(*lists, strict=True)]

@@ -1,0 +1,75 @@
+"""The day on whose close a document can first be acted upon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import time
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARKET_CLOSE = "16:00 America/New_York"
+"""Close of the exchanges in New York, on days that do not end early."""
+
+
+@dataclass(frozen=True)
+class MarketClose:
+    """Time of day at which decisions are made.
+
+    Attributes:
+        at: local time of the close.
+        zone: of the exchange.
+    """
+
+    at: time
+    zone: ZoneInfo
+
+    @classmethod
+    def parse(cls, text: str) -> MarketClose:
+        """Read a close such as ``15:30 Asia/Kolkata``.
+
+        Raises:
+            ValueError: it has another form, or there is no such zone.
+        """
+        clock, _, zone = text.partition(" ")
+        try:
+            return cls(time.fromisoformat(clock), ZoneInfo(zone))
+        except (ValueError, ZoneInfoNotFoundError, OSError) as error:
+            raise ValueError(
+                f"a market's close is written as {MARKET_CLOSE!r}, a time and a zone, got {text!r}"
+            ) from error
+
+
+def decision_days(published: pd.Series, dates: np.ndarray, close: MarketClose) -> np.ndarray:
+    """Return the first trading day whose close is not before a publication.
+
+    Args:
+        published: times with a zone. Shape: (rows,).
+        dates: trading days, ``datetime64[D]``, increasing. Shape: (T,).
+        close: of every trading day.
+
+    Returns:
+        Positions of days, T for what was published after the last close. Shape: (rows,), int64.
+    """
+    local = published.dt.tz_convert(close.zone)
+    days = local.dt.tz_localize(None).to_numpy().astype("datetime64[D]")
+    late = (local.dt.time > close.at).to_numpy(dtype=bool)
+    return np.searchsorted(dates, np.where(late, days + 1, days), "left")
+
+
+def dated_days(days: np.ndarray, dates: np.ndarray, delay: int) -> np.ndarray:
+    """Return the trading day from which a document with a date and no time counts.
+
+    Args:
+        days: trading days, ``datetime64[D]``. Shape: (rows,).
+        dates: trading days, ``datetime64[D]``, increasing. Shape: (T,).
+        delay: trading days from the date on; 1 since it may have been published after that day's close.
+
+    Returns:
+        Positions of days, T for those after the last. Shape: (rows,), int64.
+    """
+    return np.minimum(np.searchsorted(dates, days, "left") + delay, len(dates))

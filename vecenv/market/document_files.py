@@ -1,0 +1,243 @@
+"""Files of documents about companies or of their scores: Parquet or CSV with a row for each.
+
+Columns, whose names are compared without case: ``symbol``, ``date`` or ``published_at`` or both, and of documents
+``text`` or ``title`` or ``summary`` or several of them, of scores columns of numbers. FinRL's ``tic`` is a symbol;
+``Stock_symbol``, ``Article_title`` and ``Article`` of FNSPID (Dong et al., arXiv 2402.06698, 2024) are symbol, title
+and text. Other columns are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from vecenv.market.long_table import named_errors, symbol_categories
+from vecenv.market.parquet_files import read_parquet
+from vecenv.market.validation import MarketDataError, check_columns
+
+SUFFIXES = (".parquet", ".csv")
+
+_ALIASES = {
+    "tic": "symbol",
+    "stock_symbol": "symbol",
+    "article_title": "title",
+    "article": "text",
+}
+_TEXTS = ("text", "title", "summary")
+_KEYS = ("date", "symbol", "published_at")
+
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "None")
+# A time of day, then a zone.
+_ZONED = r"[T ]\d{1,2}:?\d{2}.*?\s*(?:Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
+_ZONE = r"\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})$"
+
+
+def read_news(path: str | Path) -> pd.DataFrame:
+    """Read and check a file of news.
+
+    A row's text is its ``text`` or, without one, its title and summary. Rows without any text are kept. The date is
+    that of ``date``, whose time of day is dropped or, without such a column, the day of ``published_at`` in the zone
+    that it is written in.
+
+    Args:
+        path: ``.parquet`` or ``.csv`` file.
+
+    Returns:
+        Table in the order of the file: ``date`` (datetime64[s]), ``symbol`` (categories), ``text`` (str, may be empty),
+        and ``published_at`` (datetime64[us, UTC]) where the file has it.
+
+    Raises:
+        MarketDataError: the file is missing, unreadable or empty, lacks a column, or has a missing symbol, a missing or
+            unreadable date or time, or a time without zone; naming file, column and row (from 1, after the header).
+    """
+    raw, columns, source = _read(path, _TEXTS)
+    found = {name: raw[column] for name, column in columns.items()}
+    return pd.DataFrame(_keys(found, source) | {"text": _texts(found)})
+
+
+def read_scores(path: str | Path, names: Sequence[str]) -> pd.DataFrame:
+    """Read and check a file of scores.
+
+    Args:
+        path: ``.parquet`` or ``.csv`` file.
+        names: of columns of scores, of which the file needs one at least.
+
+    Returns:
+        Table as that of `read_news`, with the scores that the file has, float64, NaN where one is missing, instead of
+        the text.
+
+    Raises:
+        MarketDataError: as `read_news`, or a score is not a number, or a row of a symbol and date, or time of
+            publication, is there twice.
+    """
+    raw, columns, source = _read(path, names)
+    found = {name: raw[column] for name, column in columns.items()}
+    scores = {name: _numbers(found[name], source) for name in names if name in found}
+    table = pd.DataFrame(_keys(found, source) | scores)
+    day = "published_at" if "published_at" in table else "date"
+    what = f"there is a row of this symbol and {day} already"
+    refuse_documents(table, table.duplicated([day, "symbol"]).to_numpy(), day, what, source)
+    return table
+
+
+def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
+    """Reject a file of documents in which a row is marked.
+
+    Args:
+        table: as `read_news` or `read_scores` returns it, in the order of the file.
+        bad: marked rows. Shape: (rows,), bool.
+        column: at fault.
+        what: is wrong.
+        source: the file, for the message.
+
+    Raises:
+        MarketDataError: naming row, symbol, column and value of the first, and the number of them.
+    """
+    if bad.any():
+        row, count = int(np.argmax(bad)), int(bad.sum())
+        value = table[column].iloc[row]
+        told = value.date() if column == "date" else f"{value:g}" if isinstance(value, float) else value
+        raise MarketDataError(
+            f"{source}: row {row + 1}, symbol {table['symbol'].iloc[row]}, column {column}: {told}: {what} "
+            f"({count} row{'s' if count > 1 else ''} in all)"
+        )
+
+
+def _read(path: str | Path, contents: Sequence[str]) -> tuple[pd.DataFrame, dict[str, str], str]:
+    """Return a file as it is, the names of its columns by those of this module, and its name.
+
+    Args:
+        path: of the file.
+        contents: names of columns of which one at least is needed, beside symbol and date.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MarketDataError(f"{path}: there is no such file")
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise MarketDataError(f"{path}: unknown extension {suffix or '(none)'}; known are {', '.join(SUFFIXES)}")
+    with named_errors(path):
+        raw = read_parquet(path).reset_index(drop=True) if suffix == ".parquet" else _read_csv(path, contents)
+    columns = _columns(list(raw.columns), contents, str(path))
+    if raw.empty:
+        raise MarketDataError(f"{path}: the file is empty, it has no rows")
+    return raw, columns, str(path)
+
+
+def _keys(found: dict[str, pd.Series], source: str) -> dict[str, object]:
+    """Return date, symbol and, where the file has it, time of publication of each row."""
+    times = _times(found["published_at"], source) if "published_at" in found else None
+    keys = {
+        "date": _days(found["date"], source) if "date" in found else times[0] if times else None,
+        "symbol": symbol_categories(found["symbol"], source),
+    }
+    return keys | ({"published_at": times[1]} if times else {})
+
+
+def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
+    """Read a CSV file as text: a symbol may read ``NA`` or ``TRUE``."""
+    with path.open(newline="", encoding="utf-8-sig") as lines:
+        header = next(csv.reader(lines), None)
+    if header is None:
+        raise MarketDataError(f"{path}: the file is empty, it has no header")
+    # pandas would rename duplicates silently.
+    _columns(header, contents, str(path))
+    with warnings.catch_warnings():
+        # A row with more fields than the header.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+        except pd.errors.ParserWarning as error:
+            raise MarketDataError(f"{path}: a row has more fields than the header") from error
+
+
+def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str, str]:
+    """Return the columns' names in the file by the names of this module.
+
+    Raises:
+        MarketDataError: columns are missing or there twice.
+    """
+    known = [_ALIASES.get(name, name) for name in (str(name).strip().lower() for name in names)]
+    wanted = (*_KEYS, *contents)
+    found = {name: column for name, column in zip(known, names, strict=True) if name in wanted}
+    for options in (("date", "published_at"), contents):
+        if not any(name in found for name in options):
+            there = ", ".join(map(str, names[:20]))
+            raise MarketDataError(f"{source}: missing column {' or '.join(options)}; there are {len(names)}: {there}")
+    check_columns([name for name in known if name in wanted], ["symbol"], source)
+    return found
+
+
+def _numbers(column: pd.Series, source: str) -> np.ndarray:
+    """Return a column of numbers, NaN where one is missing. Shape: (rows,), float64."""
+    missing = column.isna().to_numpy() | column.astype("string").str.strip().isin(_MISSING).to_numpy(
+        bool, na_value=True
+    )
+    numbers = pd.to_numeric(column.where(~missing), errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    _refuse(~np.isfinite(numbers) & ~missing, column, "'{value}' is not a number", source)
+    return numbers
+
+
+def _texts(found: dict[str, pd.Series]) -> pd.Series:
+    """Return the texts of rows, empty where there is none."""
+    parts = {
+        name: found[name].astype("string").fillna("").str.strip().astype("object") for name in _TEXTS if name in found
+    }
+    empty = pd.Series("", index=next(iter(parts.values())).index)
+    title, summary = parts.get("title", empty), parts.get("summary", empty)
+    mark = np.where((title != "") & (summary != ""), np.where(title.str.endswith((".", "!", "?")), " ", ". "), "")
+    told = title + pd.Series(mark, index=title.index) + summary
+    text = parts.get("text", empty)
+    return text.where(text != "", told)
+
+
+def _refuse(bad: np.ndarray, column: pd.Series, what: str, source: str) -> None:
+    """Reject a column with marked rows, naming the first."""
+    if bad.any():
+        row, count = int(np.argmax(bad)), int(bad.sum())
+        told = what.format(value=column.iloc[row])
+        raise MarketDataError(
+            f"{source}: row {row + 1}, column {column.name}: {told} ({count} row{'s' if count > 1 else ''} in all)"
+        )
+
+
+def _written(column: pd.Series, source: str) -> pd.Series:
+    """Return the texts of a column of dates or times, none of them missing."""
+    text = column.astype("string").str.strip()
+    _refuse((text.isna() | (text == "")).to_numpy(bool, na_value=True), column, "it is missing", source)
+    return text.astype("object")
+
+
+def _days(column: pd.Series, source: str) -> np.ndarray:
+    """Return the calendar days of a column as they are written. Shape: (rows,), datetime64[s]."""
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        column = column.dt.tz_localize(None)
+    text = _written(column, source)
+    style = "%Y%m%d" if text.str.fullmatch(r"\d{8}").all() else "ISO8601"
+    days = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format=style, errors="coerce")
+    _refuse(days.isna().to_numpy(), column, "'{value}' is not a date of the form YYYY-MM-DD", source)
+    return days.to_numpy().astype("datetime64[D]").astype("datetime64[s]")
+
+
+def _times(column: pd.Series, source: str) -> tuple[np.ndarray, pd.Series]:
+    """Return the days of times in their own zones, datetime64[s], and the times, datetime64[us, UTC]."""
+    example = "such as 2024-01-31T09:30:00-05:00"
+    if isinstance(column.dtype, pd.DatetimeTZDtype):
+        _refuse(column.isna().to_numpy(), column, "it is missing", source)
+        days = column.dt.tz_localize(None).to_numpy().astype("datetime64[D]").astype("datetime64[s]")
+        return days, column.dt.tz_convert("UTC").dt.as_unit("us")
+    text = _written(column, source)
+    zoned = text.str.contains(_ZONED, regex=True).to_numpy(bool)
+    plain = pd.to_datetime(text.str.replace(_ZONE, "", regex=True), format="ISO8601", errors="coerce")
+    _refuse(plain.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
+    _refuse(~zoned, column, f"'{{value}}' has no time zone, {example}", source)
+    exact = text.str.replace(r"\s*(Z|UTC|GMT)$", "+00:00", regex=True)
+    exact = exact.str.replace(r"\s+(?=[+-]\d{2}:?\d{2}$)", "", regex=True)
+    times = pd.to_datetime(exact, format="ISO8601", utc=True, errors="coerce")
+    _refuse(times.isna().to_numpy(), column, f"'{{value}}' is not a time with a zone, {example}", source)
+    return plain.to_numpy().astype("datetime64[D]").astype("datetime64[s]"), times.dt.as_unit("us")
