@@ -158,6 +158,45 @@ def draw_language_learning(result: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def draw_news_language(result: dict[str, Any], path: Path) -> None:
+    """Draw held-out rank correlations by agent with intervals: of each seed, and of the controls on shuffled news."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    learned = [run for run in result["runs"] if run["news"] == "news"]
+    controls = {f"seed {run['seed']}": run["on_shuffled_news"] for run in learned}
+    controls |= {
+        f"seed {run['seed']}, learned from shuffled": run["information"]
+        for run in result["runs"]
+        if run["news"] == "shuffled"
+    }
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True, layout="constrained")
+    _draw_correlations(left, {f"seed {run['seed']}": run["information"] for run in learned})
+    _draw_correlations(right, controls)
+    left.set(ylabel="rank IC with 95% interval", title="synthetic news")
+    right.set_title("shuffled news")
+    figure.suptitle("A tiny language model learns to rate news from the market's feedback: held-out episodes")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_correlations(axes: Axes, told: dict[str, dict[str, Any]]) -> None:
+    """Draw rank correlations of agents, by series and agent, without that of hindsight."""
+    names = [name for name in max(told.values(), key=len) if name != "hindsight"]
+    for number, ((label, agents), colour) in enumerate(zip(told.items(), COMPONENT_COLOURS, strict=False)):
+        shown = [(place, agents[name]["rank_ic"]) for place, name in enumerate(names) if name in agents]
+        place = np.array([place for place, _ in shown]) + (number - (len(told) - 1) / 2) * 0.18
+        mean, low, high = (np.array([one[bound] for _, one in shown]) for bound in ("mean", "low", "high"))
+        bars = np.stack([mean - low, high - mean])
+        axes.errorbar(place, mean, bars, fmt="s", color=colour, markersize=5, capsize=3, label=label)
+    axes.axhline(0, color="grey", linewidth=0.8)
+    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names], fontsize=8)
+    axes.grid(True, axis="y", alpha=0.3)
+    axes.legend(loc="upper left", frameon=False, fontsize=8)
+
+
 def _component_shares(histories: list[list[dict[str, Any]]]) -> dict[str, np.ndarray]:
     """Return each component's share over the updates, the mean of the seeds."""
     names = histories[0][0]["components"]

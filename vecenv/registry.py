@@ -52,6 +52,7 @@ class Task:
         hindsight: name of the baseline agent that sees the future.
         outcomes: names of the episode outcomes among the entries of `Scenario.info`, most important first, with units:
             ``currency``, ``share`` or ``count``. The grade is implied.
+        beside_account: outcomes that tables and results show beside the metrics of the account.
         account: reads the accounts of a trading task.
         bound: returns an upper bound of the cumulative return of the episodes at their start, shape (N,), or None.
         best: makes the agent `BEST_RULE` for an environment, whose market's best rule is known; None if it is not.
@@ -87,6 +88,7 @@ class Task:
     reference: str = "buy_and_hold"
     hindsight: str = "oracle"
     outcomes: Mapping[str, str] = field(default_factory=dict)
+    beside_account: Sequence[str] = ()
     account: MarketAccount | None = None
     bound: Callable[[VecEnv], Tensor | None] | None = None
     best: Callable[[VecEnv], Any] = lambda env: None

@@ -25,6 +25,8 @@ _OF_SOME_GENERATORS = {
     "regime": "regime",
     "planted_kind": "kind",
     "planted_strength": "strength",
+    "news_coverage": "coverage",
+    "news_accuracy": "accuracy",
 }
 """Settings that only some generators accept, with the name of the generator's argument."""
 
@@ -91,6 +93,10 @@ class MarketSettings:
     planted_strength: float | None = None
     """Mean return per day where it points up, by default 0.01 of signal and 0.0015 of the others; of volatility the
     relative distance of its two regimes from the average volatility, by default 0.7. At 0 there is nothing to find."""
+    news_coverage: float | None = None
+    """Probability of a headline per symbol and day of the market of synthetic news, by default 0.6."""
+    news_accuracy: float | None = None
+    """Probability that such a headline tells the truth, by default 0.6; at 0 the news tell nothing."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
 
@@ -122,6 +128,7 @@ class MarketSettings:
             names |= dict.fromkeys(("context_market", *_OF_DOCUMENTS), "a market of data")
             owners = {"regime": "the neural and the synthetic market"}
             owners |= dict.fromkeys(("planted_kind", "planted_strength"), "the planted market")
+            owners |= dict.fromkeys(("news_coverage", "news_accuracy"), "the market of synthetic news")
             foreign = [name for name, argument in _OF_SOME_GENERATORS.items() if argument not in taken]
             names |= {name: owners.get(name, "the neural market") for name in foreign}
         if not _reads_scores(getattr(self, "env", None)):
@@ -250,7 +257,19 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
         "seed": settings.market_seed,
         "generator": settings.generator(),
         "currency": settings.currency,
+    } | _documents(settings)
+
+
+def _documents(settings: MarketSettings) -> dict[str, Any]:
+    """Return the `MarketOptions` of scores and texts that differ from their defaults."""
+    given = {
+        "score_files": list(settings.scores),
+        "text_file": settings.news,
+        "score_delay": settings.score_delay,
+        "market_close": settings.market_close,
     }
+    plain = MarketOptions()
+    return {name: value for name, value in given.items() if value and value != getattr(plain, name)}
 
 
 def default_market(task: str) -> str:

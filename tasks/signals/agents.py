@@ -21,6 +21,8 @@ SENTIMENT = SCORES.index("sentiment")
 class Unmoved:
     """An agent whose orders are those that it means: its actions allow for the rule that sentiment moves them.
 
+    Bad news make a purchase smaller than the largest action, whatever the agent means.
+
     Args:
         agent: of stock trading.
     """
@@ -32,9 +34,9 @@ class Unmoved:
         """Return actions that the rule turns into the agent's. Shape: (N, K)."""
         action = self.agent.act(env)
         strength = env.scenario.params["sentiment_strength"].reshape(-1, 1)
-        return action / moved_by_sentiment(action.sign(), sentiment_of(env), strength).abs().clamp(min=1e-6).where(
-            action != 0, 1.0
-        )
+        # What the rule makes of 1 and of -1 is the factor for actions of that sign.
+        factor = moved_by_sentiment(action.sign(), sentiment_of(env), strength).abs()
+        return torch.where(action == 0, 0.0, action / factor)
 
 
 class FollowSentiment:

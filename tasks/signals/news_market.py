@@ -79,6 +79,7 @@ def news_bars(
         currency=CURRENCY,
         best_weights=best,
         texts=HEADLINES,
+        law=law,
     )
 
 

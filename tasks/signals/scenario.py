@@ -13,7 +13,7 @@ from torch import Tensor
 from vecenv.market.panels import SCORES
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
-from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, weighed
+from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.tasks.stock_trading.orders import Tensors
 from vecenv.tasks.stock_trading.scenario import StockTrading
 from vecenv.tasks.stock_trading.state import StockState
@@ -53,7 +53,8 @@ class SignalTrading(StockTrading):
         # A panel for each rule: a strength of 0 that differs among sub-environments is given later.
         self.shared = {
             **self.shared,
-            **{name: scores[..., place].contiguous() for place, name in enumerate(SCORES)},
+            "sentiment": scores[..., SCORES.index("sentiment")].contiguous(),
+            "risk_worth": risk_worth(self.shared["close"], scores[..., SCORES.index("risk")]),
             "features": self._with_panels(self.shared["features"]),
         }
         masks = {name: f"{name}_known" for name in SCORES}
@@ -93,7 +94,13 @@ class SignalTrading(StockTrading):
     def risk_level(self, state: StockState, next_state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the risk level of what was held over a step, 1 for neutral. Shape: ()."""
         row = state.path * self.tape.num_days + state.day.clamp(max=self.tape.num_days - 2)
-        return risk_level(next_state.holdings, shared["close"][row], shared["risk"][row], params["risk_strength"])
+        held, config = next_state.holdings, self.config
+        if config.whole_shares and config.fill == "close" and not config.shorting:
+            # What the account was worth before the orders and did not spend: exact, and no sum over symbols.
+            worth = state.portfolio_value - next_state.costs - next_state.cash
+        else:
+            worth = (held.abs().double() * shared["close"][row].double()).sum(-1)
+        return risk_level(held, worth, shared["risk_worth"][row], params["risk_strength"])
 
     def _shaped(
         self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors

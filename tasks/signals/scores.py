@@ -22,29 +22,40 @@ def moved_by_sentiment(action: Tensor, sentiment: Tensor, strength: Tensor) -> T
     Returns:
         Shape: (K,), float32.
     """
-    # The product of two single-precision numbers is exact here, so it does not matter whether it is fused with the sum.
-    change = strength.double() * (sentiment - NEUTRAL).double()
-    return action * torch.where(action < 0, 1.0 - change, 1.0 + change).to(torch.float32)
+    # Signed in single precision, where it is exact. So is the product in double precision, fused with the sum or not.
+    agreed = torch.where(action < 0, NEUTRAL - sentiment, sentiment - NEUTRAL)
+    return action * (1.0 + strength.double() * agreed.double()).to(torch.float32)
 
 
-def risk_level(holdings: Tensor, close: Tensor, risk: Tensor, strength: Tensor) -> Tensor:
+def risk_level(holdings: Tensor, worth: Tensor, risk_worth: Tensor, strength: Tensor) -> Tensor:
     """Return the risk level of a portfolio: the mean of 1 + s (q - 3), weighted by the value of its positions.
 
     Args:
         holdings: shares, negative when short. Shape: (K,).
-        close: prices in any unit. Shape: (K,).
-        risk: scores, neutral where there is none. Shape: (K,).
+        worth: value of all positions, short ones as positive, in the unit of ``risk_worth``. Shape: ().
+        risk_worth: of a share, by `risk_worth`. Shape: (K,), float64.
         strength: change per point. Shape: ().
 
     Returns:
         1 without holdings. Shape: (), float32.
     """
-    worth = holdings.double().abs() * close.double()
-    total = worth.sum(-1)
-    levels = 1.0 + strength.double() * (risk.double() - NEUTRAL)
-    mean = (worth * levels).sum(-1) / torch.where(total > 0, total, 1.0)
+    worth = worth.double()
+    mean = (holdings.abs().double() * risk_worth).sum(-1) / torch.where(worth > 0, worth, 1.0)
     # Rounded at the end: sums of different order are equal then, eager and compiled.
-    return torch.where(total > 0, mean, 1.0).to(torch.float32)
+    return (1.0 + strength.double() * mean).to(torch.float32)
+
+
+def risk_worth(close: Tensor, risk: Tensor) -> Tensor:
+    """Return price times risk above neutral, what a share adds to the weighted risk of a portfolio.
+
+    Args:
+        close: prices. Shape: any.
+        risk: scores, neutral where there is none. Shape: as ``close``.
+
+    Returns:
+        Shape: as ``close``, float64.
+    """
+    return close.double() * (risk.double() - NEUTRAL)
 
 
 def weighed(reward: Tensor, level: Tensor, published: bool) -> Tensor:

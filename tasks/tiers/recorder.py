@@ -16,6 +16,7 @@ from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.text.parse import Order, format_orders
+from vecenv.text.recorded_markets import reproducible
 from vecenv.text.recorder import Recorder, chat
 
 
@@ -120,13 +121,7 @@ class EpisodeRecorder(Recorder[RecordedDay, RecordedEpisode]):
         bound = env.engine.bound().of_rows(self._ids)
         grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
         metadata = scenario.metadata()
-        market = metadata["market"] | {
-            "origin": self._origin,
-            # Reproducing a market needs all symbols and days of its source.
-            "loaded_symbols": list(scenario.drawn_symbols),
-            "dates": [str(tape.dates[0]), str(tape.dates[-1])],
-            "paths": None if tape.path_span is None else list(tape.path_span),
-        }
+        market = reproducible(tape, metadata["market"], self._origin, scenario.drawn_symbols)
         versions = {
             "vecenv": vecenv.__version__,
             "task": metadata["task_version"],

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from vecenv.core.scenario import Scenario
-from vecenv.market.load import MarketOptions, load_market
+from vecenv.market.load import MarketOptions
 from vecenv.registry import Task, task_named
 from vecenv.tasks.tiers.recorder import EpisodeRecorder
 from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode, day_rows
 from vecenv.tasks.tiers.report import report_page
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.text.money import exact_money
+from vecenv.text.recorded_markets import check_same_market, recorded_market
 from vecenv.text.recording import Recording
 
 
@@ -37,28 +38,10 @@ class TierRecording(Recording[RecordedDay, RecordedEpisode]):
         """Recreate the config and the market of a record; see `Recording.scenario`."""
         task = task_named(record.task)
         config = _config(task, record.curriculum or record.config)
-        try:
-            origin = {**record.market["origin"], **({} if market is None else {"market": market})}
-            options = replace(
-                MarketOptions().updated({name: value for name, value in origin.items() if name != "market"}),
-                symbols=record.market["loaded_symbols"],
-                features=config.features,
-                context=config.context,
-                tick_size=record.market["tick_size"],
-            )
-            tape = load_market(origin["market"], options, device).between(*record.market["dates"])
-            if span := record.market.get("paths"):
-                tape = tape.paths(*span)
-            recorded = record.market["fingerprint"]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the record does not name its market: {error}") from error
-        scenario = task.build(tape, config)
+        required = MarketOptions(features=config.features, context=config.context)
+        scenario = task.build(recorded_market(record.market, required, market, device), config)
         assert isinstance(scenario, TierTrading)
-        if (fingerprint := scenario.tape.fingerprint()) != recorded:
-            raise ValueError(
-                f"{origin['market']} is another market: its fingerprint is {fingerprint}, the recorded one's is "
-                f"{recorded}, of {record.market.get('source')!r}; name the right one with --market"
-            )
+        check_same_market(scenario.tape, record.market, market)
         return scenario
 
     def title(self, record: RecordedEpisode) -> str:

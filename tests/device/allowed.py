@@ -30,8 +30,9 @@ class Allowed(NamedTuple):
     count: int | None = 1
 
 
-TASK = r"stock_trading .*|(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
 TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomous|curriculum) .*"
+TASK = f"(stock_trading|signals|news_signals) .*|{TIER}"
+RATING, RATING_TEXT = "news_signals .*", "tasks/signals/rating/text/rating_text.py RatingText"
 GRADED = "portfolio aligned|portfolio potential"
 LEARNER = "(PPO|CPPO|A2C|DQN|GRPO|exact) .*|DDPG|TD3|SAC.*"
 GRPO, EXACT, AGENTS = "GRPO .*", "exact .*", "agents .*"
@@ -82,8 +83,10 @@ ALLOWED = (
     Allowed(TIER, "text", f"{TEXT}.parse", "to host"),
     Allowed(TIER, "text", f"{TEXT}.parse", "to device", 2),
     Allowed(TIER, "text", f"{TEXT}.instructions", "to host"),
-    Allowed(TIER, "text", NUMBERS, ITEM, 6),
-    Allowed(TIER, "text", NUMBERS, "to device", 3),
+    Allowed(f"{TIER}|{RATING}", "text", NUMBERS, ITEM, 6),
+    Allowed(f"{TIER}|{RATING}", "text", NUMBERS, "to device", 3),
+    Allowed(RATING, "text", f"{RATING_TEXT}.render", "to host", 5),
+    Allowed(RATING, "text", f"{RATING_TEXT}.parse", "to device", 2),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
     Allowed(MARKET, "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 6),
     Allowed("market text", "text", f"{MARKET_TEXT} _on_host", "to host"),
@@ -102,6 +105,7 @@ ALLOWED = (
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
+    Allowed("C?PPO signals", "save and load", "vecenv/market/panels.py Panels.digest", "to host", None),
     Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.advantages", "nonzero"),
     Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.learn", ITEM),
     Allowed("CPPO .*", "update", "vecenv/learn/cppo.py _TailsPenalised.told_metrics", "to host"),

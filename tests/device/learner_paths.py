@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import vecenv
-from tests.device.task_paths import ROWS, make
+from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
@@ -29,12 +29,15 @@ STEPS = 6
 
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
+SCORED = {**BOTH_RULES, "observed": ("sentiment", "risk"), "episode_length": 5, "min_episode_length": 3}
+
 PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "PPO stock_trading": (SHORT, {"by_reference": False}),
     "PPO by reference": (SHORT, {"by_reference": True}),
     "PPO target_kl": (SHORT, {"target_kl": 0.02, "epochs": 2}),
     "PPO tier": ({"task": "single_stock_costs", "days": 5}, {}),
     "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),
+    "PPO signals": (SCORED, {"by_reference": True}),
     "PPO dirichlet": ({**SHORT, "action": "weights"}, {"head": "dirichlet", "policy": "symbol"}),
 }
 """Environment and settings of the learner."""
@@ -56,6 +59,7 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CPPO stock_trading": (SHORT, {"by_reference": False}),
+    "CPPO signals": (SCORED, {"weigh_risk": True}),
     "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
 }
 """Environment and settings of the learner."""

@@ -34,17 +34,30 @@ STOCK: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Settings of ``stock_trading`` by name."""
 
+SIGNALS: dict[str, dict[str, Any]] = {
+    "shares": {"observed": ("sentiment", "risk"), "episode_length": 6, "min_episode_length": 3},
+    "weights": {"action": "weights", "risk_form": "published", "shuffled": True},
+    "tilt": {"action": "tilt", "whole_shares": False, "observed": ("risk",)},
+}
+"""Settings of ``signals`` by name, beside both rules."""
+
+BOTH_RULES = {"task": "signals", "market": "news", "sentiment_strength": 0.1, "risk_strength": 0.1}
+"""The task ``signals`` with sentiment in its actions and risk in its rewards."""
+
 TIERS = ("single_stock", "single_stock_costs", "multi_stock_3", "portfolio", "full_autonomous")
 SPACES = ("discrete", "orders", "weights", "limit_weights")
 
 TASKS: dict[str, dict[str, Any]] = {
     **{f"stock_trading {name}": {"task": "stock_trading", **rules} for name, rules in STOCK.items()},
+    **{f"signals {name}": {**BOTH_RULES, **rules} for name, rules in SIGNALS.items()},
     **{f"{tier} {space}": {"task": tier, "action": space} for tier in TIERS for space in SPACES},
     "single_stock random": {"task": "single_stock", "action": "orders", "symbols": ("random",)},
     "portfolio aligned": {"task": "portfolio", "action": "orders", "reward": "aligned"},
     "portfolio potential": {"task": "portfolio", "action": "limit_weights", "reward": "grade_potential"},
     "curriculum promotion": {"task": "curriculum"},
     "curriculum adaptive": {"task": "curriculum", "scheduler": "adaptive"},
+    "news_signals levels": {"task": "news_signals", "market": "news", "horizon": 3, "picks": 2},
+    "news_signals continuous": {"task": "news_signals", "market": "news", "action": "continuous", "demeaned": True},
 }
 """Tasks in several settings, by name."""
 

@@ -53,6 +53,13 @@ def test_a_score_with_a_date_alone_counts_from_the_next_trading_day():
     assert sentiments(panels_of(table, score_delay=3)) == [NEUTRAL, NEUTRAL, NEUTRAL, 1.0, NEUTRAL]
 
 
+@pytest.mark.parametrize("delay", [0, 1, 3])
+def test_a_file_s_score_with_a_date_alone_counts_as_many_days_later(tmp_path, delay):
+    file = written(tmp_path, [{"symbol": "A", "date": DAYS[1], "sentiment": 4}])
+    told = sentiments(panels_of(market(), score_files=(file,), score_delay=delay))
+    assert told == [4.0 if day == 1 + delay else NEUTRAL for day in range(5)]
+
+
 def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
     """Moving one publication from a minute before the close to a minute after it moves its day, and nothing else."""
     later = [("A", "2024-06-03T09:00:00-04:00", 2), ("B", "2024-06-04T12:00Z", 1)]
@@ -113,12 +120,15 @@ def test_texts_of_a_day_are_its_lines(tmp_path):
         {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
         {"symbol": "A", "published_at": "2024-05-31T10:00:00-04:00", "title": "Chief resigns", "summary": None},
         {"symbol": "B", "published_at": "2024-05-31T17:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
+        {"symbol": "A", "published_at": "2024-06-04T09:00:00-04:00", "title": None, "summary": None},
     ]
     table = market(sentiment={"A": [3.0] * 5, "B": [3.0] * 5})
     panels = panels_of(table, text_file=written(tmp_path, rows, "news.csv"))
     told = [[panels.texts[i] if i >= 0 else "" for i in day] for day in panels.text[0].tolist()]
     assert told[1] == ["Sales rise. By a tenth.\nChief resigns", ""] and told[2] == ["", "Sales rise. By a tenth."]
     assert not any(any(day) for day in (told[0], told[3], told[4]))
+    # A document without a text is none.
+    assert (panels.text[0, 3] == -1).all() and len(panels.texts) == 2
 
 
 GOOD = {"symbol": "A", "date": "2024-05-31", "sentiment": 4}
@@ -147,9 +157,11 @@ def test_bad_files_are_refused_by_row_and_column(tmp_path, rows, message):
     assert str(told.value).startswith(file)
 
 
-def test_scores_of_a_market_file_out_of_range_are_refused_by_symbol_and_date():
-    table = market(sentiment={"A": [3.0] * 5, "B": [3, 3, 7, 3, 3]})
-    with pytest.raises(MarketDataError, match="symbol B, date 2024-06-03, column sentiment: 7 is outside 1 to 5"):
+@pytest.mark.parametrize("value", [7.0, 0.5])
+def test_scores_of_a_market_file_out_of_range_are_refused_by_symbol_and_date(value):
+    table = market(sentiment={"A": [3.0] * 5, "B": [3, 3, value, 3, 3]})
+    message = f"symbol B, date 2024-06-03, column sentiment: {value:g} is outside 1 to 5"
+    with pytest.raises(MarketDataError, match=message):
         panels_of(table)
 
 
@@ -163,6 +175,15 @@ def test_scores_of_symbols_left_out_on_purpose_are_left_out(tmp_path):
     file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
     panels = panels_of(market(), symbols=("A",), score_files=(file,))
     assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
+
+
+def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
+    rows = [
+        {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},
+        {"symbol": "B", "published_at": "2024-06-03T09:00:00-04:00", "sentiment": 1},
+    ]
+    panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
+    assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
 
 
 @pytest.mark.parametrize("text", ["16:00", "New York", "25:00 America/New_York", "16:00 Mars/Base"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -97,6 +97,7 @@ class Evaluation:
         hindsight: name of the agent that sees the future.
         units: of the outcomes, by name: ``currency``, ``share`` or ``count``.
         blocks: of each episode; those of one block are not independent. Shape: (N,), int64.
+        beside_account: names of the outcomes of a trading task that are shown beside the metrics of its account.
     """
 
     metadata: dict[str, Any]
@@ -108,6 +109,7 @@ class Evaluation:
     hindsight: str
     units: Mapping[str, str]
     blocks: Tensor
+    beside_account: Sequence[str] = ()
 
     @property
     def market(self) -> Traded:
@@ -238,6 +240,7 @@ class Evaluation:
         entry: dict[str, Any] = {metric: _interval_json(summary.interval(metric)) for metric in summary.mean}
         exposure = self.records[name].curves.mean_exposure()
         entry["exposure_by_day"] = [_or_none(round(share, 4)) for share in exposure.tolist()]
+        entry |= {outcome: _interval_json(self.outcomes[name][outcome]) for outcome in self.beside_account}
         entry["deflated_sharpe"] = _or_none(self.deflated_sharpes[name])
         if name in self.excess_log_returns:
             entry["excess_log_return"] = _interval_json(self.excess_log_returns[name])
@@ -310,6 +313,7 @@ def evaluate(env: VecEnv, agents: Mapping[str, Agent], seed: int = 0, eager: boo
         hindsight=task.hindsight,
         units=env.scenario.outcomes,
         blocks=blocks,
+        beside_account=task.beside_account,
     )
 
 

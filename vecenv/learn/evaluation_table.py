@@ -34,6 +34,7 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     first = next(iter(evaluation.records))
     headers = [part for grader in evaluation.grades[first] for part in (grader.capitalize(), "95%\ninterval")]
     if trades:
+        headers += [_header(evaluation, name) for name in evaluation.beside_account]
         headers += ["Return\n%", "95%\ninterval", "Excess\n%, 95%\ninterval", "DSR", *(name for name, _, _ in _COLUMNS)]
     else:
         above = [f"Reward above\n{evaluation.reference}"] if evaluation.reward_differences else []
@@ -52,9 +53,10 @@ def evaluation_table(evaluation: Evaluation) -> Table:
 def _caption(evaluation: Evaluation) -> str:
     if evaluation.traded is None:
         return "Means over episodes, with 95% bootstrap intervals; differences on the same episodes."
+    reference = evaluation.reference.replace("_", " ")
     caption = (
         "Means over episodes; 95% intervals from blocks of the market's days, since episodes overlap. Excess: mean "
-        "log-return of an episode less buy and hold's. DSR: deflated Sharpe ratio, the chance of more than luck."
+        f"log-return of an episode less {reference}'s. DSR: deflated Sharpe ratio, the chance of more than luck."
     )
     first = next(iter(evaluation.records))
     if first in evaluation.shares_of_best and first != BEST_RULE:
@@ -70,7 +72,9 @@ def _account_cells(evaluation: Evaluation, name: str) -> list[str]:
     summary = evaluation.summaries[name]
     total = summary.interval("cumulative_return")
     excess = evaluation.excess_log_returns.get(name)
-    cells = [_short(100 * total.mean), _interval_text(total)]
+    beside = {outcome: evaluation.outcomes[name][outcome].mean for outcome in evaluation.beside_account}
+    cells = [_short(mean * _factor(evaluation, outcome), 3) for outcome, mean in beside.items()]
+    cells += [_short(100 * total.mean), _interval_text(total)]
     cells += ["" if excess is None else _interval_text(excess), _ratio_text(evaluation.deflated_sharpes[name])]
     return cells + [_short(summary.mean[metric] * scale) for _, metric, scale in _COLUMNS]
 

@@ -61,6 +61,14 @@ def bootstrap_of_sums(sums: Tensor, statistic: Callable[[Tensor], Tensor], seed:
     return Interval(value, low, high)
 
 
+def correlation_of_sums(sums: Tensor) -> Tensor:
+    """Return the correlation from sums of 1, x, y, x², y², xy; 0 for a constant. Shape: (..., 6) -> (...)."""
+    count, x, y, xx, yy, xy = sums.unbind(-1)
+    covariance = xy - x * y / count
+    variances = (xx - x * x / count) * (yy - y * y / count)
+    return torch.where(variances > 0, covariance / variances.clamp(min=1e-12).sqrt(), 0.0)
+
+
 def returns_by_day(returns: Tensor, lived: Tensor, path: Tensor, start_day: Tensor) -> Tensor:
     """Average returns over the episodes that ran on the same day of the same path, so that each day counts once.
 

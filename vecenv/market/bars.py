@@ -29,6 +29,7 @@ class Bars:
         best_weights: of the best rule that the generator knows, long only and without costs: shares of the wealth to
             hold from a close to the next, from what is known at the first. None if unknown. Shape: (P, T, K).
         texts: of documents, at whose positions the column ``text`` points.
+        law: parameters of the generator's law, for agents that know it; None for data.
     """
 
     symbols: tuple[str, ...]
@@ -41,6 +42,7 @@ class Bars:
     currency: str | None = None
     best_weights: Tensor | None = None
     texts: tuple[str, ...] = ()
+    law: object | None = None
 
     @property
     def listed(self) -> Tensor:

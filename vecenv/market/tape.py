@@ -44,6 +44,7 @@ class MarketTape:
         currency: currency code of all prices, such as USD; None if unknown.
         best_weights: as of `Bars`, of all symbols together; None if unknown. Shape: (P, T, K), float32.
         panels: scores and texts of documents, of tasks that read them; else None.
+        law: as of `Bars`.
     """
 
     symbols: tuple[str, ...]
@@ -62,6 +63,7 @@ class MarketTape:
     currency: str | None = None
     best_weights: Tensor | None = None
     panels: Panels | None = None
+    law: object | None = None
 
     def __post_init__(self) -> None:
         if not self.price_bits:
@@ -129,6 +131,7 @@ class MarketTape:
             currency=bars.currency,
             best_weights=None if bars.best_weights is None else bars.best_weights.float(),
             panels=panels,
+            law=bars.law,
         )
 
     @property

@@ -63,6 +63,8 @@ class StudyConfig:
     """Sub-environments of each seed."""
     total_frames: int = 100_000
     """Steps of each seed."""
+    benchmark_kl: float | None = None
+    """Weight of the divergence from the benchmark's portfolio, by default that of the preset; 0 lets policies go."""
     risk_strength: float = 0.0
     """Strength of the risk in the trajectories of CVaR-PPO, where there are scores of risk."""
     threads: int = 1
@@ -174,7 +176,8 @@ def _trained_and_traded(
         params={"sentiment_strength": strengths},
         **row_seeds(seeds, config.num_envs),
     )
-    ppo = replace(settings.ppo, total_frames=config.total_frames, by_reference=False)
+    weight = settings.ppo.benchmark_kl if config.benchmark_kl is None else config.benchmark_kl
+    ppo = replace(settings.ppo, total_frames=config.total_frames, by_reference=False, benchmark_kl=weight)
     learner = EnsemblePPO(env, ppo, seeds) if batch.algorithm == "ppo" else EnsembleCPPO(env, _tail(config, ppo), seeds)
     run(learner)
     members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)

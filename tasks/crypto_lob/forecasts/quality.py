@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from vecenv.learn.metrics import Interval
-from vecenv.learn.significance import bootstrap_of_sums
+from vecenv.learn.significance import bootstrap_of_sums, correlation_of_sums
 
 BLOCK_SECONDS = 1800.0
 """Length of the blocks that intervals resample: several times the longest horizon."""
@@ -50,7 +49,7 @@ def quality(forecast: np.ndarray, move: np.ndarray, mean: np.ndarray, block: np.
         for rows in (correlated, errors.double())
     ]
     return Quality(
-        information_coefficient=bootstrap_of_sums(by_block[0], _correlation),
+        information_coefficient=bootstrap_of_sums(by_block[0], correlation_of_sums),
         r_squared=bootstrap_of_sums(by_block[1], lambda sums: 1 - sums[..., 0] / sums[..., 1].clamp(min=1e-12)),
     )
 
@@ -59,14 +58,6 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     """Return the rank of each value, equal ones with their mean rank. Shape: (n,), float64."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count - 1) / 2)[place]
-
-
-def _correlation(sums: Tensor) -> Tensor:
-    """Return the correlation from sums of 1, x, y, x², y², xy; 0 for a constant."""
-    count, x, y, xx, yy, xy = sums.unbind(-1)
-    covariance = xy - x * y / count
-    variances = (xx - x * x / count) * (yy - y * y / count)
-    return torch.where(variances > 0, covariance / variances.clamp(min=1e-12).sqrt(), 0.0)
 
 
 def quality_by_horizon(

@@ -104,6 +104,8 @@ def test_what_does_not_fit_is_refused_before_any_work(tmp_path, capsys, name, wo
         ("agent_market", {"discrete": False, "continuous": True, "limit": False}),
         ("portfolio", {"discrete": False, "orders": False, "weights": True, "limit_weights": True}),
         ("stock_trading", {"shares": True, "weights": True, "tilt": True}),
+        ("signals", {"shares": True, "weights": True, "tilt": True}),
+        ("news_signals", {"levels": False, "continuous": True}),
     ],
 )
 def test_tasks_tell_which_of_their_actions_are_numbers(task, actions):

@@ -38,6 +38,19 @@ def test_the_tone_leads_the_next_return_and_the_risk_its_size():
     assert 0 < correlation < correlation_of_tone(NewsLaw(0.004, 0.01, 0.5, 0.6, 0.6, 0.1, 0.05))
 
 
+def test_news_tell_of_the_next_day_and_not_of_their_own():
+    """Hidden signs that do not persist: tone and risk of a day say nothing of that day's return."""
+    options = {"strength": 0.004, "accuracy": 1.0, "danger": 0.8, "coverage": 1.0, "flip": 0.5, "danger_flip": 0.5}
+    bars = news_bars(num_paths=64, num_days=200, symbols=5, seed=3, **options)
+    returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
+    tone, risk, _ = told_of(bars)
+    for days, leads in ((slice(None, -1), True), (slice(1, None), False)):
+        wide, calm = (float(returns[risk[:, days] == sign].std()) for sign in (1, -1))
+        assert (wide > 3 * calm) if leads else (abs(wide / calm - 1) < 0.05)
+        led = tone[:, days] * returns
+        assert (float(led.mean()) > 0.002) is leads
+
+
 def test_news_that_tell_nothing_lead_nothing():
     bars = news_bars(num_paths=64, num_days=200, symbols=5, strength=0.004, accuracy=0.0, seed=3)
     returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]

@@ -14,7 +14,7 @@ from tests.tasks.tiers.random_markets import random_tape
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
-from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, weighed
+from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.testing import check_task
 
 
@@ -49,6 +49,18 @@ def test_good_news_make_purchases_larger_and_sales_smaller():
     torch.testing.assert_close(moved, torch.tensor([0.6, -0.4, 0.4, -0.6, 0.0]))
 
 
+def test_the_factor_of_an_action_is_rounded_once():
+    """As the page says: products and sums in double precision, then single; a single-precision sum rounds twice."""
+    generator = torch.Generator().manual_seed(0)
+    sentiment = 1 + 4 * torch.rand(2000, generator=generator)
+    for strength in (0.1, 0.01, 0.37):
+        single = torch.tensor(strength)
+        change = float(single) * (sentiment.double().numpy() - 3.0)
+        for sign in (1.0, -1.0):
+            moved = moved_by_sentiment(torch.full_like(sentiment, sign), sentiment, single)
+            assert np.array_equal((sign * moved).numpy(), (1.0 + sign * change).astype(np.float32))
+
+
 def test_orders_by_the_day_s_sentiment():
     """Hmax 100 at strength 0.1: 50 shares become 60 with the best news, 40 with the worst, 100 become 120."""
     tape = tape_with(scores_of([(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3))
@@ -58,6 +70,15 @@ def test_orders_by_the_day_s_sentiment():
     env.advance(torch.tensor([[-0.2, -0.2, 0.0]]))
     # Bad news of the first, good news of the second: 24 and 16 are sold.
     assert env.state.holdings.tolist() == [[36.0, 24.0, 120.0]]
+
+
+def test_the_bounds_of_orders_and_positions_allow_for_good_news():
+    """Sums of shares are exact up to these bounds."""
+    tape = tape_with(scores_of(*[[(5, 3)]] * 3))
+    env = env_on(tape, sentiment_strength=0.4, hmax=1000.0)
+    env.advance(torch.ones(1, 1))
+    assert env.state.holdings.tolist() == [[1800.0]]
+    assert env.scenario._max_order >= 1800 and env.scenario._max_holdings >= 3600
 
 
 def test_missing_scores_are_neutral_and_never_zero():
@@ -84,14 +105,25 @@ def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
 
 
 def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
-    level = risk_level(
-        torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0]), torch.tensor([5.0, 1.0, 5.0]),
-        torch.tensor(0.1),
-    )  # fmt: skip
+    holdings, close = torch.tensor([100.0, -300.0, 0.0]), torch.tensor([10.0, 10.0, 50.0])
+    worths = risk_worth(close, torch.tensor([5.0, 1.0, 5.0]))
+    assert worths.tolist() == [20.0, -20.0, 100.0]
+    level = risk_level(holdings, (holdings.abs() * close).sum(), worths, torch.tensor(0.1))
     # A quarter at 1.2, three quarters at 0.8.
     assert float(level) == pytest.approx(0.9)
-    none = risk_level(torch.zeros(2), torch.ones(2), torch.tensor([5.0, 5.0]), torch.tensor(0.1))
+    none = risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))
     assert float(none) == 1.0
+
+
+@pytest.mark.parametrize("rules", [{}, {"fill": "next_open"}, {"whole_shares": False, "dtype": "float64"}], ids=str)
+def test_short_positions_count_by_their_size(rules):
+    """100 short of A at risk 5, 100 of B at 4, 50 of C at 3: M = (120 + 110 + 50) / 250. A falls by a tenth."""
+    closes = [[10.0, 10.0, 10.0], [10.0, 10.0, 10.0], [9.0, 10.0, 10.0]]
+    tape = tape_with(scores_of(*[[(3, 5), (3, 4), (3, 3)]] * 3), closes=closes)
+    env = env_on(tape, risk_strength=0.1, reward_scale=1.0, shorting=True, **rules)
+    env.advance(torch.tensor([[-1.0, 1.0, 0.5]]))
+    assert env.state.holdings.tolist() == [[-100.0, 100.0, 50.0]]
+    assert float(env.advance(torch.zeros(1, 3))) == pytest.approx(100 / 1.12)
 
 
 def test_a_level_of_one_changes_no_reward():
@@ -131,6 +163,17 @@ def test_scores_shown_are_those_of_the_day_of_the_decision():
     assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
 
 
+def test_scores_shown_are_scaled_and_hidden_before_a_symbol_can_trade():
+    """B can first trade on the second day; later gaps hide nothing."""
+    tape = tape_with(scores_of(*[[(2, 5), (4, 1)]] * 4))
+    tradable = tape.tradable.clone()
+    tradable[0, 0, 1] = tradable[0, 2, 1] = False
+    env = env_on(replace(tape, tradable=tradable), observed=("sentiment", "risk"), feature_scale=0.5)
+    for shown in ([0.0] * 4, [2.0, 0.5, 0.5, 0.5], [2.0, 0.5, 0.5, 0.5]):
+        assert env.observations()[0, -8:].tolist() == [1.0, 0.5, 2.5, 0.5, *shown]
+        env.advance(torch.zeros(1, 2))
+
+
 def test_strengths_may_differ_among_sub_environments():
     tape = tape_with(scores_of(*[[(5, 3)]] * 3))
     env = vecenv.make(
@@ -152,6 +195,11 @@ def test_strengths_may_differ_among_sub_environments():
 def test_settings_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SignalsConfig(**options)
+
+
+def test_a_form_of_risk_without_strength_is_told_to_do_nothing():
+    assert SignalsConfig().inapplicable()["risk_form"] == "a risk_strength above 0"
+    assert "risk_form" not in SignalsConfig(risk_strength=0.1).inapplicable()
 
 
 def test_a_market_without_scores_is_refused():

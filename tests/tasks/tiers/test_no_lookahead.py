@@ -91,12 +91,17 @@ def test_a_market_that_ends_on_the_day_is_the_same_market(worlds, tapes):
 
 
 def play(tape: MarketTape, rules: dict, num_envs: int = 48, num_steps: int = 60) -> list[dict[str, torch.Tensor]]:
-    """Play random episodes and return per step what was seen, paid and rewarded, and the day it was decided on."""
+    """Play random episodes of stock trading; see `played_steps`."""
     config = StockTradingConfig(**({"features": FEATURES, "episode_length": 60, "min_episode_length": 20} | rules))
-    bound = Engine(StockTrading(tape, config), num_envs).bound()
+    return played_steps(StockTrading(tape, config), num_envs, num_steps)
+
+
+def played_steps(scenario: StockTrading, num_envs: int, num_steps: int) -> list[dict[str, torch.Tensor]]:
+    """Play random episodes and return per step what was seen, paid and rewarded, and the day it was decided on."""
+    bound = Engine(scenario, num_envs).bound()
     ids = torch.arange(num_envs)
     rows, played = bound.start(torch.tensor(4), ids, torch.zeros_like(ids)), []
-    for action in random_actions(num_steps, num_envs, NUM_SYMBOLS):
+    for action in random_actions(num_steps, num_envs, *scenario.action_spec.shape):
         seen = torch.cat(bound.observe(rows), dim=-1)
         outcome = bound.step(rows, action)
         after = outcome.rows.state

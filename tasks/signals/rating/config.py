@@ -1,0 +1,79 @@
+"""Settings of rating symbols by their news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LARGEST_SIGNAL = 10
+"""Size of the strongest signal."""
+
+HORIZONS = (1, 3, 5)
+"""Days after which the market's feedback may come."""
+
+
+@dataclass(frozen=True)
+class NewsSignalsConfig:
+    """Rules of rating symbols by their news; see ``tasks/signals/rating/rules.md`` for their exact meaning."""
+
+    action: Literal["levels", "continuous"] = "levels"
+    """One of 21 signals per symbol, or a number in [-1, 1] that is rounded to one."""
+    horizon: Literal[1, 3, 5] = 1
+    """Trading days from a signal to the market's feedback."""
+    feedback: Literal["return", "sign"] = "return"
+    """Reward of a signal: its share of the move, or whether its direction was right."""
+    threshold: int = 1
+    """Signals below this size count as none."""
+    move_threshold: float = 0.0
+    """sign: moves up to this size, a share of the price, are neither right nor wrong."""
+    picks: int = 0
+    """Only so many of the highest and of the lowest signals count; 0 for all."""
+    demeaned: bool = False
+    """Take the mean move of the day's symbols away from each: what is rewarded is to tell them apart."""
+    signal_cost: float = 0.0
+    """Reward, in its unit, that the strongest signal on all symbols costs, such as what trading on it would."""
+    commission: float = 0.001
+    """Share of the traded value that the portfolio pays."""
+    initial_cash: float = 1_000_000.0
+    """Cash at the start, in the currency of the prices."""
+    recent_days: int = 5
+    """Daily returns of each symbol that are shown, the latest ones."""
+    shuffled: bool = False
+    """Exchange the news of each symbol at random among its days: the control, in which they tell nothing."""
+    episode_length: int = 20
+    """Days of an episode."""
+    random_start: bool = True
+    """Draw path and start day; otherwise start at the first possible day."""
+
+    def __post_init__(self) -> None:
+        if self.horizon not in HORIZONS:
+            raise ValueError(f"horizon must be one of {', '.join(map(str, HORIZONS))}, got {self.horizon}")
+        for name in ("initial_cash", "episode_length"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("move_threshold", "picks", "signal_cost", "recent_days"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.commission < 1:
+            raise ValueError(f"commission must be in [0, 1), got {self.commission}")
+        if not 1 <= self.threshold <= LARGEST_SIGNAL:
+            raise ValueError(f"threshold must be from 1 to {LARGEST_SIGNAL}, got {self.threshold}")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with the setting that each requires."""
+        return {} if self.feedback == "sign" else {"move_threshold": "feedback sign"}
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the market needs scores."""
+        return True
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Indicators that the rules need: none."""
+        return ()
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Context series that the rules need: none."""
+        return ()

@@ -1,0 +1,66 @@
+"""Registration record of rating symbols by their news."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from vecenv.market.account import MarketAccount
+from vecenv.market.load import MarketOptions
+from vecenv.registry import Task
+from vecenv.tasks.signals.rating.agents import AGENTS
+from vecenv.tasks.signals.rating.config import NewsSignalsConfig
+from vecenv.tasks.signals.rating.recording import RatingRecording
+from vecenv.tasks.signals.rating.scenario import NewsSignals
+from vecenv.tasks.signals.rating.text.rating_text import RatingText
+
+
+def market_options(config: NewsSignalsConfig) -> MarketOptions:
+    """Return the market requirements of a config."""
+    return MarketOptions(features=config.features, context=config.context, scores=True)
+
+
+def shortened(config: NewsSignalsConfig, days: int) -> NewsSignalsConfig:
+    """Return a config whose episodes, with the returns before and the feedback behind them, fit into so many days."""
+    fitting = days + 1 - config.horizon - config.recent_days
+    return config if config.episode_length <= fitting else replace(config, episode_length=max(1, fitting))
+
+
+def check_trained(trained: Mapping[str, Any], config: NewsSignalsConfig) -> None:
+    """Reject a config with other actions or features than a policy was trained on.
+
+    Raises:
+        ValueError: they differ.
+    """
+    for name in ("action", "recent_days"):
+        if trained[name] != getattr(config, name):
+            raise ValueError(f"the checkpoint was trained with {name} {trained[name]}, not {getattr(config, name)}")
+
+
+NEWS_SIGNALS = Task(
+    name="news_signals",
+    version="1",
+    scenario=NewsSignals,
+    config=NewsSignalsConfig,
+    market=market_options,
+    generator="news",
+    agents=AGENTS,
+    reference="silent",
+    hindsight="hindsight",
+    outcomes={
+        "rank_ic": "count",
+        "pooled_ic": "count",
+        "hit_share": "share",
+        "total_return": "share",
+        "portfolio_value": "currency",
+    },
+    beside_account=("rank_ic", "pooled_ic", "hit_share"),
+    account=MarketAccount(),
+    one_choice=lambda config: config.action == "levels",
+    numbers=lambda config: config.action == "continuous",
+    shortened=shortened,
+    check_trained=check_trained,
+    text=RatingText,
+    recording=RatingRecording(),
+)

@@ -1,0 +1,1 @@
+"""Days of news in words, and signals as text."""

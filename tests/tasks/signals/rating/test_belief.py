@@ -1,0 +1,85 @@
+"""Beliefs are conditional expectations: against closed forms, enumeration, and the realised moves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from rating_tapes import news_tape
+
+from vecenv.tasks.signals.rating.belief import filtered_belief, read_belief, told_by
+from vecenv.tasks.signals.rating.observation import daily_returns
+
+LAW = {"strength": 0.01, "accuracy": 0.5, "flip": 0.2, "coverage": 0.7}
+
+
+def market(num_days: int = 40, num_paths: int = 3):
+    tape = news_tape(num_paths, num_days, **LAW)
+    return tape, daily_returns(tape.price_ticks().double(), tape.tradable)
+
+
+def test_a_headline_alone_tells_its_accuracy():
+    """P(up | good) = (a + (1 - a) / 3) / (a + 2 (1 - a) / 3); neutral and missing news tell nothing."""
+    tape, returns = market()
+    belief = read_belief(tape.law, returns, tape.panels, 0)
+    tone, _, there = told_by(tape.panels)
+    expected = LAW["accuracy"] / (LAW["accuracy"] + 2 * (1 - LAW["accuracy"]) / 3)
+    assert torch.allclose(belief, torch.where(there, tone, 0).double() * expected, atol=1e-12)
+
+
+def by_enumeration(law, returns: list[float], tone: int | None, risk: int | None) -> float:
+    """Return the belief of one symbol after returns and the last day's news, over all paths of hidden signs."""
+    total = up = 0.0
+    chance = (1 - law.accuracy) / 3
+    for path in itertools.product(itertools.product((-1, 1), (-1, 1)), repeat=len(returns) + 1):
+        weight = 1.0
+        for (before, now), move in zip(itertools.pairwise(path), returns, strict=True):
+            deviation = law.volatility * (1 + law.danger * before[1])
+            weight *= math.exp(-0.5 * ((move - law.strength * before[0]) / deviation) ** 2) / deviation
+            weight *= law.flip if now[0] != before[0] else 1 - law.flip
+            weight *= law.danger_flip if now[1] != before[1] else 1 - law.danger_flip
+        if tone is not None:
+            for told, sign in zip((tone, risk), path[-1], strict=True):
+                weight *= law.accuracy + chance if told == sign else chance
+        total += weight
+        up += weight * path[-1][0]
+    return up / total
+
+
+@pytest.mark.parametrize("recent_days", [1, 3])
+def test_returns_and_a_headline_are_weighed_as_by_enumeration(recent_days):
+    tape, returns = market(12, 2)
+    belief = read_belief(tape.law, returns, tape.panels, recent_days)
+    tone, risk, there = told_by(tape.panels)
+    assert bool((belief[:, :recent_days] == 0).all())
+    for path, day, symbol in itertools.product(range(2), range(recent_days, 12, 2), range(2)):
+        past = returns[path, day - recent_days + 1 : day + 1, symbol].tolist()
+        news = (int(tone[path, day, symbol]), int(risk[path, day, symbol])) if there[path, day, symbol] else (None,) * 2
+        assert float(belief[path, day, symbol]) == pytest.approx(by_enumeration(tape.law, past, *news), abs=1e-9)
+
+
+def test_the_more_is_shown_the_nearer_is_the_reader_to_the_filter():
+    tape, returns = market(60, 6)
+    whole = filtered_belief(tape.law, returns, tape.panels)
+    distance = [
+        float((read_belief(tape.law, returns, tape.panels, days) - whole)[:, 20:].square().mean())
+        for days in (0, 3, 20)
+    ]
+    assert distance[0] > distance[1] > distance[2]
+
+
+def test_belief_times_strength_is_the_mean_move():
+    """Over one and five days, within three standard errors, where the belief is strong."""
+    tape, returns = market(400, 12)
+    belief = read_belief(tape.law, returns, tape.panels, 0)
+    close = tape.price_ticks().double()
+    keep = 1 - 2 * LAW["flip"]
+    for horizon in (1, 5):
+        move = close[:, horizon:] / close[:, :-horizon] - 1
+        good = belief[:, :-horizon] > 0.1
+        expected = LAW["strength"] * float(belief.max()) * sum(keep**day for day in range(horizon))
+        error = float(move[good].std()) / math.sqrt(int(good.sum()) / horizon)
+        assert abs(float(move[good].mean()) - expected) < 3 * error
+        assert expected > 5 * error

@@ -1,0 +1,177 @@
+"""Agents that allow for the rules on scores or follow them, and the picture of what scores are worth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import vecenv
+from tests.tasks.signals.test_signals_rules import env_on, scores_of, tape_with
+from vecenv.core.env import VecEnv
+from vecenv.learn.agents import Random
+from vecenv.learn.evaluation import play
+from vecenv.market.load import MarketOptions, load_market
+from vecenv.market.panels import NEUTRAL
+from vecenv.market.tape import MarketTape
+from vecenv.registry import task_of
+from vecenv.tasks.signals.agents import AGENTS, SENTIMENT, Unmoved
+from vecenv.tasks.signals.figures import MOVED, STRENGTHS, _growth, _with_all_strengths, figures, worth_of_scores
+from vecenv.tasks.signals.task import best_rule
+from vecenv.tasks.stock_trading.agents import Hold
+
+
+@pytest.fixture(scope="module")
+def tape() -> MarketTape:
+    options = MarketOptions(features=("daily_change",), scores=True, num_paths=4, num_days=40, symbols=["A", "B", "C"])
+    return load_market("news", options)
+
+
+def make(tape: MarketTape, num_envs: int = 6, **rules) -> VecEnv:
+    given = {"features": ("daily_change",), "initial_cash": 20_000.0, "hmax": 1000.0, "episode_length": 12}
+    return vecenv.make("signals", num_envs, market=tape, compile=False, **(given | rules))
+
+
+def holdings(env: VecEnv, name: str, steps: int = 12) -> torch.Tensor:
+    """Let an agent play from the start of episodes; what it held after every step. Shape: (T, N, K)."""
+    env.reset_groups(env.num_envs, 1, 0)
+    agent, held = AGENTS[name](), []
+    for _ in range(steps):
+        env.advance(agent.act(env))
+        held.append(env.state.holdings.clone())
+    return torch.stack(held)
+
+
+@pytest.mark.parametrize(
+    "action, name",
+    [
+        *[(action, name) for action in ("shares", "weights") for name in ("equal_weight", "buy_and_hold", "hold")],
+        # Of weights they mean the whole account in one symbol at times, which bad news do not allow.
+        ("shares", "follow_sentiment"),
+        ("shares", "oracle"),
+    ],
+)
+def test_agents_hold_under_the_rule_what_they_hold_without_it(tape, action, name):
+    held = [holdings(make(tape, action=action, sentiment_strength=strength), name) for strength in (0.0, 0.1)]
+    assert torch.equal(held[0], held[1])
+    assert bool((held[0] > 0).any()) == (name != "hold")
+
+
+def test_news_move_the_agent_that_does_not_allow_for_them(tape):
+    plain, moved = (holdings(make(tape, sentiment_strength=strength), MOVED) for strength in (0.0, 0.1))
+    assert torch.equal(plain, holdings(make(tape), "equal_weight")) and not torch.equal(plain, moved)
+
+
+def test_actions_of_zero_stay_zero_and_others_are_divided_by_their_factor():
+    tape = tape_with(scores_of(*[[(5, 3), (1, 3), (5, 3), (3, 3)]] * 3))
+    env = env_on(tape, sentiment_strength=0.1)
+
+    class Given:
+        def act(self, env: VecEnv) -> torch.Tensor:
+            return torch.tensor([[0.6, 0.6, -0.4, 0.0]])
+
+    torch.testing.assert_close(Unmoved(Given()).act(env), torch.tensor([[0.5, 0.75, -0.5, 0.0]]))
+
+
+def test_an_agent_allows_for_the_strength_of_each_row(tape):
+    strengths = torch.tensor([0.0, 0.05, 0.1, 0.2, 0.05, 0.0])
+    together = make(tape, params={"sentiment_strength": strengths})
+    assert torch.equal(holdings(together, "equal_weight"), holdings(make(tape), "equal_weight"))
+
+
+def test_follow_sentiment_holds_the_symbols_with_good_news():
+    """Good news of A and C, then of B, then of none: equal values of two, of one, of all three."""
+    days = [[(4, 3), (2, 3), (5, 3)], [(3, 3), (3.5, 3), (1, 3)], [(3, 3), (2, 3), (3, 3)], [(3, 3)] * 3]
+    for strength in (0.0, 0.1):
+        env = env_on(tape_with(scores_of(*days)), sentiment_strength=strength, initial_cash=3000.0, hmax=1000.0)
+        held = holdings(env, "follow_sentiment", 3)[:, 0].tolist()
+        assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
+
+
+def test_follow_sentiment_leaves_cash_for_the_costs():
+    """Of 3,000 at 10 and 1% on top: 297 shares, and half of one against rounding."""
+    tape = tape_with(scores_of(*[[(5, 3), (3, 3)]] * 3))
+    env = env_on(tape, initial_cash=3000.0, hmax=1000.0, commission=0.01)
+    action = AGENTS["follow_sentiment"]().act(env)
+    torch.testing.assert_close(action, torch.tensor([[0.2975, 0.0]]))
+
+
+def test_follow_sentiment_holds_no_symbol_that_cannot_trade(tape):
+    held = holdings(make(tape, sentiment_strength=0.1), "follow_sentiment")
+    env = make(tape)
+    env.reset_groups(env.num_envs, 1, 0)
+    state = env.state
+    for step, shares in enumerate(held):
+        scores = tape.panels.scores[state.path, state.day + step, :, SENTIMENT]
+        good = scores > NEUTRAL
+        assert bool((shares[good.any(-1)][~good[good.any(-1)]] == 0).all())
+        assert bool((shares[~good.any(-1)] > 0).all())
+
+
+def test_random_and_hold_are_those_of_stock_trading():
+    assert AGENTS["random"] is Random and AGENTS["hold"] is Hold
+
+
+def test_the_best_rule_allows_for_the_news(tape):
+    env = make(tape, action="weights", commission=0.0, sentiment_strength=0.1)
+    plain = make(tape, action="weights", commission=0.0)
+    assert best_rule(make(tape)) is None
+    weights = [best_rule(one) for one in (env, plain)]
+    assert isinstance(weights[0], Unmoved)
+    meant = weights[1].act(plain)
+    moved = weights[0].act(env)
+    assert not torch.equal(moved, meant)
+    assert torch.equal(moved == 0, meant == 0)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_rows_of_equal_starts_see_the_same_days(tape, shuffled):
+    env = make(tape, 5)
+    other = _with_all_strengths(env, shuffled)
+    assert other.scenario.config.shuffled is shuffled
+    assert other.scenario.params["sentiment_strength"].view(len(STRENGTHS), 5)[:, 0].tolist() == pytest.approx(
+        STRENGTHS
+    )
+    other.reset_starts(torch.arange(5).repeat(len(STRENGTHS)), 7)
+    for name in ("path", "day", "end_day"):
+        values = getattr(other.state, name).view(len(STRENGTHS), 5)
+        assert torch.equal(values, values[:1].expand_as(values)), name
+    assert len(set(zip(other.state.path[:5].tolist(), other.state.day[:5].tolist(), strict=True))) > 1
+
+
+@torch.no_grad()
+def test_without_strength_and_shuffling_the_worth_is_that_of_the_plain_evaluation(tape):
+    env, starts = make(tape, 5), torch.arange(5)
+    agent = AGENTS[MOVED]()
+    together = _growth(_with_all_strengths(env, False), agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
+    plain = make(tape, 5)
+    play(plain, agent, 7)
+    assert torch.equal(together[0], torch.log((plain.state.portfolio_value / plain.state.start_value).double()))
+    for strength, growth in zip(STRENGTHS[1:], together[1:], strict=True):
+        own = make(tape, 5, sentiment_strength=strength)
+        assert torch.equal(growth, _growth(own, agent, starts, 7)), strength
+    shuffled = _growth(_with_all_strengths(env, True), agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
+    assert torch.equal(shuffled[0], together[0]) and not torch.equal(shuffled[-1], together[-1])
+
+
+def test_worth_is_told_above_buy_and_hold_by_strength(tape):
+    env = make(tape, 5)
+    agents = {name: task_of(env).agents[name]() for name in ("buy_and_hold", MOVED)}
+    worth = worth_of_scores(env, agents, 7)
+    assert list(worth) == ["buy_and_hold", MOVED]
+    for told in worth["buy_and_hold"]:
+        # It allows for the news, and is the reference itself.
+        assert [interval.mean for interval in told] == pytest.approx([0.0] * len(STRENGTHS), abs=1e-9)
+    moved = worth[MOVED]
+    assert moved.scores[0] == moved.shuffled[0] and moved.scores[-1] != moved.shuffled[-1]
+    equal = _growth(make(tape, 5), AGENTS["equal_weight"](), torch.arange(5), 7)
+    held = _growth(make(tape, 5), AGENTS["buy_and_hold"](), torch.arange(5), 7)
+    # Episodes of 12 days, in percent of a year of 252.
+    assert moved.scores[0].mean == pytest.approx(float((equal - held).mean()) * 100 * 252 / 12)
+
+
+def test_the_picture_shows_the_first_agent_and_the_one_that_reads_no_news(tape):
+    pytest.importorskip("matplotlib")
+    env = make(tape, 4)
+    agents = {name: AGENTS[name]() for name in ("follow_sentiment", "hold")}
+    drawn = figures(env, agents, 3)["signal_worth"]
+    assert [axis.get_title() for axis in drawn.axes] == ["follow sentiment", "equal weight moved"]

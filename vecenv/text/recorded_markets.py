@@ -1,0 +1,85 @@
+"""Markets of bars in the records of episodes: what reproduces one, and the market that a record names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vecenv.market.load import MarketOptions, load_market
+from vecenv.market.tape import MarketTape
+
+
+def reproducible(
+    tape: MarketTape, metadata: Mapping[str, Any], origin: Mapping[str, Any], symbols: Sequence[str]
+) -> Any:  # noqa: ANN401
+    """Return the metadata of a market with what reproduces it, JSON-able.
+
+    Args:
+        tape: of the episode.
+        metadata: of the market, from the scenario.
+        origin: market and `MarketOptions` by name, such as from `market_origin`.
+        symbols: all that the market was read with, in their order.
+    """
+    return {
+        **metadata,
+        "origin": dict(origin),
+        # Reproducing a market needs all symbols and days of its source.
+        "loaded_symbols": list(symbols),
+        "dates": [str(tape.dates[0]), str(tape.dates[-1])],
+        "paths": None if tape.path_span is None else list(tape.path_span),
+    }
+
+
+def recorded_market(
+    recorded: Mapping[str, Any], required: MarketOptions, market: str | None, device: torch.device | str
+) -> MarketTape:
+    """Recreate the market of a record.
+
+    Args:
+        recorded: as of `reproducible`.
+        required: what the task reads of a market.
+        market: file or generator, the recorded one by default.
+        device: of the tensors.
+
+    Raises:
+        ValueError: the record does not name its market, or the market cannot be made.
+    """
+    try:
+        origin = {**recorded["origin"], **({} if market is None else {"market": market})}
+        options = replace(
+            MarketOptions().updated({name: value for name, value in origin.items() if name != "market"}),
+            symbols=recorded["loaded_symbols"],
+            features=required.features,
+            context=required.context,
+            scores=required.scores,
+            tick_size=recorded["tick_size"],
+        )
+        tape = load_market(origin["market"], options, device).between(*recorded["dates"])
+        span = recorded.get("paths")
+        # Later checks read it.
+        _ = recorded["fingerprint"]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the record does not name its market: {error}") from error
+    return tape.paths(*span) if span else tape
+
+
+def check_same_market(tape: MarketTape, recorded: Mapping[str, Any], market: str | None) -> None:
+    """Check that a recreated market is the recorded one.
+
+    Args:
+        tape: as the scenario has it.
+        recorded: as of `reproducible`.
+        market: as of `recorded_market`.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    name = recorded["origin"]["market"] if market is None else market
+    if (fingerprint := tape.fingerprint()) != recorded["fingerprint"]:
+        raise ValueError(
+            f"{name} is another market: its fingerprint is {fingerprint}, the recorded one's is "
+            f"{recorded['fingerprint']}, of {recorded.get('source')!r}; name the right one with --market"
+        )
