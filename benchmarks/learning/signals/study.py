@@ -172,7 +172,7 @@ def _trained_and_traded(
     env = VecEnv(
         SIGNALS.build(training, rules),
         len(strengths),
-        compile=config.compile,
+        compiled=config.compile,
         params={"sentiment_strength": strengths},
         **row_seeds(seeds, config.num_envs),
     )
@@ -202,7 +202,7 @@ def _traded(tape: MarketTape, rules: SignalsConfig, strengths: Sequence[float], 
     days = tape.num_days - tape.first_day - 1
     whole = replace(rules, random_start=False, episode_length=days, min_episode_length=0)
     varied = {"sentiment_strength": torch.tensor(strengths)}
-    env = VecEnv(SIGNALS.build(tape, whole), len(strengths), compile=False, params=varied)
+    env = VecEnv(SIGNALS.build(tape, whole), len(strengths), compiled=False, params=varied)
     return play(env, agent, 0).curves.returns
 
 
