@@ -61,6 +61,8 @@ class Task:
             is none.
         one_choice: whether an action may be a single choice under a config, as learners of action values need; what is
             taken for one and is none is refused once there is an environment.
+        numbers: whether an action may be numbers within bounds under a config, as actors with critics of their actions
+            need; likewise.
         shortened: returns a config whose episodes fit into a number of days.
         parted: returns the config of the episodes for ``train``, ``validation`` or ``test``, of a task without a market
             that reads data of its own; others tell them apart by their random numbers alone.
@@ -93,6 +95,7 @@ class Task:
     compared: Callable[[Any], Any] = lambda config: config
     smooth: Callable[[Any], Any] | None = None
     one_choice: Callable[[Any], bool] = lambda config: True
+    numbers: Callable[[Any], bool] = lambda config: True
     shortened: Callable[[Any, int], Any] = lambda config, days: config
     parted: Callable[[Any, Split], Any] = lambda config, part: config
     blocks: Callable[[VecEnv], Tensor] | None = None

@@ -18,12 +18,14 @@ import vecenv
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
+from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
-from vecenv.learn.cppo import CPPO, CPPOConfig
+from vecenv.learn.cppo import CPPO
+from vecenv.learn.ddpg import DDPG
 from vecenv.learn.diversity import Diversity, diversity_line
-from vecenv.learn.dqn import DQN, DQNConfig
+from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.exact import Exact, ExactConfig
+from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
@@ -31,6 +33,8 @@ from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
+from vecenv.learn.sac import SAC
+from vecenv.learn.td3 import TD3
 from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.load import generator_of
@@ -76,6 +80,11 @@ from vecenv.tasks.commands.training_report import (
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
+
+LEARNERS = {
+    "ppo": PPO, "cppo": CPPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact,
+}  # fmt: skip
+"""Learners of a policy by algorithm, all but those that compare groups."""
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
@@ -295,12 +304,7 @@ def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
         return EnsemblePPO(env, config, range(config.seed, config.seed + settings.ensemble))
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
-    if isinstance(config, DQNConfig):
-        return DQN(env, config)
-    # Before PPO, whose settings its own extend.
-    if isinstance(config, CPPOConfig):
-        return CPPO(env, config)
-    return Exact(env, config) if isinstance(config, ExactConfig) else PPO(env, config)
+    return LEARNERS[settings.algorithm](env, config)
 
 
 def _run_folder(settings: TrainSettings) -> Path:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from vecenv.language.config import LanguageConfig
+from vecenv.learn.a2c_objective import A2CConfig
 from vecenv.learn.combination import Kind
+from vecenv.learn.continuous import ContinuousConfig
 from vecenv.learn.cppo_objective import CPPOConfig
+from vecenv.learn.ddpg import DDPGConfig
 from vecenv.learn.dqn_objective import DQNConfig
 from vecenv.learn.exact import ExactConfig
 from vecenv.learn.grpo import GRPOConfig, check_groups
+from vecenv.learn.learner_config import OffPolicyConfig
 from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.sac import SACConfig
+from vecenv.learn.td3 import TD3Config
 from vecenv.market.load import generator_of
 from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.market.tape import MarketTape, training_paths
@@ -33,7 +39,14 @@ are called by its name, and by its name and ``_data``."""
 NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 """Settings that only the command line may set."""
 
+SAMPLING = ("ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg")
+"""Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
+
 TaskConfig = TypeVar("TaskConfig")
+PolicyConfig: TypeAlias = (
+    PPOConfig | A2CConfig | DQNConfig | SACConfig | TD3Config | DDPGConfig | GRPOConfig | ExactConfig
+)
+"""Settings of a policy's learner."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +71,13 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
 
     task: str = "stock_trading"
     """Installed task to train on, by default that of the preset, else stock_trading."""
-    algorithm: Literal["ppo", "cppo", "dqn", "grpo", "exact"] = "ppo"
-    """ppo; cppo, which penalises episodes whose return falls short; dqn, for tasks whose action is a single choice;
-    grpo and its variants, which compare episodes with the same start and need no critic; or exact, the gradient through
-    an account of fractional shares."""
+    algorithm: Literal["ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg", "grpo", "exact"] = "ppo"
+    """ppo; cppo, which penalises episodes whose return falls short; a2c, one step of the policy gradient for each
+    rollout; dqn, for tasks in which an action is a single choice; sac, td3 and ddpg, with replay, for tasks in which an
+    action is numbers within bounds; grpo and its variants, which compare episodes with the same start and need no
+    critic; or exact, the gradient through an account of fractional shares."""
     num_envs: int = 2048
-    """ppo, cppo, dqn and exact: number of parallel sub-environments."""
+    """All but grpo: number of parallel sub-environments."""
     num_groups: int = 128
     """grpo: number of groups, whose sub-environments share path and start."""
     group_size: int = 16
@@ -114,8 +128,16 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
     """Settings of PPO. Short rollouts: more updates per frame, and an earlier first update."""
     cppo: CPPOConfig = field(default_factory=lambda: CPPOConfig(num_steps=16))
     """Settings of CVaR-PPO. What a preset sets under ppo holds here too, unless it sets it here."""
+    a2c: A2CConfig = field(default_factory=A2CConfig)
+    """Settings of A2C."""
     dqn: DQNConfig = field(default_factory=DQNConfig)
     """Settings of deep Q-learning."""
+    sac: SACConfig = field(default_factory=SACConfig)
+    """Settings of SAC."""
+    td3: TD3Config = field(default_factory=TD3Config)
+    """Settings of TD3."""
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    """Settings of DDPG."""
     exact: ExactConfig = field(default_factory=ExactConfig)
     """Settings of the exact gradient."""
     grpo: GRPOConfig = field(default_factory=GRPOConfig)
@@ -191,9 +213,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError("a language model learns by --algorithm grpo")
             if self.algorithm == "exact" and task_named(self.task).smooth is None:
                 raise ValueError(f"task {self.task!r} has no smooth form, which --algorithm exact needs")
-            if self.algorithm == "dqn":
-                self._check_one_choice()
-                self.dqn.check_rollout(self.num_envs)
+            self._check_actions()
+            config = getattr(self, self.algorithm)
+            if isinstance(config, OffPolicyConfig):
+                config.check_rollout(self.num_envs)
             return self.num_envs
         rows = self.num_groups * self.group_size
         check_groups(rows, self.group_size, self.grpo if self.model is None else self.language)
@@ -203,26 +226,33 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             check_language(self.task, self.model)
         return rows
 
-    def _check_one_choice(self) -> None:
-        """Check that an action is a single choice, as far as the task tells before its market is made.
+    def _check_actions(self) -> None:
+        """Check that the algorithm can learn the kind of actions, as far as the task tells before its market is made.
 
         Raises:
-            ValueError: it is not.
+            ValueError: it cannot.
         """
-        if not task_named(self.task).one_choice(self.env):
+        task, config = task_named(self.task), getattr(self, self.algorithm)
+        if self.algorithm == "dqn":
+            needed, fits = "a single choice", task.one_choice(self.env)
+        elif isinstance(config, ContinuousConfig):
+            needed, fits = "numbers within bounds", task.numbers(self.env)
+        else:
+            return
+        if not fits:
             chosen = f" with env.action {self.env.action}" if hasattr(self.env, "action") else ""
             raise ValueError(
-                f"--algorithm dqn needs actions that are a single choice, which those of task {self.task!r}{chosen} "
-                f"are not"
+                f"--algorithm {self.algorithm} needs actions that are {needed}, which those of task {self.task!r}"
+                f"{chosen} are not"
             )
 
-    def learner_config(self) -> PPOConfig | DQNConfig | GRPOConfig | ExactConfig:
+    def learner_config(self) -> PolicyConfig:
         """Return the settings of a policy's learner with the run's seed added to theirs.
 
         Raises:
             ValueError: the sum is out of range.
         """
-        config: PPOConfig | DQNConfig | GRPOConfig | ExactConfig = getattr(self, self.algorithm)
+        config: PolicyConfig = getattr(self, self.algorithm)
         return replace(config, seed=config.seed + self.seed)
 
     def inapplicable(self) -> dict[str, str]:
@@ -232,10 +262,10 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         if simulated:
             names |= dict.fromkeys(("refresh_every", "symbols_per_path", "subsets_per_path"), OWNER)
         if self.algorithm == "grpo":
-            names["num_envs"] = "--algorithm ppo, cppo, dqn or exact"
+            names["num_envs"] = f"--algorithm {', '.join(SAMPLING)} or exact"
         else:
             names |= dict.fromkeys(("num_groups", "group_size", "grpo"), "--algorithm grpo")
-        names |= {name: f"--algorithm {name}" for name in ("ppo", "cppo", "dqn", "exact") if name != self.algorithm}
+        names |= {name: f"--algorithm {name}" for name in (*SAMPLING, "exact") if name != self.algorithm}
         if not self.validation_fraction:
             names |= dict.fromkeys(("validation_episodes", "evaluations", "patience"), "a validation_fraction above 0")
         if self.algorithm == "grpo" and self.model is not None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from vecenv.core.device import device_named
 from vecenv.core.memory import check_memory
-from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.registry import task_named
 from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.combining import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.initial import check_initial
-from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.train_settings import SAMPLING, TrainSettings
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
@@ -93,12 +93,13 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
     Raises:
         ValueError: they need more than the available memory.
     """
-    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in ("ppo", "cppo", "dqn") else 1
+    steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in SAMPLING else 1
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
     check_memory(rows * steps * _LEAST_BYTES, device, what)
-    if settings.algorithm == "dqn":
-        check_memory(settings.dqn.buffer_size * _LEAST_BYTES, device, f"{settings.dqn.buffer_size:,} kept steps")
+    config = getattr(settings, settings.algorithm)
+    if isinstance(config, OffPolicyConfig):
+        check_memory(config.buffer_size * _LEAST_BYTES, device, f"{config.buffer_size:,} kept steps")
     check_memory(settings.episodes * _LEAST_BYTES, device, f"{settings.episodes:,} held-out episodes")
 
 
@@ -109,8 +110,7 @@ def _check_references(settings: TrainSettings) -> None:
         ValueError: the policy has none.
     """
     config = getattr(settings, settings.algorithm)
-    asked = isinstance(config, PPOConfig) and config.by_reference
-    if asked and (config.policy != "flat" or not config.hidden):
+    if isinstance(config, OnPolicyConfig) and config.by_reference and (config.policy != "flat" or not config.hidden):
         raise ValueError(f"no observations by reference: {NOT_FLAT}, set --{settings.algorithm}.policy flat")
 
 

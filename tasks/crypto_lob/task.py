@@ -41,6 +41,7 @@ CRYPTO_LOB = Task(
     agents=BASELINES,
     reference="hold",
     one_choice=lambda config: config.action in ("target", "step"),
+    numbers=lambda config: config.action == "continuous",
     parted=parted,
     blocks=starts_of,
     outcomes={

@@ -53,6 +53,7 @@ def tier(name: str, scenario: Callable[..., Scenario], config: Callable[[], Any]
         account=MarketAccount(),
         compared=compared,
         one_choice=lambda config: False,
+        numbers=lambda config: config.action in ("weights", "limit_weights"),
         trained=trained_on_tiers,
         check_trained=check_trained,
         text=TierTextWithTools,

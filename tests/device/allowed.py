@@ -34,8 +34,11 @@ TIER = r"(single_stock|single_stock_costs|multi_stock_3|portfolio|full_autonomou
 TASK = f"(stock_trading|signals|news_signals) .*|{TIER}"
 RATING, RATING_TEXT = "news_signals .*", "tasks/signals/rating/text/rating_text.py RatingText"
 GRADED = "portfolio aligned|portfolio potential"
-LEARNER, PPO, GRPO, EXACT, AGENTS = "(PPO|CPPO|DQN|GRPO|exact) .*", "C?PPO .*", "GRPO .*", "exact .*", "agents .*"
-SAMPLING, DQN, ON_BARS = "(PPO|CPPO|DQN|GRPO) .*", "DQN .*", "(PPO|CPPO(?! risk)|GRPO|exact) .*"
+LEARNER = "(PPO|CPPO|A2C|DQN|GRPO|exact) .*|DDPG|TD3|SAC.*"
+GRPO, EXACT, AGENTS = "GRPO .*", "exact .*", "agents .*"
+SAMPLING, DQN = "(PPO|CPPO|A2C|DQN|GRPO) .*|DDPG|TD3|SAC.*", "DQN .*"
+ON_BARS = "(PPO|CPPO(?! risk)|A2C|GRPO|exact) .*|DDPG|TD3|SAC"
+ON_POLICY, REPLAY = "(PPO|CPPO|A2C) .*", "DQN .*|DDPG|TD3|SAC.*"
 RESET = "tests/device/task_paths.py task_path"
 PARTIAL = "tests/device/task_paths.py _rows"
 NUMBERS, INTEGERS = "vecenv/core/tensor_checks.py row_numbers", "vecenv/core/tensor_checks.py checked_integers"
@@ -97,14 +100,14 @@ ALLOWED = (
     Allowed(LEARNER, "update", f"{METRICS} rollout_metrics", "nonzero"),
     Allowed(SAMPLING, "update", f"{METRICS} episode_metrics", ITEM),
     Allowed(ON_BARS, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2"),
-    Allowed(f"C?PPO (?!curriculum|risk).*|{DQN}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
+    Allowed(f"C?PPO (?!curriculum|risk).*|A2C .*|{REPLAY}|{GRPO}|{EXACT}", "update", f"{METRICS} outcomes", ITEM, 2),
     Allowed("CPPO risk", "update", f"{METRICS} outcomes", ITEM),
     Allowed(SAMPLING, "update", "vecenv/learn/learner.py Learner.minimise", "to host"),
     Allowed(EXACT, "update", "vecenv/learn/exact.py Exact.make_update", "to host"),
     Allowed(ON_BARS, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
     Allowed("C?PPO signals", "save and load", "vecenv/market/panels.py Panels.digest", "to host", None),
-    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
-    Allowed(PPO, "update", "vecenv/learn/ppo.py PPO.learn", ITEM),
+    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.advantages", "nonzero"),
+    Allowed(ON_POLICY, "update", "vecenv/learn/on_policy.py OnPolicyLearner.learn", ITEM),
     Allowed("CPPO .*", "update", "vecenv/learn/cppo.py _TailsPenalised.told_metrics", "to host"),
     Allowed("PPO target_kl", "update", "vecenv/learn/learner.py Learner.optimise", ITEM, 2),
     # Two members in one batch: the figures of each, and which of the observations at the ends are whose.
@@ -113,12 +116,14 @@ ALLOWED = (
     Allowed(ENSEMBLE, "update", "vecenv/market/account.py MarketAccount.market_rows", "_unique2", 2),
     Allowed(ENSEMBLE, "update", f"{MEMBERS}.learn", "to host", 2),
     Allowed("ensemble flat", "update", f"{MEMBERS}.final_values", "nonzero", 2),
-    Allowed("ensemble flat", "update", "vecenv/learn/ppo.py PPO.advantages", "nonzero"),
+    Allowed("ensemble flat", "update", "vecenv/learn/on_policy.py OnPolicyLearner.advantages", "nonzero"),
     Allowed(ENSEMBLE, "save and load", "vecenv/market/tape.py MarketTape.fingerprint", "to host", None),
     # A draw from TorchRL's buffer, one an update.
-    Allowed(DQN, "update", "vecenv/learn/dqn.py DQN.learn", ITEM),
-    Allowed(DQN, "update", "vecenv/learn/dqn.py DQN._transitions", "nonzero"),
-    Allowed(f"PPO curriculum|{DQN}", "update", "vecenv/learn/learner.py Learner.make_update", "nonzero"),
+    Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner.learn", ITEM),
+    Allowed(REPLAY, "update", "vecenv/learn/off_policy.py OffPolicyLearner._transitions", "nonzero"),
+    Allowed(
+        f"PPO curriculum|{DQN}|SAC order books", "update", "vecenv/learn/learner.py Learner.make_update", "nonzero"
+    ),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumSchedule.update", "bincount"),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum.py CurriculumSchedule.update", "to host"),
     Allowed("PPO curriculum", "update", "tasks/tiers/curriculum_schedulers.py Promotion.metrics", ITEM),

@@ -123,7 +123,7 @@ def test_an_item_in_a_window_of_the_exact_gradient(monkeypatch):
 
 def test_another_meeting_where_some_are_allowed(monkeypatch):
     """One more in a function that has one is told too, and what an optimiser's step may not do at all."""
-    fewer = tuple(row._replace(count=0) if row.place.endswith("PPO.advantages") else row for row in ALLOWED)
+    fewer = tuple(row._replace(count=0) if row.place.endswith("OnPolicyLearner.advantages") else row for row in ALLOWED)
     module = import_module("torch.optim.adam")
     adam = module._fused_adam
 
@@ -134,7 +134,10 @@ def test_another_meeting_where_some_are_allowed(monkeypatch):
     monkeypatch.setattr(module, "_fused_adam", faulty)
     said = faults("PPO stock_trading", *on_both(learner_path("PPO stock_trading")), allowed=fewer)
     assert f"update: tests/device/{line_of(faulty, 1)} _local_scalar_dense in an optimiser step" in said
-    assert any(line.startswith("update: 1 meetings in vecenv/learn/ppo.py PPO.advantages, 0 allowed") for line in said)
+    assert any(
+        line.startswith("update: 1 meetings in vecenv/learn/on_policy.py OnPolicyLearner.advantages, 0 allowed")
+        for line in said
+    )
 
 
 def test_an_entry_that_no_longer_occurs():

@@ -8,17 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.device.allowed import faults
-from tests.device.learner_paths import (
-    AGENT_PATHS,
-    CPPO_PATHS,
-    DQN_PATHS,
-    ENSEMBLE_PATHS,
-    EXACT_PATHS,
-    GRPO_PATHS,
-    PPO_PATHS,
-    RISK_PATH,
-    learner_path,
-)
+from tests.device.learner_paths import LEARNER_PATHS, learner_path
 from tests.device.market_paths import MARKETS, market_path, market_text
 from tests.device.task_paths import DONATED, TASKS, donated_path, draws, task_path
 from tests.device.text_paths import TEXT_PATHS
@@ -26,22 +16,12 @@ from tests.device.trial import on_both
 from tests.device.worldmodel_paths import WORLDMODEL_PATHS, shipped_tape
 
 QUICK = {
-    "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "DQN variants", "exact tilt",
-    "text tools", "worldmodel rollout", "worldmodel training",
+    "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "A2C stock_trading", "DQN variants",
+    "TD3", "exact tilt", "text tools", "worldmodel rollout", "worldmodel training",
 }  # fmt: skip
 """Paths that run by default; the others are slow."""
 
-LEARNERS = (
-    *PPO_PATHS,
-    *CPPO_PATHS,
-    RISK_PATH,
-    *DQN_PATHS,
-    *ENSEMBLE_PATHS,
-    *EXACT_PATHS,
-    *GRPO_PATHS,
-    *AGENT_PATHS,
-)
-OTHERS = {name: learner_path(name) for name in LEARNERS}
+OTHERS = {name: learner_path(name) for name in LEARNER_PATHS}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
 OTHERS |= {"market text": market_text}
 

@@ -10,7 +10,9 @@ from tests.device.task_paths import BOTH_RULES, ROWS, make
 from tests.device.trial import Path, Trial
 from tests.learn.tails_task import RatedTails
 from vecenv import VecEnv
+from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.cppo import CPPO, CPPOConfig
+from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.dqn import DQN, DQNConfig
 from vecenv.learn.evaluation import play
 from vecenv.learn.exact import Exact, ExactConfig
@@ -19,6 +21,8 @@ from vecenv.learn.grpo_config import EpisodeReward
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
+from vecenv.learn.sac import SAC, SACConfig
+from vecenv.learn.td3 import TD3, TD3Config
 from vecenv.registry import task_of
 
 STEPS = 6
@@ -35,6 +39,12 @@ PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),
     "PPO signals": (SCORED, {"by_reference": True}),
     "PPO dirichlet": ({**SHORT, "action": "weights"}, {"head": "dirichlet", "policy": "symbol"}),
+}
+"""Environment and settings of the learner."""
+
+A2C_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "A2C stock_trading": (SHORT, {"by_reference": True}),
+    "A2C tier": ({"task": "single_stock_costs", "days": 5}, {"minibatches": 2}),
 }
 """Environment and settings of the learner."""
 
@@ -64,6 +74,19 @@ ENSEMBLE_PATHS: dict[str, dict[str, Any]] = {
 DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
 """Settings of the learner, on order books."""
 
+CONTINUOUS_PATHS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "DDPG": (DDPG, DDPGConfig, {**SHORT, "action": "weights"}),
+    "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}),
+    "SAC": (SAC, SACConfig, {**SHORT, "action": "weights"}),
+    "SAC order books": (SAC, SACConfig, {}),
+}
+"""Learners of continuous actions from replay, with their settings and the environment, by default on order books."""
+
+FROM_REPLAY: dict[str, Any] = {
+    "num_steps": STEPS, "minibatches": 2, "minibatch_size": 8, "buffer_size": 100, "total_frames": 3 * ROWS * STEPS,
+    "hidden": (8,),
+}  # fmt: skip
+
 RISK_PATH = "CPPO risk"
 """The path of a learner that weighs risk, on a task of the tests."""
 
@@ -71,19 +94,28 @@ GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
 
 AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
 
+LEARNER_PATHS = (
+    *PPO_PATHS, *CPPO_PATHS, RISK_PATH, *ENSEMBLE_PATHS, *A2C_PATHS, *DQN_PATHS, *CONTINUOUS_PATHS, *EXACT_PATHS,
+    *GRPO_PATHS, *AGENT_PATHS,
+)  # fmt: skip
+
 
 def learner_path(name: str) -> Path:
-    """Return the path of a learner, in one of the lists above, or of agents, in `AGENT_PATHS`."""
+    """Return the path of a learner, or of agents, in `LEARNER_PATHS`."""
     if name in PPO_PATHS:
         return lambda trial: _ppo(trial, *PPO_PATHS[name])
     if name in CPPO_PATHS:
         return lambda trial: _cppo(trial, make(trial.device, **CPPO_PATHS[name][0]), CPPO_PATHS[name][1])
     if name == RISK_PATH:
         return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
-    if name in EXACT_PATHS:
-        return lambda trial: _exact(trial, *EXACT_PATHS[name])
     if name in ENSEMBLE_PATHS:
         return lambda trial: _ensemble(trial, ENSEMBLE_PATHS[name])
+    if name in A2C_PATHS:
+        return lambda trial: _a2c(trial, *A2C_PATHS[name])
+    if name in EXACT_PATHS:
+        return lambda trial: _exact(trial, *EXACT_PATHS[name])
+    if name in CONTINUOUS_PATHS:
+        return lambda trial: _continuous(trial, *CONTINUOUS_PATHS[name])
     if name in DQN_PATHS:
         return lambda trial: _dqn(trial, DQN_PATHS[name])
     kind, _, which = name.partition(" ")
@@ -114,18 +146,28 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
     _updates(trial, EnsemblePPO(env, replace(config, **settings), (3, 4)))
 
 
+def _a2c(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = A2CConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
+    _updates(trial, A2C(make(trial.device, **rules), replace(config, **settings)))
+
+
 def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
     config = ExactConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
     _updates(trial, Exact(make(trial.device, **rules), replace(config, **settings)))
 
 
 def _dqn(trial: Trial, settings: dict[str, Any]) -> None:
-    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
-    env = vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
-    config = DQNConfig(
-        num_steps=STEPS, minibatches=2, minibatch_size=8, buffer_size=100, total_frames=3 * ROWS * STEPS, hidden=(8,)
-    )
-    _updates(trial, DQN(env, replace(config, **settings)))
+    _updates(trial, DQN(_books(trial, "target"), replace(DQNConfig(**FROM_REPLAY), **settings)))
+
+
+def _continuous(trial: Trial, learner: Any, config: Any, rules: dict[str, Any]) -> None:
+    env = make(trial.device, **rules) if rules else _books(trial, "continuous")
+    _updates(trial, learner(env, config(**FROM_REPLAY)))
+
+
+def _books(trial: Trial, action: str) -> VecEnv:
+    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2, "action": action}
+    return vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
 
 
 def _grpo(trial: Trial, variant: Any) -> None:

@@ -10,8 +10,9 @@ from vecenv.core import compiling
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.learn.agents import PolicyAgent
+from vecenv.learn.bounds import clamp_inward
 from vecenv.learn.evaluation import play
-from vecenv.learn.exact import Exact, ExactConfig, clamp_inward, train
+from vecenv.learn.exact import Exact, ExactConfig, train
 from vecenv.learn.runs import load_run
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.task import STOCK_TRADING

@@ -162,8 +162,8 @@ def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     assert trained.metrics[-1]["grade"] == 1.0
 
 
-def torchrl_loss(network: Network, config: PPOConfig, actor: list[Tensor], critic: list[Tensor]) -> ClipPPOLoss:
-    """Return TorchRL's loss over the same networks."""
+def torchrl_policy(network: Network, actor: list[Tensor]) -> ProbabilisticTensorDictSequential:
+    """Return TorchRL's policy over the same actor."""
 
     class Actor(torch.nn.Module):
         def __init__(self) -> None:
@@ -174,21 +174,13 @@ def torchrl_loss(network: Network, config: PPOConfig, actor: list[Tensor], criti
             outputs, own = network.outputs(list(self.weights), observation)
             return (outputs, own[0].exp().expand_as(outputs)) if own else (outputs,)
 
-    class Critic(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.ParameterList(tensor.clone() for tensor in critic)
-
-        def forward(self, observation: Tensor) -> Tensor:
-            return network.value(list(self.weights), observation).unsqueeze(-1)
-
     gaussian = isinstance(network.head, GaussianHead)
     keys = ["loc", "scale"] if gaussian else ["logits"]
 
     def normal(loc: Tensor, scale: Tensor) -> torch.distributions.Distribution:
         return torch.distributions.Independent(torch.distributions.Normal(loc, scale), 1)
 
-    policy = ProbabilisticTensorDictSequential(
+    return ProbabilisticTensorDictSequential(
         TensorDictModule(Actor(), ["observation"], keys),
         ProbabilisticTensorDictModule(
             keys,
@@ -198,8 +190,21 @@ def torchrl_loss(network: Network, config: PPOConfig, actor: list[Tensor], criti
             default_interaction_type=InteractionType.RANDOM,
         ),
     )
+
+
+def torchrl_loss(network: Network, config: PPOConfig, actor: list[Tensor], critic: list[Tensor]) -> ClipPPOLoss:
+    """Return TorchRL's loss over the same networks."""
+
+    class Critic(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.nn.ParameterList(tensor.clone() for tensor in critic)
+
+        def forward(self, observation: Tensor) -> Tensor:
+            return network.value(list(self.weights), observation).unsqueeze(-1)
+
     return ClipPPOLoss(
-        policy,
+        torchrl_policy(network, actor),
         TensorDictModule(Critic(), ["observation"], ["state_value"]),
         clip_epsilon=config.clip,
         entropy_coeff=config.entropy_coef,

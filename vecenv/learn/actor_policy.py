@@ -15,6 +15,7 @@ from vecenv.learn.heads import Head, make_head
 from vecenv.learn.item_network import ItemNetwork
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.networks import FlatNetwork, Network
+from vecenv.learn.tanh_normal import TanhNormalHead
 
 
 def make_network(env: VecEnv, config: NetworkConfig) -> Network:
@@ -27,11 +28,11 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     Raises:
         TypeError: there is no head for the environment's actions.
         ValueError: the policy is one of items, and the task has none, or its actions are not one per item; or the head
-            is for target weights, and the task has other actions.
+            is for target weights, or for numbers within bounds, and the task has other actions.
     """
     scenario = env.scenario
     size = sum(env.block_widths)
-    head = _head(scenario, config)
+    head = _head(scenario, config, env.device)
     if config.policy == "flat":
         return FlatNetwork(size, head, config.hidden, config.bf16, scenario.action_mask)
     example = scenario.items(torch.zeros(1, size, device=env.device))
@@ -41,10 +42,13 @@ def make_network(env: VecEnv, config: NetworkConfig) -> Network:
     return ItemNetwork(scenario.items, example, head, config.hidden, attention, config.bf16, scenario.action_mask)
 
 
-def _head(scenario: Scenario[Any], config: NetworkConfig) -> Head:
+def _head(scenario: Scenario[Any], config: NetworkConfig, device: torch.device) -> Head:
     """Return the head that the settings name; policies of items share one deviation."""
+    shared_std = config.policy != "flat"
     if config.head == "gaussian":
-        return make_head(scenario.action_spec, config.initial_std, shared_std=config.policy != "flat")
+        return make_head(scenario.action_spec, config.initial_std, shared_std)
+    if config.head == "tanh_normal":
+        return TanhNormalHead(scenario.action_spec.to(device), config.initial_std)
     if not scenario.target_weights:
         spec = scenario.action_spec
         raise ValueError(

@@ -107,7 +107,7 @@ class _TailsPenalised(PPO):
         return dict(zip(CVAR_METRICS, self.told.tolist(), strict=True))
 
     def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
-        """Subtract the penalty of each step's trajectory; see `PPO.learned_advantages`."""
+        """Subtract the penalty of each step's trajectory; see `OnPolicyLearner.learned_advantages`."""
         config, done = self.config, self.collector.rows().done
         # By member, and by row.
         shape = (*self.nu.shape, -1)

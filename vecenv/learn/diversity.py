@@ -110,7 +110,8 @@ def diversity(
 def draws_actions(path: Path) -> bool:
     """Whether the learner of a checkpoint drew its actions from the actor's distribution, and so trained its spread."""
     config = load_checkpoint(path, torch.device("cpu")).get("config")
-    return isinstance(config, Mapping) and "entropy_coef" in config
+    # Their losses weigh the entropy, by a constant or by what SAC learns.
+    return isinstance(config, Mapping) and not config.keys().isdisjoint(("entropy_coef", "target_entropy"))
 
 
 def diversity_line(figures: Diversity) -> str:

@@ -16,26 +16,21 @@ on 1,024 rows, D = 15, K = 3 and 64 x 64 networks took 0.7 ms, with TorchRL's lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor
-from torchrl.data import Categorical, MultiCategorical, ReplayBuffer, TensorSpec, TensorStorage
+from torchrl.data import Categorical, MultiCategorical, TensorSpec
 
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, step_bits
 from vecenv.core.streams import EpisodeStream
 from vecenv.learn.dqn_objective import LOSS_METRICS, DQNConfig, dqn_losses, duelling_values, one_step_targets
-from vecenv.learn.learner import Learner
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.networks import Network
+from vecenv.learn.off_policy import OffPolicyLearner
 from vecenv.learn.policies import load_policy
-from vecenv.learn.reward_scale import RewardScale
 from vecenv.learn.runs import CHECKPOINT, Metrics, run
 
 __all__ = ["CHECKPOINT", "DQN", "LOSS_METRICS", "DQNConfig", "EpsilonGreedyPolicy", "Trained", "load_policy", "train"]
@@ -90,7 +85,7 @@ class EpsilonGreedyPolicy:
         return (self.network.head.mode(torch.where(explores, drawn.to(outputs.dtype), outputs)),)
 
 
-class DQN(Learner[DQNConfig]):
+class DQN(OffPolicyLearner[DQNConfig]):
     """DQN learner; `train` runs it. Its policy, as trained or loaded, takes the choice of the largest value.
 
     Args:
@@ -106,106 +101,28 @@ class DQN(Learner[DQNConfig]):
 
     def __init__(self, env: VecEnv, config: DQNConfig) -> None:
         check_one_choice(env.scenario.action_spec, env.scenario.name)
-        config.check_rollout(env.num_envs)
-        # Twice: the state of the last update is kept for an interruption.
-        check_memory(16 * config.buffer_size * sum(env.block_widths), env.device, f"{config.buffer_size:,} kept steps")
         self.epsilon = torch.full((), config.epsilon_start, device=env.device)
-        units = config.minibatches * config.minibatch_size
-        super().__init__(env, config, config.num_steps, units, with_critic=config.duelling)
-        self.target = [parameter.clone() for parameter in self.parameters]
-        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device)
-        size = config.buffer_size
-        kept = {name: part.new_zeros(size, *part.shape[2:]) for name, part in self._steps().items()}
-        storage = TensorStorage(TensorDict(kept, [size], device=env.device), device=env.device)
-        self.replay = ReplayBuffer(storage=storage, generator=self.generator)
-        self.replay.empty()
+        super().__init__(env, config, with_critic=config.duelling)
 
     def collecting_policy(self) -> EpsilonGreedyPolicy:
         """Return the policy that collects, bound to the parameters."""
         return EpsilonGreedyPolicy(self.network, self.moments, self.actor, self.epsilon)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Extend `Learner.state_dict` by target network, scale of the rewards, and replay buffer."""
-        replay = {"storage": self.replay.storage.state_dict(), "writer": self.replay.writer.state_dict()}
-        own = {"target": [parameter.clone() for parameter in self.target], "replay": deepcopy(replay)}
-        return super().state_dict() | self.reward_scale.state_dict() | own
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
-        super().load_state_dict(state)
-        self.reward_scale.load_state_dict(state)
-        for own, saved in zip(self.target, state["target"], strict=True):
-            own.copy_(saved)
-        self.replay.storage.load_state_dict(state["replay"]["storage"])
-        self.replay.writer.load_state_dict(state["replay"]["writer"])
-
-    def prepare(self) -> None:
-        """Collect a rollout for moments and scale of the rewards alone, and set the target to an initial policy."""
-        super().prepare()
-        self._move_target(1.0)
 
     def collect(self) -> None:
         """Continue the episodes for one rollout, with the share of random actions of the update."""
         self.epsilon.fill_(self._share_of_random())
         self.collector.rollout()
 
+    def taken(self) -> Tensor:
+        """Return the choices of the rollout. Shape: (T, N, 1)."""
+        return self.collector.actions.view(*self.collector.reward.shape, 1)
+
     def learn(self) -> Metrics:
-        """Add the rollout to the buffer, and make all optimiser steps of one update on steps drawn from it."""
-        self.replay.extend(self._transitions())
-        drawn = self.replay.sample(self.units)
-        reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
-        batch = [drawn["observation"], drawn["action"], reward, drawn["terminated"], drawn["next_observation"]]
-        return self.minimise(batch) | {"epsilon": self._share_of_random()}
+        """Extend `OffPolicyLearner.learn` by the share of random actions."""
+        return super().learn() | {"epsilon": self._share_of_random()}
 
     def _share_of_random(self) -> float:
         return self.config.epsilon(self.update_number / self.num_updates)
-
-    def update_moments(self) -> None:
-        """Add the rollout to the moments that scale observations and rewards from the next update on."""
-        super().update_moments()
-        if self.config.normalise_rewards:
-            self.reward_scale.update(self.collector)
-
-    def _transitions(self) -> TensorDict:
-        """Return the steps of the rollout. Batch size: [T * N]."""
-        collector, steps = self.collector, self._steps()
-        # A step's next observation is that of the next step, except at ends of episodes and of the rollout.
-        observation = steps["observation"]
-        following = torch.cat([observation[1:], observation[-1:]])
-        cut = collector.terminated | collector.truncated
-        cut[-1] = True
-        step, ids = cut.nonzero(as_tuple=True)
-        following[step, ids] = collector.final_observations(step, ids)
-        steps["next_observation"] = following
-        return TensorDict(steps, collector.reward.shape, device=self.env.device).flatten()
-
-    def _steps(self) -> dict[str, Tensor]:
-        """Return what the buffer keeps of the rollout's steps. Shape of each: (T, N, ...)."""
-        collector = self.collector
-        (observation,) = collector.seen
-        return {
-            "observation": observation,
-            "action": collector.actions.view(*collector.reward.shape, 1),
-            "reward": collector.reward.float(),
-            "terminated": collector.terminated,
-            "next_observation": observation,
-        }
-
-    def constants(self) -> list[Tensor]:
-        """Return the moments of the inputs and the parameters of the target network."""
-        return [*self.moments, *self.target]
-
-    def after_step(self, number: int) -> None:
-        """Move the target network, if it is due."""
-        if number % self.config.target_every == 0:
-            self._move_target(self.config.target_rate)
-
-    def _move_target(self, rate: float) -> None:
-        torch._foreach_lerp_(self.target, self.parameters, rate)
-
-    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the selected steps."""
-        return tensor[index]
 
     def values(self, parameters: list[Tensor], inputs: Tensor) -> Tensor:
         """Return the values of all choices from normalised observations. Shapes: (B, inputs) -> (B, K)."""

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torchrl.data import Bounded
 from vecenv.core.compiling import check_no_compiler
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows, leaves, owned, with_leaves
+from vecenv.learn.bounds import clamp_inward
 from vecenv.learn.episode_metrics import rollout_metrics
 from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.network_learner import NetworkLearner, Trained
@@ -34,6 +35,9 @@ from vecenv.learn.runs import Metrics, checked_losses, run
 class ExactConfig(NetworkConfig):
     """Settings of learning by the exact gradient."""
 
+    head: Literal["gaussian", "dirichlet"] = "gaussian"
+    """Distribution of continuous actions, whose most probable ones are played: normal, or Dirichlet where actions are
+    target weights."""
     num_steps: int = 16
     """Steps through which the gradient flows, T; one optimiser step each."""
     worst: float = 1.0
@@ -62,41 +66,6 @@ class Window(NamedTuple):
     reward: Tensor
     observation: Tensor
     rows: Rows
-
-
-class _InwardClamp(torch.autograd.Function):
-    """Clamp whose gradient descent can leave a bound."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return values.clamp(low, high)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ANN401
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
-        values, low, high = ctx.saved_tensors
-        (gradient,) = gradients
-        outward = ((values > high) & (gradient < 0)) | ((values < low) & (gradient > 0))
-        return torch.where(outward, 0.0, gradient), None, None
-
-
-def clamp_inward(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Return clamped values whose gradient is zero only where a step of descent would lead further out of the bounds.
-
-    The gradient of a plain clamp is zero outside of the bounds altogether: an action that has left them stays there,
-    whatever it costs. See the inverting gradients of Hausknecht and Stone, arXiv 1511.04143, 2016.
-
-    Args:
-        values: Shape: any.
-        low: lower bounds, of a shape that broadcasts.
-        high: upper bounds, likewise.
-    """
-    return _InwardClamp.apply(values, low, high)
 
 
 class Exact(NetworkLearner[ExactConfig]):

@@ -32,6 +32,12 @@ def open_uniforms(key: EpisodeKey, elapsed: Tensor, count: int) -> tuple[Tensor,
     return tuple(open_uniform(word, torch.float32) for word in words)
 
 
+def standard_normals(key: EpisodeKey, elapsed: Tensor, count: int) -> Tensor:
+    """Draw standard normal numbers for one step; see `open_uniforms`. Shape: (N, count), float32."""
+    first, second, third, fourth = open_uniforms(key, elapsed, count)
+    return torch.cat([*box_muller(first, second), *box_muller(third, fourth)], dim=-1)[:, :count]
+
+
 class Head(Protocol):
     """Distribution of actions, parametrised by the actor's outputs.
 
@@ -93,8 +99,7 @@ class GaussianHead:
 
     def sample(self, outputs: Tensor, own: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> Tensor:
         """Draw actions."""
-        first, second, third, fourth = open_uniforms(key, elapsed, self.size)
-        noise = torch.cat([*box_muller(first, second), *box_muller(third, fourth)], dim=-1)[:, : self.size]
+        noise = standard_normals(key, elapsed, self.size)
         return (outputs + own[0].exp() * noise).reshape(-1, *self.shape)
 
     def evaluate(self, outputs: Tensor, own: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,7 @@ class Learner(NetworkLearner[Config], Generic[Config]):
             env.follow(self.schedule)
         self.collector = FusedCollector(env, self.collecting_policy(), num_steps)
         self.generator = torch.Generator(env.device)
+        self.gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         self._gradients = FirstCallCompiled(self._minibatch_gradients, lambda: self.env.compiled)
 
     def collecting_policy(self) -> Policy:
@@ -62,6 +63,16 @@ class Learner(NetworkLearner[Config], Generic[Config]):
     def constants(self) -> list[Tensor]:
         """Return tensors that `objective` reads whole, beside the minibatch, as they are at each step; mostly none."""
         return []
+
+    def clipped_together(self) -> list[int]:
+        """Return the sizes of the groups of parameters, in their order, whose gradients have one norm: mostly one."""
+        return [len(self.parameters)]
+
+    def before_step(self, number: int) -> None:
+        """Choose what an optimiser step changes, with its number in the run, from 1; mostly all, and nothing to do.
+
+        A parameter without ``grad`` keeps its value and the optimiser's moments of it.
+        """
 
     def after_step(self, number: int) -> None:
         """Follow up on an optimiser step, with its number in the run, from 1; mostly nothing."""
@@ -151,14 +162,15 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         """Make the optimiser steps of `minimise`, and return the means of the metrics. Shape: `losses_shape`."""
         config = self.config
         shared = [*self.parameters, *self.moments, *self._market(), *self.constants(), *batch]
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         steps = torch.zeros(config.epochs, config.minibatches, *self.losses_shape(), device=self.env.device)
         first = self.update_number * config.epochs * config.minibatches
         for epoch in range(config.epochs):
             for minibatch, index in enumerate(self.shuffled()):
-                self._gradients([*shared, index], [*gradients, steps[epoch, minibatch]])
+                number = first + epoch * config.minibatches + minibatch + 1
+                self._gradients([*shared, index], [*self.gradients, steps[epoch, minibatch]])
+                self.before_step(number)
                 self.optimiser.step()
-                self.after_step(first + epoch * config.minibatches + minibatch + 1)
+                self.after_step(number)
             if largest_kl is not None and steps[epoch, :, self.loss_metrics.index("approx_kl")].mean() > largest_kl:
                 break
         return steps[: epoch + 1].mean((0, 1))
@@ -222,6 +234,10 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         gradients, metrics = torch.func.grad(self.objective, has_aux=True)(
             parameters, self.network.normalised(observation, mean, deviation), allowed, *others, *constants
         )
-        norm = torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
-        factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        return [gradient * factor for gradient in gradients], metrics
+        clipped: list[Tensor] = []
+        for count in self.clipped_together():
+            group = gradients[len(clipped) : len(clipped) + count]
+            norm = torch.stack([gradient.square().sum() for gradient in group]).sum().sqrt()
+            factor = (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+            clipped += [gradient * factor for gradient in group]
+        return clipped, metrics

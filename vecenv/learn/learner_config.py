@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+HeadName = Literal["gaussian", "dirichlet", "tanh_normal"]
+"""Distributions of continuous actions: see `vecenv.learn.actor_policy.make_network`."""
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -57,8 +60,9 @@ class NetworkConfig(RunConfig):
 
     policy: Literal["flat", "symbol", "attention"] = "flat"
     """Network on the whole observation, one scorer shared by all symbols, or one in which symbols see each other."""
-    head: Literal["gaussian", "dirichlet"] = "gaussian"
-    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none."""
+    head: HeadName = "gaussian"
+    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none.
+    tanh_normal: normal with a deviation of its own in every state, squashed into the bounds."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of each network."""
     initial_std: float = 0.5
@@ -78,5 +82,79 @@ class NetworkConfig(RunConfig):
 class LearnerConfig(NetworkConfig):
     """Settings of a learner that samples its actions."""
 
+    head: Literal["gaussian", "dirichlet"] = "gaussian"
+    """Distribution of continuous actions: normal, or Dirichlet where actions are target weights; choices need none."""
     entropy_coef: float = 0.0
     """Weight of the entropy bonus."""
+
+
+@dataclass(frozen=True)
+class OnPolicyConfig(LearnerConfig):
+    """Settings of a learner that estimates advantages of its own rollouts."""
+
+    num_steps: int = 64
+    """Steps per rollout and sub-environment."""
+    gamma: float = 0.99
+    """Discount per step."""
+    gae_lambda: float = 0.95
+    """Lambda of generalised advantage estimation."""
+    value_coef: float = 0.5
+    """Weight of the value loss."""
+    by_reference: bool | None = None
+    """Keep of an observation what is a row's own and the day of the market, whose part of the first layer is computed
+    once per update; flat policies only. By default where a batch has twice as many steps as the market has days."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+    normalise_advantages: bool = True
+    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_least(1, "num_steps")
+        self._check_share("gamma", "gae_lambda")
+
+
+@dataclass(frozen=True)
+class OffPolicyConfig(NetworkConfig):
+    """Settings of a learner from a replay buffer, with a target network."""
+
+    epochs: int = 1
+    """Passes over the steps drawn after a rollout; further steps cost as little to draw anew."""
+    minibatches: int = 16
+    """Optimiser steps after each rollout, each on a minibatch of its own."""
+    minibatch_size: int = 1024
+    """Steps of the replay buffer in a minibatch, drawn uniformly."""
+    num_steps: int = 16
+    """Steps per rollout and sub-environment."""
+    gamma: float = 0.99
+    """Discount per step."""
+    buffer_size: int = 131_072
+    """Steps that the replay buffer holds, the last ones of all sub-environments; checkpoints hold them too."""
+    target_rate: float = 0.01
+    """Share of the way to the learned network that the target network goes: 1 copies it."""
+    target_every: int = 1
+    """Optimiser steps from one move of the target network to the next."""
+    normalise_rewards: bool = True
+    """Divide rewards by the running standard deviation of the discounted return."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_least(1, "minibatch_size", "num_steps", "buffer_size", "target_every")
+        self._check_share("gamma", "target_rate")
+        self._check_positive("target_rate")
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        return {"epochs": "a learner that reuses its batch"}
+
+    def check_rollout(self, num_envs: int) -> None:
+        """Check that the buffer holds a rollout.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if self.buffer_size < self.num_steps * num_envs:
+            raise ValueError(
+                f"buffer_size must be at least a rollout, num_steps {self.num_steps} x num_envs {num_envs}, "
+                f"got {self.buffer_size}"
+            )

@@ -49,7 +49,7 @@ class NetworkLearner(ABC, Generic[Config]):
         self.update_number = 0
         device = env.device
         self.network = make_network(env, config)
-        self.actor, critic = self.initial_parameters()
+        self.actor, critic = self.seeded_parameters()
         self.critic = critic if with_critic else []
         self.parameters = [*self.actor, *self.critic]
         for parameter in self.parameters:
@@ -60,13 +60,17 @@ class NetworkLearner(ABC, Generic[Config]):
         # The moments at the start of the update, in float32 for the fused step.
         self.moments = [torch.zeros(shape, device=device), torch.ones(shape, device=device)]
 
-    def initial_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+    def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return the parameters of actor and critic that the seed determines."""
-        return self.network.initial_parameters(torch.Generator().manual_seed(self.config.seed), self.env.device)
+        return self.initial_parameters(torch.Generator().manual_seed(self.config.seed))
 
     def moments_shape(self) -> tuple[int, ...]:
         """Return the shape of the moments that scale the inputs."""
         return (self.network.moments_size,)
+
+    def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
+        """Return parameters of actor and critic of one policy: by default those of the network."""
+        return self.network.initial_parameters(generator, self.env.device)
 
     @abstractmethod
     def make_update(self) -> Metrics:

@@ -100,11 +100,9 @@ class EnsemblePPO(PPO):
             raise ValueError(f"{env.scenario.name} follows a schedule by its results, which members cannot share")
         super().__init__(env, replace(config, seed=self.seeds[0]))
 
-    def initial_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
+    def seeded_parameters(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return stacked parameters of actor and critic, each member's by its seed. Shape of each: (S, ...)."""
-        drawn = [
-            self.network.initial_parameters(torch.Generator().manual_seed(seed), self.env.device) for seed in self.seeds
-        ]
+        drawn = [self.initial_parameters(torch.Generator().manual_seed(seed)) for seed in self.seeds]
         actors, critics = zip(*drawn, strict=True)
         return _stacked(actors), _stacked(critics)
 

@@ -8,43 +8,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.learn.learner_config import LearnerConfig
+from vecenv.learn.learner_config import OnPolicyConfig
 
 LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "benchmark_kl")
 """Metric names of the fields of `Losses`, in order, then of the divergence from the benchmark policy."""
 
 
 @dataclass(frozen=True)
-class PPOConfig(LearnerConfig):
+class PPOConfig(OnPolicyConfig):
     """Settings of PPO."""
 
-    num_steps: int = 64
-    """Steps per rollout and sub-environment."""
-    gamma: float = 0.99
-    """Discount per step."""
-    gae_lambda: float = 0.95
-    """Lambda of generalised advantage estimation."""
     clip: float = 0.2
     """Probability ratios outside 1 ± clip get no gradient."""
-    value_coef: float = 0.5
-    """Weight of the value loss."""
     benchmark_kl: float = 0.0
     """Weight of the KL divergence from the policy around the centre of the actions, with tilts the benchmark."""
     target_kl: float | None = None
     """Early stopping: no further epochs in an update once the approximate KL divergence exceeds this."""
-    by_reference: bool | None = None
-    """Keep of an observation what is a row's own and the day of the market, whose part of the first layer is computed
-    once per update; flat policies only. By default where a batch has twice as many steps as the market has days."""
-    normalise_rewards: bool = True
-    """Divide rewards by the running standard deviation of the discounted return."""
-    normalise_advantages: bool = True
-    """Scale the advantages of each batch to mean 0 and standard deviation 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_least(1, "num_steps")
         self._check_positive("clip")
-        self._check_share("gamma", "gae_lambda")
         self._check_least(0, "benchmark_kl")
 
 

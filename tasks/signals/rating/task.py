@@ -58,6 +58,7 @@ NEWS_SIGNALS = Task(
     beside_account=("rank_ic", "pooled_ic", "hit_share"),
     account=MarketAccount(),
     one_choice=lambda config: config.action == "levels",
+    numbers=lambda config: config.action == "continuous",
     shortened=shortened,
     check_trained=check_trained,
     text=RatingText,

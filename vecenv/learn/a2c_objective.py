@@ -1,0 +1,57 @@
+"""Settings and losses of A2C: policy gradient, value loss and entropy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+from vecenv.learn.learner_config import OnPolicyConfig
+
+LOSS_METRICS = ("policy_loss", "value_loss", "entropy")
+"""Metric names of the fields of `Losses`, in order."""
+
+
+@dataclass(frozen=True)
+class A2CConfig(OnPolicyConfig):
+    """Settings of A2C."""
+
+    epochs: int = 1
+    """Passes over each batch: one, since the gradient is that of the policy that collected."""
+    minibatches: int = 1
+    """Number of equal parts of a batch; one optimiser step each, of which the first alone has the policy that
+    collected."""
+    learning_rate: float = 3e-3
+    """Learning rate of Adam."""
+    num_steps: int = 5
+    """Steps per rollout and sub-environment."""
+    gae_lambda: float = 1.0
+    """Lambda of generalised advantage estimation; 1 are the returns of the paper."""
+
+    def inapplicable(self) -> dict[str, str]:
+        """Return the settings without effect, with what each requires."""
+        return {"epochs": "a learner that reuses its batch"}
+
+
+class Losses(NamedTuple):
+    """Terms of the objective; all of shape ()."""
+
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+
+
+def a2c_losses(log_prob: Tensor, entropy: Tensor, value: Tensor, advantage: Tensor, target: Tensor) -> Losses:
+    """Return the loss whose gradient is the policy gradient, the critic's squared error and the mean entropy.
+
+    Section 4 of Mnih et al. (2016), with advantages that are constants.
+
+    Args:
+        log_prob: of the actions under the policy. Shape: (B,).
+        entropy: of the policy. Shape: (B,).
+        value: of the critic. Shape: (B,).
+        advantage: Shape: (B,).
+        target: of the critic. Shape: (B,).
+    """
+    return Losses(policy=-(log_prob * advantage).mean(), value=(value - target).square().mean(), entropy=entropy.mean())

@@ -1,0 +1,156 @@
+"""Base class of learners of their own rollouts: generalised advantages from a critic, and scaled rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from vecenv.core.collector import Policy
+from vecenv.core.env import VecEnv
+from vecenv.learn.advantages import generalised_advantages
+from vecenv.learn.learner import Learner
+from vecenv.learn.learner_config import OnPolicyConfig
+from vecenv.learn.referencing_policy import WORTHWHILE, ReferencingActorPolicy, why_not_by_reference
+from vecenv.learn.reward_scale import RewardScale
+from vecenv.learn.runs import Metrics
+
+Config = TypeVar("Config", bound=OnPolicyConfig)
+
+
+class OnPolicyLearner(Learner[Config], Generic[Config]):
+    """A learner of its own rollouts, whose advantages a critic estimates; `run` runs it.
+
+    Observations and rewards are scaled by running moments that are constant from the rollout to the end of the update.
+
+    Args:
+        env: the training environment; its rows advance.
+        config: settings.
+
+    Raises:
+        ValueError: the batch cannot be split into equal minibatches, or ``by_reference`` is given with a policy or a
+            task that cannot.
+        TypeError: there is no head for the environment's actions.
+    """
+
+    def __init__(self, env: VecEnv, config: Config) -> None:
+        steps = config.num_steps * env.num_envs // self.num_members
+        if steps % config.minibatches:
+            raise ValueError(
+                f"num_steps {config.num_steps} x num_envs {env.num_envs // self.num_members} is not a multiple of "
+                f"minibatches {config.minibatches}"
+            )
+        super().__init__(env, config, config.num_steps, units=steps, with_critic=True)
+        self.reward_scale = RewardScale(env.num_envs, config.gamma, env.device, self.num_members)
+
+    def collecting_policy(self) -> Policy:
+        """Return the policy that collects, by reference where that is asked for or pays.
+
+        Raises:
+            ValueError: it is asked for, and the policy cannot.
+        """
+        asked, (env, network) = self.config.by_reference, (self.env, self.network)
+        if asked is None:
+            pays = WORTHWHILE * env.scenario.num_references <= self.batch_size
+            asked = pays and why_not_by_reference(env, network) is None
+        return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Extend `Learner.state_dict` by the scale of the rewards."""
+        return super().state_dict() | self.reward_scale.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
+        super().load_state_dict(state)
+        self.reward_scale.load_state_dict(state)
+
+    def collect(self) -> None:
+        """Continue the episodes for one rollout."""
+        self.collector.rollout()
+
+    def update_moments(self) -> None:
+        """Add the rollout to the moments that scale observations and rewards of the next one."""
+        super().update_moments()
+        if self.config.normalise_rewards:
+            self.reward_scale.update(self.collector)
+
+    def learn(self) -> Metrics:
+        """Estimate advantages and make all optimiser steps of one update."""
+        values, advantages, targets = self.advantages()
+        metrics = self.minimise(self.batch_of(advantages, targets), self.largest_kl())
+        explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
+        return metrics | {"explained_variance": float(explained)}
+
+    def largest_kl(self) -> float | None:
+        """Return the approximate KL divergence that stops the epochs of an update: mostly none does."""
+        return None
+
+    def collected(self) -> list[Tensor]:
+        """Return what `objective` takes of the rollout between actions and advantages: mostly nothing.
+
+        Shape of each: (T, N, ...).
+        """
+        return []
+
+    def batch_of(self, advantages: Tensor, targets: Tensor) -> list[Tensor]:
+        """Return what `minimise` takes of the rollout, with flat steps. Shape of each: (T * N, ...)."""
+        batch = [*self.collector.seen, self.collector.actions, *self.collected(), advantages, targets]
+        return [tensor.flatten(0, 1) for tensor in batch]
+
+    def _values(self, observation: Tensor) -> Tensor:
+        """Return values. Shapes: (B, D) -> (B,)."""
+        chunk, network = self.batch_size // self.config.minibatches, self.network
+        parts = observation.split(chunk)
+        return torch.cat([network.value(self.critic, network.normalised(part, *self.moments)) for part in parts])
+
+    def values_of_rollout(self) -> Tensor:
+        """Return the values of what was seen, put together in parts of a minibatch. Shape: (T, N)."""
+        chunk = self.batch_size // self.config.minibatches
+        parts = zip(*(part.flatten(0, 1).split(chunk) for part in self.collector.seen), strict=True)
+        return torch.cat([self._values(self.collector.whole(seen)) for seen in parts]).view(self.config.num_steps, -1)
+
+    def final_values(self, step: Tensor, ids: Tensor) -> Tensor:
+        """Return values of the observations after given steps of rows, before auto-reset. Shape: (M,)."""
+        return self._values(self.collector.final_observations(step, ids))
+
+    def standardised(self, advantages: Tensor) -> Tensor:
+        """Return the advantages of a batch with mean 0 and standard deviation 1. Shape: (T, N)."""
+        return (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+
+    def advantages(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return values, advantages and the critic's targets. Shape of each: (T, N)."""
+        config, collector = self.config, self.collector
+        values = self.values_of_rollout()
+        # A step's next observation is that of the next step, except at truncations and the end of the rollout.
+        next_values = torch.cat([values[1:], torch.zeros_like(values[:1])])
+        if config.gamma:
+            cut = collector.truncated.clone()
+            cut[-1] = True
+            step, ids = cut.nonzero(as_tuple=True)
+            next_values[step, ids] = self.final_values(step, ids)
+        reward = self.reward_scale.scaled(collector.reward)
+        advantages = generalised_advantages(
+            reward, values, next_values, collector.terminated, collector.truncated, config.gamma, config.gae_lambda
+        )
+        targets = values + advantages
+        advantages = self.learned_advantages(advantages, values, next_values)
+        if config.normalise_advantages:
+            advantages = self.standardised(advantages)
+        return values, advantages, targets
+
+    def learned_advantages(self, advantages: Tensor, values: Tensor, next_values: Tensor) -> Tensor:
+        """Return the advantages that the policy learns from, before they are normalised: those given.
+
+        Args:
+            advantages: Shape: (T, N).
+            values: of the observations acted on. Shape: (T, N).
+            next_values: of the observations after each step, before auto-reset; 0 with a gamma of 0 where an episode or
+                the rollout ends. Shape: (T, N).
+        """
+        return advantages
+
+    def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
+        """Return the selected steps."""
+        return tensor[index]

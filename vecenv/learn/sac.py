@@ -1,0 +1,137 @@
+"""Soft actor-critic (SAC) on the fused collector, with two critics and a temperature that is learned.
+
+Haarnoja et al., "Soft actor-critic algorithms and applications", arXiv 1812.05905, 2018. One update: collect T steps of
+N sub-environments with the stochastic actor, add them to the buffer, and make optimiser steps on minibatches drawn from
+all that it holds. The actor maximises values and entropy, weighed by a temperature that holds the entropy near a
+target. Densities are those of actions in half widths of their bounds, so the target does not depend on the bounds.
+
+The losses are those of `torchrl.objectives.SACLoss`; a test compares values and gradients. They are reimplemented
+because one compiled function of plain tensors, from the gather of the rows to the clipped gradients, is faster: the
+gradients for 1,024 rows, D = 31, K = 10 and 64 x 64 networks took 3.7 ms, with TorchRL's loss 6.6 ms (both compiled,
+CPU time on one core of an AMD EPYC, torch 2.13, torchrl 0.14.1, without the gather). The buffer is TorchRL's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from vecenv.core.env import VecEnv
+from vecenv.learn.continuous import ContinuousConfig, ContinuousLearner, critic_losses
+from vecenv.learn.network_learner import Trained
+from vecenv.learn.off_policy_targets import bootstrapped
+from vecenv.learn.runs import Metrics, run
+from vecenv.learn.tanh_normal import TanhNormalHead
+
+LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target", "entropy", "temperature")
+"""Metric names of what `SAC.objective` returns beside the loss, in order."""
+
+
+@dataclass(frozen=True)
+class SACConfig(ContinuousConfig):
+    """Settings of SAC."""
+
+    head: Literal["tanh_normal"] = "tanh_normal"
+    """Actions are normal numbers, with a deviation of their own in every state, squashed into their bounds by tanh."""
+    initial_std: float = 0.5
+    """Initial standard deviation of actions before they are squashed, in half widths of their bounds."""
+    initial_temperature: float = 0.1
+    """Initial weight of the entropy; it is learned."""
+    target_entropy: float = -1.0
+    """Entropy that the temperature holds, for each number of an action, in half widths of its bounds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("initial_temperature")
+
+
+class SAC(ContinuousLearner[SACConfig]):
+    """SAC learner; `train` runs it. Its policy, as trained or loaded, takes the squashed means.
+
+    Args:
+        env: the training environment; its rows advance.
+        config: settings.
+
+    Attributes:
+        critic: parameters of both critics, then the logarithm of the temperature.
+
+    Raises:
+        ValueError: actions are no numbers within finite bounds, the buffer does not hold a rollout or does not fit into
+            memory, or the network does not fit the task.
+    """
+
+    loss_metrics = LOSS_METRICS
+    num_critics = 2
+
+    def initial_parameters(self, generator: torch.Generator) -> tuple[list[Tensor], list[Tensor]]:
+        """Extend `ContinuousLearner.initial_parameters` by the logarithm of the temperature. Shape: ()."""
+        actor, critics = super().initial_parameters(generator)
+        temperature = torch.full((), math.log(self.config.initial_temperature), device=self.env.device)
+        return actor, [*critics, temperature]
+
+    def followed(self) -> list[Tensor]:
+        """Return the parameters of the critics."""
+        return self.critic[:-1]
+
+    def clipped_together(self) -> list[int]:
+        """Return the actor's parameters, the critics' and the temperature."""
+        return [len(self.actor), len(self.critic) - 1, 1]
+
+    def noise(self) -> list[Tensor]:
+        """Return standard normal numbers for the actions here and after the step. Shape of each: (units, A)."""
+        size, device = (self.units, self.bounds.size), self.env.device
+        return [torch.randn(size, generator=self.generator, device=device) for _ in range(2)]
+
+    def acted(self, actor: list[Tensor], inputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return actions in half widths, and their log-densities. Shapes: (B, D), (B, A) -> (B, A), (B,)."""
+        assert isinstance(self.network.head, TanhNormalHead)
+        return self.network.head.units(self.network.actor_outputs(actor, inputs), noise)
+
+    def objective(
+        self,
+        parameters: list[Tensor],
+        observation: Tensor,
+        allowed: Tensor | None,
+        action: Tensor,
+        reward: Tensor,
+        terminated: Tensor,
+        next_observation: Tensor,
+        noise: Tensor,
+        next_noise: Tensor,
+        mean: Tensor,
+        deviation: Tensor,
+        *target: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
+        actor, (*critics, log_temperature) = self.parted(parameters)
+        temperature = log_temperature.exp().detach()
+        inputs = self.network.normalised(next_observation, mean, deviation)
+        next_action, next_log_prob = self.acted([one.detach() for one in actor], inputs, next_noise)
+        following = torch.minimum(*self.values(target, inputs, next_action)) - temperature * next_log_prob
+        targets = bootstrapped(reward, terminated, following, self.config.gamma)
+        losses = critic_losses(self.values(critics, observation, action), targets)
+        chosen, log_prob = self.acted(actor, observation, noise)
+        value = torch.minimum(*self.values([one.detach() for one in critics], observation, chosen))
+        policy_loss = (temperature * log_prob - value).mean()
+        lacking = self.config.target_entropy * self.bounds.size + log_prob.detach().mean()
+        loss = policy_loss + losses.loss - log_temperature * lacking
+        return loss, torch.stack([policy_loss, *losses, -log_prob.mean(), temperature]).detach()
+
+
+def train(
+    env: VecEnv,
+    config: SACConfig | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+    on_update: Callable[[Metrics], None] | None = None,
+    before_update: Callable[[int], None] | None = None,
+) -> Trained[SAC]:
+    """Train SAC; for the arguments see `vecenv.learn.runs.run`."""
+    learner = SAC(env, config or SACConfig())
+    return Trained(learner, run(learner, folder, resume, on_update, before_update))
