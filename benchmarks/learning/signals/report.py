@@ -38,6 +38,6 @@ def cell(interval: Mapping[str, float | None], decimals: int, bounds: bool) -> s
     """Return a mean and, if asked for and there is one, its interval."""
     mean, low, high = (interval[name] for name in ("mean", "low", "high"))
     shown = f"{mean:.{decimals}f}"
-    if not bounds or low is None or high is None or low != low:
+    if not bounds or low is None or high is None:
         return shown
     return f"{shown} ({low:.{decimals}f} … {high:.{decimals}f})"

@@ -8,6 +8,7 @@ of the preset ``signals_data``; none was chosen on the days of the test.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -28,6 +29,7 @@ from vecenv.core.random import EpisodeKey
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.cppo import CPPOConfig, EnsembleCPPO
 from vecenv.learn.evaluation import play
+from vecenv.learn.metrics import Interval
 from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
 from vecenv.learn.ppo_objective import PPOConfig
 from vecenv.learn.runs import run
@@ -211,11 +213,16 @@ def _told(own: list[Tensor], returns: Mapping[str, list[Tensor]]) -> dict[str, A
     equal, held = (returns[name.replace("_", " ")][0] for name in (EQUAL_WEIGHT, HELD))
     by_seed = [figures_of(one, equal, held) for one in own]
     columns = zip(Figures._fields, zip(*by_seed, strict=True), strict=True)
-    told: dict[str, Any] = {name: over_seeds(list(values))._asdict() for name, values in columns}
+    told: dict[str, Any] = {name: _without_nan(over_seeds(list(values))) for name, values in columns}
     mean = torch.stack([one.log1p() for one in own]).mean(0)
-    told["excess_over_days"] = over_days(mean - held.log1p())._asdict()
+    told["excess_over_days"] = _without_nan(over_days(mean - held.log1p()))
     told["by_seed"] = [one._asdict() for one in by_seed]
     return told
+
+
+def _without_nan(interval: Interval) -> dict[str, float | None]:
+    """Return an interval by name, with None for NaN, which JSON lacks."""
+    return {name: None if math.isnan(value) else value for name, value in interval._asdict().items()}
 
 
 def _coverage(tape: MarketTape) -> float:
