@@ -277,6 +277,13 @@ def test_first_ratios_are_one() -> None:
             assert metrics["clip_fraction"] == 0.0
 
 
+@pytest.mark.parametrize(("target_kl", "steps"), [(None, 6), (1e3, 6), (1e-12, 2)])
+def test_no_further_epoch_once_the_divergence_is_too_large(target_kl: float | None, steps: int) -> None:
+    learner = PPO(planted_env(), replace(SMALL, epochs=3, target_kl=target_kl))
+    learner.update()
+    assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
+
+
 def parameters_of(path: Path) -> list[Tensor]:
     state = torch.load(path / CHECKPOINT, weights_only=True)
     return [*state["actor"], *state["critic"], *state["moments"], *state["environment"]["rows"]]
