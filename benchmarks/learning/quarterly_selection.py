@@ -19,10 +19,13 @@ import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.env import VecEnv
+from vecenv.learn.a2c import A2C, A2CConfig
 from vecenv.learn.agents import Agent, PolicyAgent
 from vecenv.learn.combination import best_of
+from vecenv.learn.ddpg import DDPG, DDPGConfig
 from vecenv.learn.ensemble import MeanPolicy
 from vecenv.learn.evaluation import play
+from vecenv.learn.learner_config import NetworkConfig
 from vecenv.learn.metrics import EpisodeCurves, episode_metrics
 from vecenv.learn.network_learner import NetworkLearner, Trained
 from vecenv.learn.ppo import PPO, PPOConfig
@@ -55,7 +58,7 @@ class QuarterlySelectionConfig:
     """Tick of the prices: given, because it would else be chosen from all days, later ones too."""
     market_seed: int = 0
     """Seed of a generated market."""
-    learners: tuple[str, ...] = ("ppo", "ppo_far_sighted", "ppo_flat")
+    learners: tuple[str, ...] = ("ppo", "a2c", "ddpg")
     """Candidates, of `CANDIDATES`."""
     num_envs: int = 256
     """Sub-environments of a training."""
@@ -80,10 +83,12 @@ class QuarterlySelectionConfig:
 
 
 LEARNING = PPOConfig(num_steps=16, policy="symbol", hidden=(32,), epochs=1, initial_std=1.0, learning_rate=3e-3)
-CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], NetworkLearner[Any]], PPOConfig]] = {
+CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], NetworkLearner[Any]], NetworkConfig]] = {
     "ppo": (PPO, replace(LEARNING, gamma=0.0, gae_lambda=0.0)),
     "ppo_far_sighted": (PPO, LEARNING),
     "ppo_flat": (PPO, replace(LEARNING, policy="flat", gamma=0.0, gae_lambda=0.0)),
+    "a2c": (A2C, A2CConfig(policy="symbol", hidden=(32,), initial_std=1.0, gamma=0.0, gae_lambda=0.0)),
+    "ddpg": (DDPG, DDPGConfig(hidden=(32,), gamma=0.0, buffer_size=65_536)),
 }
 """Learner and settings of each candidate by name; a further algorithm is a further entry."""
 

@@ -116,8 +116,8 @@ def test_the_command_trades_all_quarters_and_writes_them(tmp_path, capsys):
     assert written["agents"][SELECTED]["cumulative_return"] == pytest.approx(growth - 1) and days < NUM_DAYS
     out = capsys.readouterr().out
     assert "ppo of ppo" in out and "selected: " in out
-    with pytest.raises(ValueError, match="unknown learners a2c; there are ppo, "):
-        quarterly_selection.main(replace(small, learners=("a2c",)))
+    with pytest.raises(ValueError, match="unknown learners dreamer; there are ppo, "):
+        quarterly_selection.main(replace(small, learners=("dreamer",)))
 
 
 def test_figures_of_daily_returns_by_hand():
