@@ -10,12 +10,12 @@ from torch import Tensor
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.planted import (
-    START_PRICE,
     planted_bars,
     planted_optimal_actions,
     planted_optimal_growth,
     random_walk_bars,
 )
+from vecenv.market.planted_draws import START_PRICE
 
 STRENGTH, VOLATILITY, FLIP = 0.01, 0.02, 0.3
 
