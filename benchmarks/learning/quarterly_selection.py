@@ -231,10 +231,7 @@ def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent
 
 def figures(returns: Tensor) -> dict[str, float]:
     """Return the metrics of `vecenv.learn.metrics.episode_metrics` that daily returns alone determine."""
-    equity = torch.cat([torch.ones(1, dtype=torch.float64), (1.0 + returns).cumprod(0)]).unsqueeze(1)
-    days = torch.tensor([len(returns)])
-    curves = EpisodeCurves(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), days)
-    metrics = episode_metrics(curves)
+    metrics = episode_metrics(EpisodeCurves.of_returns(returns))
     return {name: float(metrics[name]) for name in ("cumulative_return", "sharpe", "max_drawdown", "cvar")}
 
 

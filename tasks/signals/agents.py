@@ -10,10 +10,9 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, Random
 from vecenv.market.account import tape_of
-from vecenv.market.bars import CLOSE
 from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scores import moved_by_sentiment
-from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, cost_rate, order_action
+from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts
 
 SENTIMENT = SCORES.index("sentiment")
 
@@ -47,14 +46,7 @@ class FollowSentiment:
         state, tape = env.state, tape_of(env)
         tradable = tape.tradable[state.path, state.day]
         good = tradable & (sentiment_of(env) > NEUTRAL)
-        held = torch.where(good.any(-1, keepdim=True), good, tradable)
-        price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
-        value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
-        budget = value / held.sum(-1, keepdim=True).clamp(min=1)
-        target = torch.where(held, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
-        if env.scenario.config.whole_shares:  # type: ignore[attr-defined]
-            target = target.floor()
-        return order_action(env, target - state.holdings)
+        return towards_equal_parts(env, torch.where(good.any(-1, keepdim=True), good, tradable))
 
 
 def sentiment_of(env: VecEnv) -> Tensor:

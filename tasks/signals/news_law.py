@@ -12,7 +12,6 @@ the mean of tone times direction is the accuracy.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -138,11 +137,3 @@ def growth_weights(law: NewsLaw, known: Tensor) -> Tensor:
 def _persistence(flip: float, like: Tensor) -> Tensor:
     """Return the transition probabilities of a sign. Shape: (2, 2)."""
     return like.new_tensor([[1 - flip, flip], [flip, 1 - flip]])
-
-
-def correlation_of_tone(law: NewsLaw) -> float:
-    """Return the correlation of tone and direction over days with a headline.
-
-    Tone and direction have mean 0; the tone's variance is accuracy + 2 (1 - accuracy) / 3.
-    """
-    return law.accuracy / math.sqrt(law.accuracy + 2 * (1 - law.accuracy) / 3)

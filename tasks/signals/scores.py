@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vecenv.kernels.rewards import risk_weighed
 from vecenv.market.panels import NEUTRAL
 
 
@@ -67,4 +68,4 @@ def weighed(reward: Tensor, level: Tensor, published: bool) -> Tensor:
         published: divide losses too.
     """
     level = level.to(reward.dtype)
-    return reward / level if published else torch.where(reward > 0, reward / level, reward * level)
+    return reward / level if published else risk_weighed(reward, level)

@@ -55,15 +55,7 @@ class EqualWeight:
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders that restore equal weights. Shape: (N, K)."""
-        state, tape = env.state, tape_of(env)
-        tradable = tape.tradable[state.path, state.day]
-        price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
-        value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
-        budget = value / tradable.sum(-1, keepdim=True).clamp(min=1)
-        target = torch.where(tradable, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
-        if config_of_env(env).whole_shares:
-            target = target.floor()
-        return order_action(env, target - state.holdings)
+        return towards_equal_parts(env, tape_of(env).tradable[env.state.path, env.state.day])
 
 
 class BestRule:
@@ -120,6 +112,26 @@ BASELINES: dict[str, Callable[[], Agent]] = {
     "oracle": Oracle,
 }
 """Agents by name."""
+
+
+def towards_equal_parts(env: VecEnv, held: Tensor) -> Tensor:
+    """Return the action towards the same value of some symbols and nothing of the others, costs allowed for.
+
+    Args:
+        env: a stock-trading environment.
+        held: whether a symbol is to be held. Shape: (N, K), bool.
+
+    Returns:
+        Shape: (N, K), float32.
+    """
+    state, tape = env.state, tape_of(env)
+    price = tape.ohlcv[..., CLOSE][state.path, state.day].double()
+    value = state.portfolio_value.double().unsqueeze(-1) * tape.tick_size
+    budget = value / held.sum(-1, keepdim=True).clamp(min=1)
+    target = torch.where(held, budget / (price * (1.0 + cost_rate(env))).clamp(min=1e-12), 0.0)
+    if config_of_env(env).whole_shares:
+        target = target.floor()
+    return order_action(env, target - state.holdings)
 
 
 def days_to_trade(env: VecEnv) -> float:

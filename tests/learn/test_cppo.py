@@ -11,9 +11,9 @@ from torch import Tensor
 
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
+from vecenv.kernels.rewards import risk_weighed
 from vecenv.learn import cppo, ppo
 from vecenv.learn.cppo import CPPO, CPPOConfig, train
-from vecenv.learn.cppo_objective import weighed_rewards
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig
 from vecenv.learn.runs import Metrics
 
@@ -188,7 +188,7 @@ def test_rewards_are_weighed_by_the_risk_of_what_was_held(scenario: type[Tails])
 
 
 def test_gains_are_divided_by_risk_and_losses_multiplied() -> None:
-    weighed = weighed_rewards(torch.tensor([3.0, -3.0, 0.0, 3.0, -3.0]), torch.tensor([2.0, 2.0, 2.0, 0.5, 0.5]))
+    weighed = risk_weighed(torch.tensor([3.0, -3.0, 0.0, 3.0, -3.0]), torch.tensor([2.0, 2.0, 2.0, 0.5, 0.5]))
     assert weighed.tolist() == [1.5, -6.0, 0.0, 6.0, -1.5]
 
 

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.kernels.rewards import risk_weighed
 from vecenv.learn.advantages import discounted_sums
 from vecenv.learn.cppo_objective import (
     CVAR_METRICS,
@@ -42,7 +43,6 @@ from vecenv.learn.cppo_objective import (
     mean_return,
     shortfall_penalty,
     trajectory_returns,
-    weighed_rewards,
 )
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.ppo import PPO
@@ -51,6 +51,10 @@ from vecenv.learn.risk_levels import check_risk_levels, risk_levels
 from vecenv.learn.runs import Metrics, run
 
 __all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "EnsembleCPPO", "train"]
+
+
+_STATE = ("nu", "multiplier", "carried_return")
+"""Tensors of a checkpoint beside those of PPO."""
 
 
 class _TailsPenalised(PPO):
@@ -89,7 +93,7 @@ class _TailsPenalised(PPO):
         collector, config = self.collector, self.config
         reward = collector.reward.float() * config.reward_unit
         if config.weigh_risk:
-            reward = weighed_rewards(reward, risk_levels(collector))
+            reward = risk_weighed(reward, risk_levels(collector))
         # Whoever resets the environment between rollouts ends its episodes unseen.
         carried = torch.where(collector.rows(after=False).elapsed[0] == 0, 0.0, self.carried_return)
         self.so_far, self.carried_return = discounted_sums(reward, collector.rows().done, carried, 1.0)
@@ -124,9 +128,6 @@ class _TailsPenalised(PPO):
         mean = mean_return(returns.unflatten(1, shape), done.unflatten(1, shape))
         self.told = torch.stack([mean, self.nu, self.multiplier, *shares])
         return advantages - penalty.amount
-
-
-_STATE = ("nu", "multiplier", "carried_return")
 
 
 class CPPO(_TailsPenalised):

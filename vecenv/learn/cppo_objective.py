@@ -69,18 +69,6 @@ class Penalty(NamedTuple):
     capped: Tensor
 
 
-def weighed_rewards(reward: Tensor, level: Tensor) -> Tensor:
-    """Return rewards after their risk: gains divided by the level, losses multiplied.
-
-    Dividing losses too, as a factor of the whole return does, would reward risk taken at a loss.
-
-    Args:
-        reward: of each step. Shape: any.
-        level: of what was held, 1 = neutral, above 1 riskier. Shape: as ``reward``.
-    """
-    return torch.where(reward > 0, reward / level, reward * level)
-
-
 def trajectory_returns(so_far: Tensor, done: Tensor, following: Tensor) -> Tensor:
     """Return of each step the return of its whole trajectory, as far as the rollout tells.
 

@@ -49,6 +49,16 @@ class EpisodeCurves:
     cash: Tensor
     length: Tensor
 
+    @classmethod
+    def of_returns(cls, returns: Tensor) -> EpisodeCurves:
+        """Return the curves of one account of 1 at the start, of which the daily returns alone are known.
+
+        Args:
+            returns: simple. Shape: (T,), float64.
+        """
+        equity = torch.cat([returns.new_ones(1), (1.0 + returns).cumprod(0)]).unsqueeze(1)
+        return cls(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), torch.tensor([len(returns)]))
+
     def of_episodes(self, ids: Tensor) -> EpisodeCurves:
         """Return the curves of some episodes. Shape: (M,), int64."""
         return EpisodeCurves(self.equity[:, ids], self.traded[:, ids], self.cash[:, ids], self.length[ids])

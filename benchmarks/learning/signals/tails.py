@@ -46,9 +46,7 @@ def figures_of(returns: Tensor, equal_weight: Tensor, held: Tensor) -> Figures:
         equal_weight: those of equal weights.
         held: those of buy and hold.
     """
-    equity = torch.cat([torch.ones(1, dtype=torch.float64), (1.0 + returns).cumprod(0)]).unsqueeze(1)
-    curves = EpisodeCurves(equity, torch.zeros_like(equity[1:]), torch.zeros_like(equity), torch.tensor([len(returns)]))
-    metrics = {name: float(value) for name, value in episode_metrics(curves).items()}
+    metrics = {name: float(value) for name, value in episode_metrics(EpisodeCurves.of_returns(returns)).items()}
     above = returns - equal_weight
     spread, ranked = float(above.std()), returns.sort().values
     tail = math.ceil(round(len(returns) * CVAR_TAIL, 9))

@@ -10,10 +10,15 @@ import torch
 
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.signals.news.headlines import HEADLINES, RISKS, TONES
-from vecenv.tasks.signals.news_law import NewsLaw, correlation_of_tone, growth_weights, known_of_signs
+from vecenv.tasks.signals.news_law import NewsLaw, growth_weights, known_of_signs
 from vecenv.tasks.signals.news_market import news_bars
 
 LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
+
+
+def correlation_of_tone(law):
+    """Return the correlation of tone and direction: their means are 0, the tone is 0 in a third of the rest."""
+    return law.accuracy / (law.accuracy + 2 * (1 - law.accuracy) / 3) ** 0.5
 
 
 def told_of(bars):
