@@ -263,13 +263,13 @@ def market_origin(settings: MarketSettings) -> dict[str, Any]:
 def _documents(settings: MarketSettings) -> dict[str, Any]:
     """Return the `MarketOptions` of scores and texts that differ from their defaults."""
     given = {
-        "score_files": list(settings.scores),
+        "score_files": settings.scores,
         "text_file": settings.news,
         "score_delay": settings.score_delay,
         "market_close": settings.market_close,
     }
     plain = MarketOptions()
-    return {name: value for name, value in given.items() if value and value != getattr(plain, name)}
+    return {name: value for name, value in given.items() if value != getattr(plain, name)}
 
 
 def default_market(task: str) -> str:

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
+import vecenv
 from vecenv.benchmarks.learning.signals.report import cell
-from vecenv.benchmarks.learning.signals.study import StudyConfig, _without_nan, main
+from vecenv.benchmarks.learning.signals.study import MeanOfMembers, StudyConfig, _without_nan, main
 from vecenv.benchmarks.learning.signals.tails import figures_of, over_days, over_seeds
 from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS
 from vecenv.market.synthetic import synthetic_bars
@@ -64,6 +65,22 @@ def test_every_variant_has_a_name_of_its_own_and_a_control():
     assert {f"PPO, rule {100 * strength:g}%" for strength in STRENGTHS} < set(names)
 
 
+def test_the_mean_of_members_is_of_those_of_one_rule_within_the_bounds():
+    options = {"num_paths": 1, "num_days": 40, "symbols": 1}
+    env = vecenv.make(
+        "signals", 2, market_options=options, features=(), action="shares", episode_length=5, compile=False
+    )
+
+    class Members:
+        parameters = ()
+
+        def act(self, parameters, observation, key, elapsed):
+            assert torch.equal(observation[0], observation[1]) and len(observation) == len(key[0]) == len(elapsed) == 4
+            return (torch.tensor([[0.2], [0.6], [-3.0], [0.0]]),)
+
+    assert MeanOfMembers(Members(), 2).act(env)[:, 0].tolist() == pytest.approx([0.4, -0.5])
+
+
 @pytest.mark.slow
 def test_a_small_study(tmp_path):
     """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
@@ -91,3 +108,6 @@ def test_a_small_study(tmp_path):
     names = {name for batch in BATCHES for name in batch.variants()}
     assert names < set(told) and all(len(told[name]["by_seed"]) == 2 for name in names)
     assert len(told["PPO, no scores: mean of all"]["by_seed"]) == 1
+    for learner in ("PPO", "CPPO"):
+        shown = f"{learner}, sentiment shown, rule 10%"
+        assert told[shown]["by_seed"] != told[f"{shown}, shuffled"]["by_seed"]
