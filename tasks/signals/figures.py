@@ -100,7 +100,8 @@ def worth_figure(worth: Mapping[str, Worth], episodes: int) -> Figure:
         axis.set_title(name.replace("_", " "), fontsize=12)
         axis.set_xlabel("Change of an action per point of sentiment")
     axes[0].set_ylabel("Log-return above buy and hold, % a year")
-    axes[0].legend(frameon=False)
+    # Below the panels: within one it would lie on an interval.
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     figure.suptitle(f"What the scores are worth: {episodes} held-out episodes, 95% intervals")
     return figure
 
