@@ -54,7 +54,9 @@ class SignalTrading(StockTrading):
         self.shared = {
             **self.shared,
             "sentiment": scores[..., SCORES.index("sentiment")].contiguous(),
-            "risk_worth": risk_worth(self.shared["close"], scores[..., SCORES.index("risk")]),
+            "risk_worth": risk_worth(
+                self.shared["close"], scores[..., SCORES.index("risk")], self.money.single
+            ),
             "features": self._with_panels(self.shared["features"]),
         }
         masks = {name: f"{name}_known" for name in SCORES}
@@ -100,7 +102,7 @@ class SignalTrading(StockTrading):
             worth = state.portfolio_value - next_state.costs - next_state.cash
         else:
             worth = (held.abs().double() * shared["close"][row].double()).sum(-1)
-        return risk_level(held, worth, shared["risk_worth"][row], params["risk_strength"])
+        return risk_level(held, worth, shared["risk_worth"][row], params["risk_strength"], config.whole_shares)
 
     def _shaped(
         self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors

@@ -53,19 +53,20 @@ class SignalAccount(Account):
         ]
 
     def _moved(self, entry: float, k: int, strength: float) -> float:
-        change = strength * (float(np.float32(self.sentiment[self.day][k])) - 3.0)
-        factor = np.float32(1.0 - change if entry < 0 else 1.0 + change)
-        moved = float(np.float32(entry) * factor)
+        change = np.rint(np.float32(strength) * np.float32(self.sentiment[self.day][k] - 3.0) * 2.0**30) / 2.0**30
+        moved = float(np.float32(entry) * np.float32(1.0 - change if entry < 0 else 1.0 + change))
         return moved if self.rules.action == "shares" else max(-1.0, min(1.0, moved))
 
     def _shaped(self, reward: float) -> float:
         rules, day = self.rules, self.day - 1
         strength = float(np.float32(rules.risk_strength))
-        worth = [abs(held) * price for held, price in zip(self.holdings, self.market.close[day], strict=True)]
+        positions = list(zip(self.holdings, self.market.close[day], self.risk[day], strict=True))
+        worth = sum(abs(held) * price for held, price, _ in positions)
         self.level = 1.0
-        if sum(worth):
-            levels = [1 + strength * (q - 3) for q in self.risk[day]]
-            self.level = sum(w * level for w, level in zip(worth, levels, strict=True)) / sum(worth)
+        if worth:
+            scale = np.float32(2.0**20 / worth)
+            weighted = [np.float32(abs(held)) * np.float32(price * (q - 3.0)) * scale for held, price, q in positions]
+            self.level = 1.0 + strength * sum(float(np.rint(each)) for each in weighted) / 2.0**20
         if not strength or rules.risk_form == "trajectory":
             return reward
         if reward > 0 or rules.risk_form == "published":

@@ -49,16 +49,35 @@ def test_good_news_make_purchases_larger_and_sales_smaller():
     torch.testing.assert_close(moved, torch.tensor([0.6, -0.4, 0.4, -0.6, 0.0]))
 
 
-def test_the_factor_of_an_action_is_rounded_once():
-    """As the page says: products and sums in double precision, then single; a single-precision sum rounds twice."""
+def test_the_change_of_an_action_is_a_multiple_of_a_step():
+    """As the page says, and as far from the unrounded formula as half a step and single precision allow."""
     generator = torch.Generator().manual_seed(0)
     sentiment = 1 + 4 * torch.rand(2000, generator=generator)
     for strength in (0.1, 0.01, 0.37):
         single = torch.tensor(strength)
-        change = float(single) * (sentiment.double().numpy() - 3.0)
+        points = (sentiment - 3.0).numpy()
+        change = np.rint(np.float32(strength) * points * 2.0**30) / 2.0**30
         for sign in (1.0, -1.0):
-            moved = moved_by_sentiment(torch.full_like(sentiment, sign), sentiment, single)
-            assert np.array_equal((sign * moved).numpy(), (1.0 + sign * change).astype(np.float32))
+            factor = (sign * moved_by_sentiment(torch.full_like(sentiment, sign), sentiment, single)).numpy()
+            assert np.array_equal(factor, (1.0 + sign * change).astype(np.float32))
+            np.testing.assert_allclose(factor, 1.0 + sign * float(single) * points.astype(float), rtol=0, atol=1.5e-7)
+
+
+def test_the_risk_level_does_not_depend_on_the_order_of_symbols_and_is_close_to_the_unrounded_formula():
+    generator = torch.Generator().manual_seed(0)
+    close = torch.randint(100, 1_000_000, (500,), generator=generator).float()
+    holdings = torch.randint(-1000, 1000, (500,), generator=generator).float()
+    risk = 1 + 4 * torch.rand(500, generator=generator)
+    worth = (holdings.abs().double() * close.double()).sum()
+    strength = torch.tensor(0.1)
+    mean = (holdings.abs().double() * close.double() * (risk.double() - 3.0)).sum() / worth
+    level = risk_level(holdings, worth, risk_worth(close, risk), strength)
+    # Half a step of 2^-20 for each of 500 symbols at the most, times the strength; rounding errors mostly cancel.
+    assert float(level) == pytest.approx(1.0 + 0.1 * float(mean), abs=3e-6)
+    for _ in range(20):
+        order = torch.randperm(500, generator=generator)
+        again = risk_level(holdings[order], worth, risk_worth(close, risk)[order], strength)
+        assert torch.equal(again, level)
 
 
 def test_orders_by_the_day_s_sentiment():
