@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.data.bar_moves import encode_bars
+from vecenv.worldmodel.data.correlation import QuantityCorrelations
+from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
@@ -21,7 +25,7 @@ def small_network() -> MarketNetwork:
     torch.manual_seed(0)
     trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
     network = MarketNetwork(NetworkSettings(trunk=trunk, head=16)).requires_grad_(False)
-    for part in (network.returns, network.token.stages, network.shapes.stages[1:]):
+    for part in (network.returns, network.bars.upper, network.bars.lower, network.bars.volume):
         for parameter in part.parameters():
             parameter.mul_(2.0)
     network.drifts.copy_(torch.tensor([[0.3, 0.1, 0.1, 0.1], [-0.2, -0.1, -0.1, -0.1]]))
@@ -31,3 +35,10 @@ def small_network() -> MarketNetwork:
 
 def history_of(symbols: int, days: int = DAYS) -> Bars:
     return synthetic_bars(1, days, symbols, seed=7)
+
+
+def matrices_of(history: Bars) -> Tensor:
+    """Correlations of all quantities after a history of one path. Shape: (4, K, K), float32."""
+    observed = observe_history(encode_bars(history.ohlcv))
+    state = QuantityCorrelations.empty(len(history.symbols))
+    return state.after(observed.quantities[0], observed.valid[0]).matrices().float()

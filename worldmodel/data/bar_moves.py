@@ -35,6 +35,9 @@ LOG_CLOSE_LIMITS = (math.log(1e-2), math.log(1e6))
 
 LOG_VOLUME_LIMITS = (0.0, math.log(1e13))
 
+SAME_PRICE = 2e-6
+"""Smaller gaps are none: adjusted prices, kept in single precision, of one traded price differ by up to 1e-6."""
+
 INITIAL_VOLATILITY = 0.02
 """Daily volatility of a symbol before its first return."""
 
@@ -115,10 +118,12 @@ def encode_bars(ohlcv: Tensor) -> EncodedBars:
         )
         before.append(state)
         top, bottom = now[..., OPEN].maximum(now[..., CLOSE]), now[..., OPEN].minimum(now[..., CLOSE])
+        gap = now[..., OPEN] - state.log_close
+        gap = torch.where(gap.abs() < SAME_PRICE, 0.0, gap)
         move = torch.stack(
             [
-                now[..., OPEN] - state.log_close,
-                now[..., CLOSE] - now[..., OPEN],
+                gap,
+                now[..., CLOSE] - state.log_close - gap,
                 now[..., HIGH] - top,
                 bottom - now[..., LOW],
                 log_volume[:, day] - state.volume_level,
@@ -184,7 +189,8 @@ def decode_bar(state: MoveState, move: Tensor) -> Tensor:
     """Return open, high, low, close and volume of a day. Shapes: (..., K), (..., K, 5) -> (..., K, 5)."""
     gap, body, upper, lower, volume = move.unbind(-1)
     opened = (state.log_close + gap).exp()
-    closed = (state.log_close + gap + body).exp()
+    # The sum is the next state's close, so that a gap of zero opens at exactly this price.
+    closed = (state.log_close + (gap + body)).exp()
     # Factors ≥ 1 and ≤ 1 make high and low enclose open and close exactly.
     high = opened.maximum(closed) * upper.exp()
     low = opened.minimum(closed) * (-lower).exp()

@@ -12,11 +12,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vecenv.worldmodel.data.bar_scales import NUM_QUANTITIES
+
 DECAY = 0.995
-"""Decay of the exponential means, two hundred days."""
+"""Decay of the exponential means of a market whose own is not known, two hundred days."""
 
 SHRINKAGE = 0.3
-"""Weight of constant correlation once the means are full; more before."""
+"""Its weight of constant correlation once the means are full; more before."""
+
+BAR_SHRINKAGE = 0.05
+"""Shrinkage for gaps, wicks and volumes, whose copulas learn a further one."""
 
 PRIOR_DAYS = 60.0
 """Weight of the prior in days: all correlations equal to `PRIOR_CORRELATION`."""
@@ -47,17 +52,17 @@ class CorrelationState(NamedTuple):
         """Return the state before the first day."""
         return cls(*(torch.zeros(num_symbols, num_symbols, dtype=torch.float64, device=device) for _ in range(3)))
 
-    def after(self, scaled: Tensor, valid: Tensor) -> CorrelationState:
-        """Return the state after some days' scaled returns. Shapes: (T, K), (T, K)."""
+    def after(self, scaled: Tensor, valid: Tensor, decay: Tensor | float = DECAY) -> CorrelationState:
+        """Return the state after some days' scaled returns. Shapes: (T, K), (T, K), ()."""
         here = valid.double()
         limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * here
         age = torch.arange(len(here), 0, -1, dtype=torch.float64, device=here.device) - 1.0
-        aged = (DECAY**age).unsqueeze(-1)
+        aged = (decay**age).unsqueeze(-1)
         days = ((aged * limited).T @ limited, (aged * limited.square()).T @ here, (aged * here).T @ here)
-        return CorrelationState(*(DECAY ** len(here) * old + new for old, new in zip(self, days, strict=True)))
+        return CorrelationState(*(decay ** len(here) * old + new for old, new in zip(self, days, strict=True)))
 
-    def correlation(self) -> Tensor:
-        """Return the shrunk matrix. Shape: (K, K), float64, positive definite."""
+    def correlation(self, shrinkage: Tensor | float = SHRINKAGE) -> Tensor:
+        """Return the shrunk matrix. Shapes: () -> (K, K), float64, positive definite."""
         raw = self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
         size = len(raw)
         off = ~torch.eye(size, dtype=torch.bool, device=raw.device)
@@ -66,9 +71,30 @@ class CorrelationState(NamedTuple):
         level = float((raw * evidence)[off].sum() / weight) if size > 1 else 0.0
         known = float(evidence.max())
         constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
-        trust = (1.0 - SHRINKAGE) * evidence
+        trust = (1.0 - shrinkage) * evidence
         mixed = trust * raw + (1.0 - trust) * constant
         return positive_definite(torch.where(off, mixed, 1.0), LOWEST_EIGENVALUE)
+
+
+class QuantityCorrelations(NamedTuple):
+    """Correlation states of the symbols' quantities: returns, gaps, wicks and volumes."""
+
+    states: tuple[CorrelationState, ...]
+
+    @classmethod
+    def empty(cls, num_symbols: int, device: torch.device | str = "cpu") -> QuantityCorrelations:
+        """Return the states before the first day."""
+        return cls(tuple(CorrelationState.empty(num_symbols, device) for _ in range(1 + NUM_QUANTITIES)))
+
+    def after(self, quantities: Tensor, valid: Tensor) -> QuantityCorrelations:
+        """Return the states after some days. Shapes: (T, K, 4), (T, K)."""
+        parts = zip(self.states, quantities.unbind(-1), strict=True)
+        return QuantityCorrelations(tuple(state.after(days, valid) for state, days in parts))
+
+    def matrices(self) -> Tensor:
+        """Return the shrunk matrices. Shape: (4, K, K), float64."""
+        returns, *bars = self.states
+        return torch.stack([returns.correlation(), *(state.correlation(BAR_SHRINKAGE) for state in bars)])
 
 
 def positive_definite(matrix: Tensor, lowest: float) -> Tensor:

@@ -7,13 +7,14 @@ normalised over a window. `observe_day` is used for history and generation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from vecenv.worldmodel.data.bar_moves import INITIAL_VOLATILITY, EncodedBars, Move, MoveState, log_return, next_state
+from vecenv.worldmodel.data.bar_scales import BarScales
 
 SLOW_DECAY = 0.99
 """Decay of the slow exponential mean of squared returns, about a hundred days."""
@@ -68,11 +69,13 @@ class FeatureState(NamedTuple):
         moves: state of the bars.
         slow_variance: slow mean of squared returns, per day. Shape: (..., K).
         market_variance: mean of squared returns of the equal-weight market, per day. Shape: (..., 1).
+        scales: of gap, wicks and volume. Batch: (..., K).
     """
 
     moves: MoveState
     slow_variance: Tensor
     market_variance: Tensor
+    scales: BarScales
 
     @property
     def volatility(self) -> Tensor:
@@ -82,12 +85,22 @@ class FeatureState(NamedTuple):
     def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
         """Index every tensor of the state."""
         moves = MoveState(*(take(part) for part in self.moves))
-        return FeatureState(moves, take(self.slow_variance), take(self.market_variance))
+        return FeatureState(moves, take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
 
     def write(self, other: FeatureState) -> None:
         """Copy another state into this one's tensors in place."""
-        for old, new in zip((*self.moves, *self[1:]), (*other.moves, *other[1:]), strict=True):
+        for old, new in zip(self._tensors(), other._tensors(), strict=True):
             old.copy_(new)
+
+    @classmethod
+    def stacked(cls, states: Sequence[FeatureState]) -> FeatureState:
+        """Stack the states after successive days. Batch of each: (P, K); of the result: (P, T, K)."""
+        parts = [torch.stack(days, dim=1) for days in zip(*(state._tensors() for state in states), strict=True)]
+        moves, scales = len(MoveState._fields), len(BarScales._fields)
+        return cls(MoveState(*parts[:moves]), *parts[moves:-scales], BarScales(*parts[-scales:]))
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return (*self.moves, self.slow_variance, self.market_variance, *self.scales)
 
 
 class ObservedHistory(NamedTuple):
@@ -98,6 +111,8 @@ class ObservedHistory(NamedTuple):
         scaled: moves of each day over the volatility before it; volume unscaled. Shape: (P, T, K, 5), float64.
         volatility: divisor of each day's moves. Shape: (P, T, K), float64.
         valid: whether there is a move. Shape: (P, T, K), bool.
+        scales: `BarScales.features` before each day. Shape: (P, T, K, 4), float32.
+        standardised: `BarScales.standardised` of each day. Shape: (P, T, K, 3), float64.
         after: state after each day. Batch: (P, T, K).
     """
 
@@ -105,12 +120,19 @@ class ObservedHistory(NamedTuple):
     scaled: Tensor
     volatility: Tensor
     valid: Tensor
+    scales: Tensor
+    standardised: Tensor
     after: FeatureState
 
     @property
     def last(self) -> FeatureState:
         """State after the last day. Batch: (P, K)."""
         return self.after.taken(lambda part: part[:, -1])
+
+    @property
+    def quantities(self) -> Tensor:
+        """Scaled returns, gaps, wicks and volumes, whose correlations are estimated. Shape: (P, T, K, 4), float64."""
+        return torch.cat([log_return(self.scaled).unsqueeze(-1), self.standardised], dim=-1)
 
     def until(self, day: int) -> ObservedHistory:
         """Return the days up to and including the given position."""
@@ -121,14 +143,14 @@ class ObservedHistory(NamedTuple):
         return self._taken(lambda part: part.to(device))
 
     def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
-        features, scaled, volatility, valid = (take(part) for part in self[:-1])
-        return ObservedHistory(features, scaled, volatility, valid, self.after.taken(take))
+        return ObservedHistory(*(take(part) for part in self[:-1]), self.after.taken(take))  # type: ignore[call-arg]
 
 
 def initial_state(moves: MoveState) -> FeatureState:
     """Return the state before the first move."""
     variance = torch.full_like(moves.log_close, INITIAL_VOLATILITY**2)
-    return FeatureState(moves._replace(variance=variance), variance, variance[..., :1] / 2.0)
+    typical = BarScales.typical(variance)
+    return FeatureState(moves._replace(variance=variance), variance, variance[..., :1] / 2.0, typical)
 
 
 def scaled_moves(move: Tensor, volatility: Tensor) -> Tensor:
@@ -167,6 +189,7 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
         moves,
         torch.where(valid, slow, state.slow_variance),
         torch.where(some, market, state.market_variance),
+        state.scales.after(scaled, valid),
     )
 
     log_volatility = after.volatility.log()
@@ -201,24 +224,16 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
 def observe_history(encoded: EncodedBars) -> ObservedHistory:
     """Run `observe_day` over a history."""
     state = initial_state(MoveState(*(part[:, 0] for part in encoded.before)))
-    features, scaled, volatilities, states = [], [], [], []
+    days, states = [], []
     for day in range(encoded.moves.shape[1]):
         # A symbol's listing sets its close and volume level.
         before = MoveState(*(part[:, day] for part in encoded.before))
         state = state._replace(moves=before)
-        volatilities.append(state.volatility)
-        scaled.append(scaled_moves(encoded.moves[:, day], state.volatility))
+        scaled = scaled_moves(encoded.moves[:, day], state.volatility)
+        told = (scaled, state.volatility, encoded.valid[:, day], state.scales.features())
+        standardised = state.scales.standardised(scaled)
         shown, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
-        features.append(shown)
+        days.append((shown.float(), *told, standardised))
         states.append(state)
-    return ObservedHistory(
-        features=torch.stack(features, dim=1).float(),
-        scaled=torch.stack(scaled, dim=1),
-        volatility=torch.stack(volatilities, dim=1),
-        valid=encoded.valid,
-        after=FeatureState(
-            MoveState(*(torch.stack(parts, dim=1) for parts in zip(*(each.moves for each in states), strict=True))),
-            torch.stack([each.slow_variance for each in states], dim=1),
-            torch.stack([each.market_variance for each in states], dim=1),
-        ),
-    )
+    stacked = (torch.stack(parts, dim=1) for parts in zip(*days, strict=True))
+    return ObservedHistory(*stacked, FeatureState.stacked(states))

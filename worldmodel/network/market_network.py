@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
-from vecenv.worldmodel.network.bar_shape import ShapeHead, TokenHead, day_summary, market_token
+from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
 from vecenv.worldmodel.network.mixture import MIXTURES, Density
 from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
@@ -34,7 +34,7 @@ class NetworkSettings:
         markets: names of the known markets, each with a flag feature.
         joint: conditioning on the day's other symbols; with "none" symbols are independent, on the day and in the
             trunk's inputs.
-        density: distribution family of the components of returns, gaps and volumes.
+        density: distribution family of the components of returns.
 
     Raises:
         ValueError: there is no such joint distribution or density.
@@ -58,8 +58,8 @@ class DayLogProb(NamedTuple):
     Attributes:
         alone: of the return, given the previous days.
         chained: of the return, given also the day's returns of the previous symbols in the chain.
-        shape: of gap, wicks and volume, given all returns of the day and the market's token, whose density is divided
-            equally among the symbols; of independent symbols, given their return.
+        shape: of gap, wicks and volume, given all returns of the day, the copula's density divided equally among the
+            symbols; of independent symbols, given their return.
     """
 
     alone: Tensor
@@ -92,8 +92,7 @@ class MarketNetwork(nn.Module):
         alone = settings.joint == "none"
         self.trunk = _trunk(len(FEATURES) + len(settings.markets), settings.trunk)
         self.returns = ReturnHead(width, head, settings.joint, mixture)
-        self.token = None if alone else TokenHead(width, head, mixture)
-        self.shapes = ShapeHead(width, head, alone, mixture)
+        self.bars = BarHeads(width, head, settings.joint, len(settings.markets))
         hidden = torch.tensor([alone and name in MARKET_FEATURES for name in FEATURES])
         self.register_buffer("hidden_features", hidden, persistent=False)
         # Created beforehand: writing a Python number into a GPU tensor synchronises, which graph capture forbids.
@@ -154,6 +153,24 @@ class MarketNetwork(nn.Module):
         """
         return ReturnDraws(self.returns, factor, self.drift_of(market, factor.shape[-1]), self.coupling_of(market))
 
+    def factors(self, matrices: Tensor, market: str) -> tuple[Tensor, Tensor]:
+        """Return the Cholesky factors of a market's returns, and of its gaps, upper wicks, lower wicks and volumes.
+
+        Args:
+            matrices: correlations of returns, gaps, wicks and volumes. Shape: (S, 4, K, K).
+            market: its name.
+
+        Returns:
+            Shapes: (S, K, K), (S, 4, K, K).
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        everyone = torch.ones(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
+        return masked_factor(matrices[:, 0], everyone), self.bars.factors(
+            matrices[:, 1:], everyone, self._index(market)
+        )
+
     def _index(self, market: str) -> int:
         if market not in self.settings.markets:
             raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")
@@ -164,8 +181,8 @@ class MarketNetwork(nn.Module):
         known: Tensor,
         scaled: Tensor,
         valid: Tensor,
-        correlation: Tensor,
-        noise: Tensor,
+        matrices: Tensor,
+        scales: Tensor,
         market: str,
     ) -> DayLogProb:
         """Return the log-densities of days, with the chain in the given order of symbols.
@@ -174,8 +191,8 @@ class MarketNetwork(nn.Module):
             known: the trunk's output of the previous day. Shape: (..., K, width).
             scaled: moves over the previous day's volatility estimate. Shape: (..., K, 5).
             valid: Shape: (..., K).
-            correlation: of the scaled returns. Shape: (..., K, K).
-            noise: of the market's token, standard normal. Shape: (..., 3).
+            matrices: correlations of returns, gaps, wicks and volumes. Shape: (..., 4, K, K).
+            scales: of the bars, before the day. Shape: (..., K, 4).
             market: its drift is added to all returns of a day.
 
         Raises:
@@ -184,16 +201,11 @@ class MarketNetwork(nn.Module):
         daily_return = log_return(scaled)
         still = daily_return - self.drift_of(market, known.shape[-2])
         coupling = self.coupling_of(market)
-        statistics = chain_statistics(still, valid, masked_factor(correlation, valid))
+        statistics = chain_statistics(still, valid, masked_factor(matrices[..., 0, :, :], valid))
         for_return = self.returns.known(known)
         alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
         chained = self.returns(for_return, statistics, coupling).log_prob(still)
-        summary = day_summary(daily_return, valid)
-        token = market_token(scaled, valid, noise)
-        shape = self.shapes.log_prob(self.shapes.begin(known, daily_return, summary, token), scaled)
-        if self.token is not None:
-            joint = self.token.log_prob(self.token.begin(known, valid, summary), token)
-            shape = shape + (joint / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
+        shape = self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, self._index(market))
         return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
 
 

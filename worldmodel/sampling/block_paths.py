@@ -14,7 +14,7 @@ from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.blocks import Block
-from vecenv.worldmodel.sampling.day_draw import draw_day
+from vecenv.worldmodel.sampling.day_draw import DayDraws
 
 
 class Starts(NamedTuple):
@@ -24,13 +24,15 @@ class Starts(NamedTuple):
         known: the trunk's output of the last day. Shape: (S, K, width).
         cache: of the trunk. Batch: S K.
         state: after the last day. Batch: (S, K).
-        factor: lower Cholesky factor of the symbols' correlation. Shape: (S, K, K).
+        factor: lower Cholesky factor of the correlation of the symbols' returns. Shape: (S, K, K).
+        bar_factors: of their gaps, upper wicks, lower wicks and volumes. Shape: (S, 4, K, K).
     """
 
     known: Tensor
     cache: TrunkCache
     state: FeatureState
     factor: Tensor
+    bar_factors: Tensor
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -65,7 +67,7 @@ class BlockPaths:
         own = chosen_starts(self._key, total)
         self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
         self.known = starts.known[own].flatten(0, 1)
-        self._draws = network.draws(starts.factor[own], market)
+        self._draws = DayDraws(network.draws(starts.factor[own], market), network.bars, starts.bar_factors[own])
         self._state = starts.state.taken(lambda part: part[own])
         self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
 
@@ -81,7 +83,7 @@ class BlockPaths:
             day: number, from 0; a tensor of shape () in a captured graph.
         """
         known = self.known.unflatten(0, self.shape)
-        scaled = draw_day(self._network, known, self._draws, self._key, day, self._temperature)
+        scaled = self._draws.draw(known, self._state.scales.features(), self._key, day, self._temperature)
         volatility = self._state.volatility.unsqueeze(-1)
         move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(self._state.moves, move)

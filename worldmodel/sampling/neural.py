@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from vecenv.market.bars import Bars
-from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history, log_return
-from vecenv.worldmodel.data.correlation import CorrelationState
+from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
+from vecenv.worldmodel.data.correlation import QuantityCorrelations
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.network.architectures import model_name
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
-from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
 from vecenv.worldmodel.sampling.interleave import one_thread
@@ -93,8 +91,8 @@ class NeuralMarket(MarketModel):
             known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
-            noise = torch.zeros(len(day), TOKEN_SIZE, device=self.device)
-            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, self.market)
+            scales = observed.scales[0, first:last]
+            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), scales, self.market)
             log_scale = observed.volatility[0, first:last].log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
@@ -121,43 +119,47 @@ class NeuralMarket(MarketModel):
         """Draw the days after given start states. Shape: (P, num_days, K, 5), float64."""
         return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
 
-    def starts(self, history: Bars, correlation: Tensor | None = None) -> Starts:
+    def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
         """Compute the start states of histories; the trunk reads its receptive field once for all paths.
 
         Args:
             history: of one or more paths.
-            correlation: of the symbols' returns, instead of the history's. Shape: (K, K).
+            matrices: correlations of the symbols' quantities, instead of the history's. Shape: (4, K, K).
 
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
         """
         _refuse_unfit(history, -1)
-        return self._starts(observe_history(encode_bars(history.ohlcv.to(self.device))), correlation)
+        return self._starts(observe_history(encode_bars(history.ohlcv.to(self.device))), matrices)
 
     @torch.no_grad()
-    def _starts(self, observed: ObservedHistory, correlation: Tensor | None = None) -> Starts:
-        """Run the trunk over the last days of histories. Shape of the correlation: (K, K)."""
+    def _starts(self, observed: ObservedHistory, matrices: Tensor | None = None) -> Starts:
+        """Run the trunk over the last days of histories. Shape of the matrices: (4, K, K)."""
         inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
         with one_thread():
             flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
         paths, _, symbols = observed.valid.shape
-        if correlation is None:
-            nothing, returns = CorrelationState.empty(symbols, self.device), log_return(observed.scaled)
-            days = zip(returns, observed.valid, strict=True)
-            last = torch.stack([nothing.after(*path).correlation() for path in days])
+        if matrices is None:
+            days = zip(observed.quantities, observed.valid, strict=True)
+            last = torch.stack(
+                [QuantityCorrelations.empty(symbols, self.device).after(*path).matrices() for path in days]
+            )
         else:
-            last = correlation.to(self.device).expand(paths, -1, -1)
-        everyone = torch.ones(symbols, dtype=torch.bool, device=flat.device)
-        return Starts(flat.unflatten(0, (paths, symbols)), cache, observed.last, masked_factor(last.float(), everyone))
+            last = matrices.to(self.device).expand(paths, *matrices.shape)
+        known = flat.unflatten(0, (paths, symbols))
+        return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
 
 
 def correlations(observed: ObservedHistory) -> Tensor:
-    """Return the matrices before each `CORRELATION_STRIDE`-th day of one path. Shape: (M, K, K), float64."""
-    returns = log_return(observed.scaled[0])
-    state = CorrelationState.empty(returns.shape[1], returns.device)
+    """Return the matrices of all quantities before each `CORRELATION_STRIDE`-th day of one path.
+
+    Shape: (M, 4, K, K), float64.
+    """
+    quantities, valid = observed.quantities[0], observed.valid[0]
+    state = QuantityCorrelations.empty(quantities.shape[1], quantities.device)
     matrices = []
-    for few, here in zip(returns.split(CORRELATION_STRIDE), observed.valid[0].split(CORRELATION_STRIDE), strict=True):
-        matrices.append(state.correlation())
+    for few, here in zip(quantities.split(CORRELATION_STRIDE), valid.split(CORRELATION_STRIDE), strict=True):
+        matrices.append(state.matrices())
         state = state.after(few, here)
     return torch.stack(matrices)
 

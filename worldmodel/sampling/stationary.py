@@ -16,8 +16,8 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
+from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.data.features import FeatureState, observe_day
-from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, NeuralMarket
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
@@ -46,7 +46,7 @@ class StationaryStart:
         log_close: mean logarithm of each symbol's training closes. Shape: (K,), float32.
         volume_level: mean level of its log-volume. Shape: (K,), float32.
         variance: mean of its squared daily returns. Shape: (K,), float32.
-        correlation: mean matrix of the scaled returns over training. Shape: (K, K), float32.
+        correlation: mean matrices of the quantities over training. Shape: (4, K, K), float32.
         warm_up: moves of generated days, in half precision to save space. Shape: (W, WARM_UP, K, 5), float16.
     """
 
@@ -83,7 +83,7 @@ class StationaryStart:
             log_close=mean(before.log_close[0]),
             volume_level=mean(before.volume_level[0]),
             variance=mean(returns.square()),
-            correlation=matrices.mean(0).cpu()[kept][:, kept],
+            correlation=matrices.mean(0).cpu()[:, kept][..., kept],
             warm_up=torch.zeros(0, WARM_UP, len(kept), 5, dtype=torch.float16),
         )
         return tuple(symbols[index] for index in kept.tolist()), start
@@ -94,7 +94,7 @@ class StationaryStart:
             self.log_close[columns],
             self.volume_level[columns],
             self.variance[columns],
-            self.correlation[columns][:, columns],
+            self.correlation[:, columns][..., columns],
             self.warm_up[:, :, columns],
         )
 
@@ -132,13 +132,13 @@ class StationaryStart:
     def _empty(self, model: NeuralMarket) -> Starts:
         """Return a start state with typical numbers and no days."""
         moves = MoveState(*(part.double().to(model.device)[None] for part in self._state()))
-        market = (self.correlation * self.variance.sqrt() * self.variance.sqrt()[:, None]).mean()
-        before = FeatureState(moves, moves.variance, market.double().to(model.device).reshape(1, 1))
+        market = (self.correlation[0] * self.variance.sqrt() * self.variance.sqrt()[:, None]).mean()
+        market = market.double().to(model.device).reshape(1, 1)
+        before = FeatureState(moves, moves.variance, market, BarScales.typical(moves.variance))
         nothing = torch.zeros(*moves.log_close.shape, 5, dtype=torch.float64, device=model.device)
         # Training histories also begin with a day without moves.
         features, state = observe_day(before, nothing, torch.zeros_like(nothing[..., 0], dtype=torch.bool))
         inputs = model.network.inputs(features[0].float(), model.market)
         known, cache = model.network.trunk.prefill(inputs[:, None])
-        everyone = torch.ones(len(self.variance), dtype=torch.bool, device=model.device)
-        factor = masked_factor(self.correlation.to(model.device), everyone)
-        return Starts(known[None], cache, state, factor[None])
+        factors = model.network.factors(self.correlation.to(model.device)[None], model.market)
+        return Starts(known[None], cache, state, *factors)

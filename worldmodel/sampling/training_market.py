@@ -64,7 +64,7 @@ class TrainingMarket:
         name: flag of the market.
         encoded: moves, on the CPU.
         observed: features and scaled moves of all symbols together.
-        matrices: correlation before every tenth day. Shape: (M, K, K), float32.
+        matrices: correlations of the quantities before every tenth day. Shape: (M, 4, K, K), float32.
         split: by day.
     """
 
@@ -106,7 +106,7 @@ class TrainingMarket:
             MoveState(*(part[:, symbols] for part in last)),
         )
         chosen = symbols.to(self.device)
-        matrices = self.matrices[:, chosen][:, :, chosen]
+        matrices = self.matrices[:, :, chosen][..., chosen]
         return TrainingMarket(self.name, encoded, observe_history(encoded).to(self.device), matrices, self.split)
 
     def known(self, network: MarketNetwork, first: int, stop: int, context: int, bf16: bool = False) -> Tensor:
@@ -128,7 +128,6 @@ class TrainingMarket:
         stop: int,
         context: int,
         order: Tensor,
-        noise: Tensor,
         bf16: bool = False,
     ) -> tuple[DayLogProb, Tensor, Tensor]:
         """Return the log-densities of days ``first`` to ``stop`` (exclusive) for an order of the symbols.
@@ -139,7 +138,6 @@ class TrainingMarket:
             stop: exclusive.
             context: days read before the first.
             order: positions of the symbols. Shape: (K,).
-            noise: of the market's token, standard normal. Shape: (days, 3).
             bf16: multiply in bfloat16 in the trunk; heads and densities stay float32.
 
         Returns:
@@ -148,9 +146,10 @@ class TrainingMarket:
         """
         known, order = self.known(network, first, stop, context, bf16), order.to(self.device)
         day = torch.arange(first, stop, device=self.device)
-        matrices = self.matrices[day // CORRELATION_STRIDE][:, order][:, :, order]
+        matrices = self.matrices[day // CORRELATION_STRIDE][:, :, order][..., order]
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
         volatility = self.observed.volatility[0, first:stop, order].log().float()
-        read = network.log_prob(known[:, order], scaled, valid, matrices, noise.to(self.device), self.name)
+        scales = self.observed.scales[0, first:stop, order]
+        read = network.log_prob(known[:, order], scaled, valid, matrices, scales, self.name)
         return read, valid, volatility

@@ -93,7 +93,7 @@ def _drawn_moves(network: MarketNetwork, market: TrainingMarket, seed: int) -> T
         if not len(days):
             continue
         known = market.known(network, first, stop, reach)[days - first].repeat_interleave(PATHS, 0)
-        factor = masked_factor(market.matrices[days // CORRELATION_STRIDE], everyone).repeat_interleave(PATHS, 0)
+        factor = masked_factor(market.matrices[days // CORRELATION_STRIDE, 0], everyone).repeat_interleave(PATHS, 0)
         noise = torch.rand(3, *known.shape[:2], generator=generator, device=device)
         noise = noise.clamp(min=torch.finfo(noise.dtype).tiny)
         drawn = network.draws(factor, market.name).draw(known, noise, 1.0) - drift

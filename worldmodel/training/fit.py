@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
@@ -164,8 +163,7 @@ def validate_network(network: MarketNetwork, market: TrainingMarket, first: int,
     with torch.no_grad():
         for start in range(first, stop, VALIDATION_DAYS):
             end = min(start + VALIDATION_DAYS, stop)
-            noise = torch.randn(end - start, TOKEN_SIZE, generator=torch.Generator().manual_seed(start))
-            scores, valid, volatility = market.log_prob(network, start, end, reach, order, noise)
+            scores, valid, volatility = market.log_prob(network, start, end, reach, order)
             scale = float((volatility * valid).sum())
             totals += [
                 scale - float(scores.alone.sum()),
@@ -194,8 +192,7 @@ def _update(
     days = min(settings.days, market.split.train - 1)
     first = int(generator.integers(1, market.split.train - days + 1))
     order = torch.from_numpy(generator.permutation(market.observed.valid.shape[2]))
-    noise = torch.randn(days, TOKEN_SIZE)
-    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, noise, bool(settings.bf16))
+    scores, valid, _ = market.log_prob(network, first, first + days, READ_BEFORE, order, bool(settings.bf16))
     total = (
         scores.chained.sum() + settings.alone_weight * scores.alone.sum() + settings.shape_weight * scores.shape.sum()
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, MoveState, encode_bars
+from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.data.features import FEATURES, FeatureState, initial_state, observe_day, observe_history
 
 NAN = float("nan")
@@ -108,7 +109,7 @@ def test_features_by_plain_numbers():
 def test_a_symbol_without_a_bar_keeps_its_state():
     generator = torch.Generator().manual_seed(2)
     numbers = torch.rand(3, 2, generator=generator, dtype=torch.float64)
-    state = FeatureState(MoveState(*numbers), numbers[0] + 1, numbers[0, :1] + 2)
+    state = FeatureState(MoveState(*numbers), numbers[0] + 1, numbers[0, :1] + 2, BarScales.typical(numbers[0]))
     moves = torch.randn(2, 5, generator=generator, dtype=torch.float64)
     _, after = observe_day(state, moves, torch.tensor([True, False]))
     for old, new in zip([*state.moves, state.slow_variance], [*after.moves, after.slow_variance], strict=True):

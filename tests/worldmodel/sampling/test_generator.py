@@ -124,7 +124,7 @@ def test_what_is_learned_of_a_market_is_its_mean(first):
     # The level before each of the 299 days with a return.
     assert torch.allclose(start.log_close.double(), close[:-1].mean(0), atol=1e-5)
     assert torch.allclose(start.variance.double(), close.diff(dim=0).square().mean(0), rtol=1e-4)
-    assert torch.allclose(start.correlation.diagonal(), torch.ones(4), atol=1e-5)
+    assert torch.allclose(start.correlation.diagonal(dim1=1, dim2=2), torch.ones(4, 4), atol=1e-5)
     assert float(torch.linalg.eigvalsh(start.correlation).min()) > 0
 
 

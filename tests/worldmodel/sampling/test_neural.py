@@ -9,18 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, grad, vmap
 
-from tests.worldmodel.neural_market import DAYS, history_of, small_network
+from tests.worldmodel.neural_market import DAYS, history_of, matrices_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 from vecenv.worldmodel.data.features import FEATURES, ObservedHistory, observe_history
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE, day_summary
-from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.network.return_chain import chain_statistics
 from vecenv.worldmodel.sampling import neural
-from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 NAN = float("nan")
@@ -96,11 +91,12 @@ def test_the_history_counts(market):
 def test_a_given_correlation_replaces_that_of_the_histories(market):
     """The factor of every start is its Cholesky factor; what the trunk has read stays."""
     histories = synthetic_bars(2, DAYS, 3, seed=7)
-    given = torch.tensor([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]])
+    given = torch.tensor([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]]).expand(4, -1, -1)
     own, starts = market.starts(histories), market.starts(histories, given)
     assert starts.factor.shape == (2, 3, 3)
-    torch.testing.assert_close(starts.factor, torch.linalg.cholesky(given).expand(2, -1, -1))
+    torch.testing.assert_close(starts.factor, torch.linalg.cholesky(given[0]).expand(2, -1, -1))
     assert float((own.factor - starts.factor).abs().amax((1, 2)).min()) > 0.1
+    assert float((own.bar_factors - starts.bar_factors).abs().amax((2, 3)).min()) > 0.02
     assert torch.equal(own.known, starts.known)
     drawn = market.draw_after(starts, 1, 1)
     assert not torch.equal(drawn, market.draw_after(own, 1, 1))
@@ -249,8 +245,8 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     scaled = torch.zeros(len(pairs), 2, 5)
     scaled[..., Move.BODY] = pairs.sinh()
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
-    correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(pairs), TOKEN_SIZE)
-    read = market.network.log_prob(start.known[0], scaled, everyone, correlation, noise, "india")
+    matrices, scales = matrices_of(history), start.state.scales.features()[0]
+    read = market.network.log_prob(start.known[0], scaled, everyone, matrices, scales, "india")
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
     # With u = asinh(return over volatility), which no single draw dominates.
@@ -262,69 +258,8 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bar = bars[:1]
     joint = market.joint_log_density(extended(history, bar))[-1]
     scaled[:1] = observed_next(history, bar).scaled[:, -1].float()
-    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1], "india")
+    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], matrices, scales, "india")
     assert float(joint) == pytest.approx(float(again.chained.sum() - volatility.log().sum()), abs=1e-4)
-
-
-class DayDensity(torch.nn.Module):
-    """Log-density of a whole day and its token, as a function of the parameters.
-
-    Args:
-        network: of the market.
-        start: what the day is drawn from.
-    """
-
-    def __init__(self, network: MarketNetwork, start: Starts) -> None:
-        super().__init__()
-        self.network, self.start = network, start
-        self.everyone = torch.ones(start.known.shape[1], dtype=torch.bool)
-
-    def forward(self, moves: Tensor, token: Tensor) -> Tensor:
-        returns = moves[..., Move.GAP] + moves[..., Move.BODY]
-        network, known = self.network, self.start.known[0]
-        still = returns - network.drift_of("india", returns.shape[-1])
-        statistics = chain_statistics(still, self.everyone, self.start.factor[0])
-        summary = day_summary(returns, self.everyone)
-        return (
-            network.returns(network.returns.known(known), statistics, network.coupling_of("india"))
-            .log_prob(still)
-            .sum()
-            + network.token.log_prob(network.token.begin(known, self.everyone, summary), token)
-            + network.shapes.log_prob(network.shapes.begin(known, returns, summary, token), moves).sum()
-        )
-
-
-def test_drawn_days_follow_the_joint_density(market, monkeypatch):
-    """Whole bars of three symbols: under the law that is drawn from, the mean score of every parameter is zero.
-
-    E[d log p(x) / d theta] = 0 for x drawn from p; a draw from another law moves it for the parameters concerned.
-    """
-    # Of a calm market: where volatility is high, the bound of wicks cuts off what is drawn.
-    history = synthetic_bars(1, DAYS, 3, seed=9, regime="sideways")
-    start = market.starts(history)
-    tokens = []
-    begin = market.network.shapes.begin
-    monkeypatch.setattr(market.network.shapes, "begin", lambda *given: tokens.append(given[-1]) or begin(*given))
-    bars = market.generate(history, 4096, 1, seed=8)
-    monkeypatch.undo()
-    drawn = observed_next(history, bars).scaled[:, -1].float(), torch.cat(tokens)[:4096]
-    density = DayDensity(market.network, start)
-    free, fixed = {}, {}
-    for name, value in density.named_parameters():
-        # What each stage is told, and what it puts out.
-        heads = name.endswith(("output.bias", "said.weight", "0.weight", "2.bias"))
-        (free if heads else fixed)[name] = value
-
-    def log_prob(parameters: dict[str, Tensor], moves: Tensor, token: Tensor) -> Tensor:
-        return functional_call(density, {**fixed, **parameters}, (moves, token))
-
-    scores = vmap(grad(log_prob), in_dims=(None, 0, 0), chunk_size=2048)(free, *drawn)
-    table = torch.cat([score.flatten(1) for score in scores.values()], dim=1).double()
-    table = table[:, table.std(0) > 1e-6]
-    assert table.shape[1] > 1000
-    ratio = table.mean(0) / table.std(0) * math.sqrt(len(table))
-    assert float(ratio.abs().max()) < 4.5
-    assert float(ratio.square().mean()) < 1.6
 
 
 def test_generated_days_are_fed_back_as_history_is_read(market, ragged, monkeypatch):

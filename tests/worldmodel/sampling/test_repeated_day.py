@@ -49,12 +49,13 @@ def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
 def test_a_day_asks_the_device_for_no_number():
     """It could not be captured if it did; the meta device has none to give, and takes no other device's tensors."""
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
-    known, cache, state, factor = market.starts(history_of(3))
+    known, cache, state, factor, bar_factors = market.starts(history_of(3))
     starts = Starts(
         known.to(elsewhere),
         cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere)),
         state.taken(lambda part: part.to(elsewhere)),
         factor.to(elsewhere),
+        bar_factors.to(elsewhere),
     )
     day = repeated(NeuralMarket(market.network.to(elsewhere), "india"), starts)
     day()

@@ -9,7 +9,8 @@ import torch
 
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
-from vecenv.worldmodel.sampling import block_paths, blocks
+from vecenv.worldmodel.sampling import blocks
+from vecenv.worldmodel.sampling.day_draw import DayDraws
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 
@@ -55,10 +56,8 @@ def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
 def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):
     """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
     used = []
-    draw_day = block_paths.draw_day
-    monkeypatch.setattr(
-        block_paths, "draw_day", lambda *given: used.append(torch.get_num_threads()) or draw_day(*given)
-    )
+    draw = DayDraws.draw
+    monkeypatch.setattr(DayDraws, "draw", lambda *given: used.append(torch.get_num_threads()) or draw(*given))
     history, before = history_of(25), torch.get_num_threads()
     try:
         torch.set_num_threads(1)

@@ -11,7 +11,6 @@ import torch
 
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import business_days, synthetic_bars
-from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
@@ -81,17 +80,17 @@ def test_a_run_that_goes_on_repeats_one_that_was_not_interrupted(market):
     assert all(torch.equal(state.average[name], whole.average[name]) for name in whole.average)
 
 
-def test_every_step_has_its_own_days_order_and_noise(market, monkeypatch):
+def test_every_step_has_its_own_days_and_order(market, monkeypatch):
     drawn, log_prob = [], TrainingMarket.log_prob
 
-    def recorded(self, network, first, stop, context, order, noise, *others):
-        drawn.append((first, tuple(order.tolist()), float(noise[0, 0])))
-        return log_prob(self, network, first, stop, context, order, noise, *others)
+    def recorded(self, network, first, stop, context, order, *others):
+        drawn.append((first, tuple(order.tolist())))
+        return log_prob(self, network, first, stop, context, order, *others)
 
     monkeypatch.setattr(TrainingMarket, "log_prob", recorded)
     trained(market, replace(QUICK, evaluate_every=7), stop_at=None)
     steps = drawn[: QUICK.steps]
-    assert [len(set(column)) > QUICK.steps // 2 for column in zip(*steps, strict=True)] == [True] * 3
+    assert [len(set(column)) > QUICK.steps // 2 for column in zip(*steps, strict=True)] == [True] * 2
     assert all(1 <= first <= market.split.train - QUICK.days for first, *_ in steps)
 
 
@@ -100,8 +99,7 @@ def test_everything_that_an_update_reads_is_on_the_network_s_device(market):
     bars = synthetic_bars(1, 300, 5, seed=4)
     elsewhere = TrainingMarket.from_bars("test", bars, market.split, "meta").only(torch.tensor([3, 1, 0]))
     network = MarketNetwork(NETWORK).to("meta")
-    order, noise = torch.randperm(3), torch.randn(32, TOKEN_SIZE)
-    scores, valid, volatility = elsewhere.log_prob(network, 40, 72, 20, order, noise)
+    scores, valid, volatility = elsewhere.log_prob(network, 40, 72, 20, torch.randperm(3))
     assert {part.device.type for part in (*scores, valid, volatility)} == {"meta"}
     sum(part.sum() for part in scores).backward()
     assert all(weight.grad is not None for weight in network.parameters())
@@ -112,8 +110,8 @@ def test_bfloat16_is_for_the_trunk_while_training_on_a_gpu(market):
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
     assert [QUICK.on(device).bf16 for device in (cpu, gpu)] == [False, True]
     assert not replace(QUICK, bf16=False).on(gpu).bf16 and replace(QUICK, bf16=True).on(cpu).bf16
-    network, order, noise = new_state(NETWORK, QUICK).network.eval(), torch.randperm(5), torch.randn(40, TOKEN_SIZE)
-    exact, rough = (market.log_prob(network, 60, 100, 20, order, noise, bf16)[0] for bf16 in (False, True))
+    network, order = new_state(NETWORK, QUICK).network.eval(), torch.randperm(5)
+    exact, rough = (market.log_prob(network, 60, 100, 20, order, bf16)[0] for bf16 in (False, True))
     for one, other in zip(exact, rough, strict=True):
         assert other.dtype == torch.float32 and not torch.equal(one, other)
         assert float((one - other).abs().mean()) < 0.01

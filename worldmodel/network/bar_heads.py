@@ -1,0 +1,273 @@
+"""Joint distribution of the bars of a day given its returns: gap, wicks and volume of all symbols.
+
+A symbol's numbers follow one another, each given those before: gap, upper wick, lower wick, volume. Gaps may be exactly
+zero, as may wicks. Every other number is a closed form of a standard normal one, and a quantity's normal numbers are
+correlated among the symbols by a Gaussian copula, so that a day is drawn without a loop over symbols and its joint
+density is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
+from vecenv.worldmodel.data.correlation import RETURN_LIMIT
+from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
+from vecenv.worldmodel.network.return_chain import Joint, masked_factor
+from vecenv.worldmodel.network.sinh_arcsinh import SinhArcsinh
+
+SMALLEST_WICK = 1e-4
+"""Shorter wicks count as zero: prices are rounded. In volatilities."""
+
+LONGEST_LOG_WICK = math.log(50.0)
+"""Bound of a drawn wick's logarithm, whose distribution has heavy tails of its own. In volatilities."""
+
+ZERO_LOGIT = -3.0
+"""Logit of an exact zero for a raw output of 0."""
+
+WICK_LOCATION = -1.0
+"""Offset of a wick's logarithm, since wicks are small."""
+
+MATRICES = (0, 1, 1, 2)
+"""Correlation matrix of gap, upper wick, lower wick and volume among those of gap, wicks and volume."""
+
+MIXTURES: dict[Joint, tuple[float, float, float]] = {
+    "correlations": (0.0, 0.0, 0.0),
+    "running mean": (0.0, -math.inf, 0.0),
+    "none": (0.0, -math.inf, -math.inf),
+}
+"""Added to the logits of the matrix's parts: own, estimated and common. Those without correlations have the common
+level alone, or none."""
+
+
+class DaySummary(NamedTuple):
+    """Summary of a day's returns, input of the bar heads. Shape of each: (..., 1).
+
+    Attributes:
+        mean_return: mean of the scaled returns.
+        activity: mean of their absolute values.
+        size: log(1 + number of symbols).
+    """
+
+    mean_return: Tensor
+    activity: Tensor
+    size: Tensor
+
+
+class BarNoise(NamedTuple):
+    """Random numbers of a day's bars. Shape of each: (4, P, K).
+
+    Attributes:
+        normal: independent, standard normal.
+        zero: uniform in (0, 1).
+    """
+
+    normal: Tensor
+    zero: Tensor
+
+
+class _Law(NamedTuple):
+    """Distribution of a number that may be exactly zero. Shape of the logit: (...).
+
+    Attributes:
+        zero: logit of an exact zero.
+        other: distribution otherwise.
+    """
+
+    zero: Tensor
+    other: SinhArcsinh
+
+    @classmethod
+    def of_raw(cls, raw: Tensor, location: Tensor, log_scale: Tensor | float = 0.0) -> _Law:
+        """Return the distribution; location and scale as in `SinhArcsinh.of_raw`. Shapes: (..., 5), (...), (...)."""
+        return cls(raw[..., 0] + ZERO_LOGIT, SinhArcsinh.of_raw(raw[..., 1:], location, log_scale))
+
+    def wick(self, normal: Tensor, zero: Tensor) -> Tensor:
+        """Return wicks from standard normal and uniform numbers, of a distribution of their logarithm."""
+        length = self.other.drawn(normal).clamp(max=LONGEST_LOG_WICK).exp()
+        return length.masked_fill(zero < torch.sigmoid(self.zero), 0.0)
+
+
+class _Inputs(NamedTuple):
+    """What the stages of a day read.
+
+    Attributes:
+        joined: of all that is known before the bars. Shape: (..., K, hidden).
+        scales: times the sensitivities. Shape: (..., K, 4).
+    """
+
+    joined: Tensor
+    scales: Tensor
+
+
+def day_summary(returns: Tensor, valid: Tensor) -> DaySummary:
+    """Summarise the scaled returns of a day. Shapes: (..., K), (..., K)."""
+    weight = valid.to(returns.dtype)
+    limited = returns.clamp(-RETURN_LIMIT, RETURN_LIMIT) * weight
+    total = weight.sum(-1, keepdim=True)
+    count = total.clamp(min=1.0)
+    return DaySummary(
+        limited.sum(-1, keepdim=True) / count, limited.abs().sum(-1, keepdim=True) / count, torch.log1p(total)
+    )
+
+
+class BarHeads(nn.Module):
+    """Distribution of the bars of a day.
+
+    Args:
+        width: of the trunk's output.
+        hidden: width inside.
+        joint: what ties the symbols; with "none" there is no input from the day's other symbols either.
+        markets: number of markets, each with its own sizes of correlations.
+    """
+
+    mixtures: Tensor
+
+    def __init__(self, width: int, hidden: int, joint: Joint = "correlations", markets: int = 1) -> None:
+        super().__init__()
+        self.joint = joint
+        self.known = nn.Linear(width, hidden)
+        self.said = nn.Linear(2 + len(DaySummary._fields) + NUM_SCALES, hidden, bias=False)
+        law = SinhArcsinh.NUM_PARAMETERS
+        self.gap = _stage(hidden, 0, law + 2)
+        self.upper = _stage(hidden, 2, law + 1)
+        self.lower = _stage(hidden, 4, law + 1)
+        self.volume = _stage(hidden, 6, law)
+        # How far laws follow the scales beyond what the stages make of them: wholly at first.
+        self.sensitivity = nn.Parameter(torch.ones(NUM_SCALES))
+        self.mixing = nn.Parameter(torch.zeros(markets, len(MATRICES), 3))
+        self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
+
+    def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
+        """Return lower Cholesky factors of the correlations of gap, upper wick, lower wick and volume.
+
+        Args:
+            matrices: of gap, wicks and volume. Shape: (..., 3, K, K).
+            present: whether a number is not an exact zero. Shape: (..., 4, K), bool.
+            market: its number.
+
+        Returns:
+            Shape: (..., 4, K, K).
+        """
+        weights = (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
+        return masked_factor(mixed_correlation(matrices[..., MATRICES, :, :], weights), present)
+
+    def log_prob(
+        self, known: Tensor, scaled: Tensor, valid: Tensor, matrices: Tensor, scales: Tensor, market: int
+    ) -> Tensor:
+        """Return the log-density of the bars given the returns; the copula's is divided equally among the symbols.
+
+        Args:
+            known: the trunk's output of the previous day. Shape: (..., K, width).
+            scaled: moves over the volatility. Shape: (..., K, 5).
+            valid: Shape: (..., K).
+            matrices: as in `factors`. Shape: (..., 3, K, K).
+            scales: `BarScales.features` before the day. Shape: (..., K, 4).
+            market: its number.
+
+        Returns:
+            0 where there is no bar. Shape: (..., K).
+        """
+        gap, body, upper, lower, volume = scaled.unbind(-1)
+        inputs = self._begin(known, gap + body, day_summary(gap + body, valid), scales)
+        laws = (self._gap(inputs, gap + body), self._upper(inputs, gap, body), self._lower(inputs, gap, body, upper))
+        zeros = (gap == 0, upper < SMALLEST_WICK, lower < SMALLEST_WICK)
+        total, normals, present = torch.zeros_like(gap), [], []
+        for law, number, zero, wick in zip(laws, (gap, upper, lower), zeros, (False, True, True), strict=True):
+            value = number.clamp(min=SMALLEST_WICK).log() if wick else number
+            other, exact = functional.logsigmoid(-law.zero), functional.logsigmoid(law.zero)
+            if wick:
+                # Those drawn shorter count as zero too.
+                least = torch.full_like(value, math.log(SMALLEST_WICK))
+                exact = torch.logaddexp(exact, other + law.other.log_below(least))
+                other = other - value
+            total = total + torch.where(zero, exact, other + law.other.log_prob(value))
+            normals.append(law.other.normal(value))
+            present.append(valid & ~zero)
+        law = self._volume(inputs, gap, body, upper, lower)
+        total = total + law.log_prob(volume)
+        normal, here = torch.stack([*normals, law.normal(volume)], -2), torch.stack([*present, valid], -2)
+        if self.joint != "none":
+            tied = copula_log_density(self.factors(matrices, here, market), normal, here).sum(-1)
+            total = total + (tied / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
+        return total.where(valid, 0.0)
+
+    def draw(
+        self, known: Tensor, returns: Tensor, scales: Tensor, factors: Tensor, noise: BarNoise, temperature: float
+    ) -> Tensor:
+        """Draw the bars of a day given its returns.
+
+        Args:
+            known: the trunk's output. Shape: (P, K, width).
+            returns: scaled. Shape: (P, K).
+            scales: `BarScales.features`. Shape: (P, K, 4).
+            factors: from `factors`. Shape: (P, 4, K, K).
+            noise: of the day.
+            temperature: factor on gaps, about their median, and on wicks.
+
+        Returns:
+            Scaled moves. Shape: (P, K, 5).
+        """
+        normal = noise.normal
+        if self.joint != "none":
+            normal = (factors @ normal.movedim(0, 1).unsqueeze(-1)).squeeze(-1).movedim(1, 0)
+        inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
+        law = self._gap(inputs, returns)
+        gap = law.other.drawn(normal[0])
+        if temperature != 1.0:
+            median = law.other.drawn(torch.zeros_like(gap))
+            gap = median + temperature * (gap - median)
+        gap = gap.masked_fill(noise.zero[0] < torch.sigmoid(law.zero), 0.0)
+        body = returns - gap
+        upper = temperature * self._upper(inputs, gap, body).wick(normal[1], noise.zero[1])
+        lower = temperature * self._lower(inputs, gap, body, upper).wick(normal[2], noise.zero[2])
+        volume = self._volume(inputs, gap, body, upper, lower).drawn(normal[3])
+        return torch.stack([gap, body, upper, lower, volume], dim=-1)
+
+    def _begin(self, known: Tensor, daily_return: Tensor, summary: DaySummary, scales: Tensor) -> _Inputs:
+        """Combine the inputs shared by all stages."""
+        own = torch.stack([daily_return.asinh(), daily_return.abs().clamp(max=10.0)], dim=-1)
+        shared = torch.cat(list(summary), dim=-1).unsqueeze(-2).expand(*own.shape[:-1], -1)
+        if self.joint == "none":
+            shared = torch.zeros_like(shared)
+        scales = scales.to(own.dtype).expand(*own.shape[:-1], -1)
+        joined = functional.silu(self.known(known) + self.said(torch.cat([own, shared, scales], dim=-1)))
+        return _Inputs(joined, scales * self.sensitivity)
+
+    def _gap(self, inputs: _Inputs, daily_return: Tensor) -> _Law:
+        """Return the distribution of the gap over the volatility, about a share of the day's return."""
+        raw, scale = self.gap(inputs.joined), inputs.scales[..., GAP_SCALE]
+        # A regression on the return grows with the variance of gaps.
+        share = torch.sigmoid(raw[..., 0] + 2.0 * scale)
+        return _Law.of_raw(raw[..., 1:], share * daily_return, scale)
+
+    def _upper(self, inputs: _Inputs, gap: Tensor, body: Tensor) -> _Law:
+        """Return the distribution of the logarithm of the upper wick over the volatility."""
+        return self._wick(self.upper, inputs, [gap, body])
+
+    def _lower(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor) -> _Law:
+        """Return the distribution of the logarithm of the lower wick over the volatility."""
+        return self._wick(self.lower, inputs, [gap, body, upper, body.abs()])
+
+    def _wick(self, stage: nn.Module, inputs: _Inputs, numbers: list[Tensor]) -> _Law:
+        return _Law.of_raw(stage(_with(inputs.joined, numbers)), WICK_LOCATION + inputs.scales[..., WICKS_SCALE])
+
+    def _volume(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor, lower: Tensor) -> SinhArcsinh:
+        """Return the distribution of the log-volume's distance from its level."""
+        numbers = [gap, body, upper, lower, gap.abs(), upper + lower + body.abs()]
+        raw = self.volume(_with(inputs.joined, numbers))
+        return SinhArcsinh.of_raw(raw, log_scale=inputs.scales[..., VOLUME_SCALE])
+
+
+def _stage(hidden: int, numbers: int, size: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(hidden + numbers, hidden // 2), nn.SiLU(), nn.Linear(hidden // 2, size))
+
+
+def _with(joined: Tensor, numbers: list[Tensor]) -> Tensor:
+    """Append numbers, compressed against outliers. Shapes: (..., hidden), (...)."""
+    return torch.cat([joined, *(number.asinh().unsqueeze(-1) for number in numbers)], dim=-1)
