@@ -24,8 +24,10 @@ def small_network() -> MarketNetwork:
     for part in (network.returns, network.token.stages, network.shapes.stages[1:]):
         for parameter in part.parameters():
             parameter.mul_(2.0)
-    network.drifts.copy_(torch.tensor([[0.3, 0.1, 0.1, 0.1], [-0.2, -0.1, -0.1, -0.1]]))
+    network.drifts.copy_(torch.tensor([[6e-3, 2e-3, 2e-3, 2e-3], [-4e-3, -2e-3, -2e-3, -2e-3]]))
     network.couplings.copy_(torch.tensor([1.15, 0.9]))
+    network.decays.copy_(torch.tensor([0.98, 0.99]))
+    network.shrinkages.copy_(torch.tensor([0.2, 0.0]))
     return network
 
 

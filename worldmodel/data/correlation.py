@@ -1,22 +1,29 @@
 """Causal shrinkage estimates of the correlations of the symbols' scaled returns.
 
-The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more for symbols
-with few common days, and its eigenvalues are bounded from below, so that it is positive definite for any numbers of
-symbols and days.
+The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more for many
+symbols and for those with few common days. Its eigenvalues are bounded from below, so that it is positive definite for
+any numbers of symbols and days.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 DECAY = 0.995
-"""Decay of the exponential means, two hundred days."""
+"""Decay of the exponential means of a market whose own is not known, two hundred days."""
 
-SHRINKAGE = 0.3
-"""Weight of constant correlation once the means are full; more before."""
+SHRINKAGE = 0.1
+"""Its weight of constant correlation for `SHRINKAGE_SYMBOLS` once the means are full; more before."""
+
+SHRINKAGE_SYMBOLS = 25
+"""Symbols for which shrinkages are told; that of others is by the root of their number.
+
+The noise of an estimate spreads its eigenvalues by the root of symbols over days (Marchenko and Pastur 1967).
+"""
 
 PRIOR_DAYS = 60.0
 """Weight of the prior in days: all correlations equal to `PRIOR_CORRELATION`."""
@@ -47,18 +54,29 @@ class CorrelationState(NamedTuple):
         """Return the state before the first day."""
         return cls(*(torch.zeros(num_symbols, num_symbols, dtype=torch.float64, device=device) for _ in range(3)))
 
-    def after(self, scaled: Tensor, valid: Tensor) -> CorrelationState:
-        """Return the state after some days' scaled returns. Shapes: (T, K), (T, K)."""
+    def after(self, scaled: Tensor, valid: Tensor, decay: Tensor | float = DECAY) -> CorrelationState:
+        """Return the state after some days' scaled returns. Shapes: (T, K), (T, K), ()."""
         here = valid.double()
         limited = scaled.double().clamp(-RETURN_LIMIT, RETURN_LIMIT) * here
         age = torch.arange(len(here), 0, -1, dtype=torch.float64, device=here.device) - 1.0
-        aged = (DECAY**age).unsqueeze(-1)
+        aged = (decay**age).unsqueeze(-1)
         days = ((aged * limited).T @ limited, (aged * limited.square()).T @ here, (aged * here).T @ here)
-        return CorrelationState(*(DECAY ** len(here) * old + new for old, new in zip(self, days, strict=True)))
+        return CorrelationState(*(decay ** len(here) * old + new for old, new in zip(self, days, strict=True)))
 
-    def correlation(self) -> Tensor:
-        """Return the shrunk matrix. Shape: (K, K), float64, positive definite."""
-        raw = self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
+    def raw(self) -> Tensor:
+        """Return the correlations as they are, 0 for pairs without a common day. Shape: (K, K)."""
+        return self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
+
+    def correlation(self, shrinkage: Tensor | float = SHRINKAGE) -> Tensor:
+        """Return the shrunk matrix.
+
+        Args:
+            shrinkage: weight of constant correlation for `SHRINKAGE_SYMBOLS`. Shape: ().
+
+        Returns:
+            Positive definite. Shape: (K, K), float64.
+        """
+        raw = self.raw()
         size = len(raw)
         off = ~torch.eye(size, dtype=torch.bool, device=raw.device)
         evidence = self.days / (self.days + PRIOR_DAYS)
@@ -66,7 +84,7 @@ class CorrelationState(NamedTuple):
         level = float((raw * evidence)[off].sum() / weight) if size > 1 else 0.0
         known = float(evidence.max())
         constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
-        trust = (1.0 - SHRINKAGE) * evidence
+        trust = max(0.0, 1.0 - float(shrinkage) * math.sqrt(size / SHRINKAGE_SYMBOLS)) * evidence
         mixed = trust * raw + (1.0 - trust) * constant
         return positive_definite(torch.where(off, mixed, 1.0), LOWEST_EIGENVALUE)
 

@@ -20,6 +20,7 @@ def draw_day(
     draws: ReturnDraws,
     key: EpisodeKey,
     day: int | Tensor,
+    drift: Tensor,
     temperature: float,
 ) -> Tensor:
     """Draw the scaled moves of one day.
@@ -30,6 +31,8 @@ def draw_day(
         draws: sampler of the returns.
         key: of the paths. Shape of each word: (P, 1).
         day: number of the day, from 0; of shape () if a tensor.
+        drift: of the market, scaled as the returns; added after the chain, so that no symbol is conditioned on the
+            previous symbols' drift. Shape: (P, K).
         temperature: as in `roll_out`.
 
     Returns:
@@ -38,7 +41,7 @@ def draw_day(
     everyone = torch.arange(known.shape[1], device=known.device)
     for_bars = _noise(key, NeuralStream.DAY, 5, day, everyone)
     for_token = _noise(key, NeuralStream.DAY + 5, TOKEN_SIZE, day, everyone[:1])
-    returns = draws.draw(known, for_bars[0, :3], temperature)
+    returns = draws.draw(known, for_bars[0, :3], temperature) + drift
     return _draw_shapes(network, known, returns, for_bars[1:], for_token[..., 0], temperature).double()
 
 

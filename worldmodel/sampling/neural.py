@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history, log_return
-from vecenv.worldmodel.data.correlation import CorrelationState
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, CorrelationState
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.network.architectures import model_name
@@ -82,7 +82,7 @@ class NeuralMarket(MarketModel):
     def _densities(self, bars: Bars) -> DayLogProb:
         """Return log-densities of returns, NaN where missing. Shape of each: (T, K), float64."""
         observed = observe_history(encode_history(bars.to(self.device)))
-        matrices = correlations(observed)
+        matrices = correlations(observed, *self.network.estimator_of(self.market))
         days = observed.valid.shape[1]
         nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
         parts = [DayLogProb(nothing, nothing, nothing)]
@@ -94,8 +94,10 @@ class NeuralMarket(MarketModel):
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
             noise = torch.zeros(len(day), TOKEN_SIZE, device=self.device)
-            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), noise, self.market)
-            log_scale = observed.volatility[0, first:last].log()
+            volatility = observed.volatility[0, first:last]
+            given = (matrices[day].float(), noise, volatility.float(), self.market)
+            read = self.network.log_prob(known, scaled, valid, *given)
+            log_scale = volatility.log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
         return DayLogProb(*(torch.cat(pieces).cpu() for pieces in zip(*parts, strict=True)))
@@ -143,22 +145,25 @@ class NeuralMarket(MarketModel):
         paths, _, symbols = observed.valid.shape
         if correlation is None:
             nothing, returns = CorrelationState.empty(symbols, self.device), log_return(observed.scaled)
+            decay, shrinkage = self.network.estimator_of(self.market)
             days = zip(returns, observed.valid, strict=True)
-            last = torch.stack([nothing.after(*path).correlation() for path in days])
+            last = torch.stack([nothing.after(*path, decay).correlation(shrinkage) for path in days])
         else:
             last = correlation.to(self.device).expand(paths, -1, -1)
         everyone = torch.ones(symbols, dtype=torch.bool, device=flat.device)
         return Starts(flat.unflatten(0, (paths, symbols)), cache, observed.last, masked_factor(last.float(), everyone))
 
 
-def correlations(observed: ObservedHistory) -> Tensor:
+def correlations(
+    observed: ObservedHistory, decay: Tensor | float = DECAY, shrinkage: Tensor | float = SHRINKAGE
+) -> Tensor:
     """Return the matrices before each `CORRELATION_STRIDE`-th day of one path. Shape: (M, K, K), float64."""
     returns = log_return(observed.scaled[0])
     state = CorrelationState.empty(returns.shape[1], returns.device)
     matrices = []
     for few, here in zip(returns.split(CORRELATION_STRIDE), observed.valid[0].split(CORRELATION_STRIDE), strict=True):
-        matrices.append(state.correlation())
-        state = state.after(few, here)
+        matrices.append(state.correlation(shrinkage))
+        state = state.after(few, here, decay)
     return torch.stack(matrices)
 
 

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vmap
 from vecenv.market.bars import CLOSE, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
+from vecenv.worldmodel.data.correlation import SHRINKAGE_SYMBOLS
 from vecenv.worldmodel.data.features import FEATURES, observe_history
 from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN, Architecture, model_name, network_settings
 from vecenv.worldmodel.network.bar_shape import TOKEN_SIZE
@@ -68,7 +69,8 @@ def chained(market: NeuralMarket, start: Starts, scaled: Tensor) -> Tensor:
     """Log-densities of the scaled returns of the next day. Shape: (P, K, 5) -> (P, K)."""
     valid = torch.ones(scaled.shape[:-1], dtype=torch.bool)
     correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(scaled), TOKEN_SIZE)
-    return market.network.log_prob(start.known[0], scaled, valid, correlation, noise, market.market).chained
+    given = (correlation, noise, start.state.volatility[0].float(), market.market)
+    return market.network.log_prob(start.known[0], scaled, valid, *given).chained
 
 
 def test_the_density_of_a_day_is_normalised_and_drawn_returns_follow_it(market):
@@ -108,7 +110,8 @@ class DayDensity(torch.nn.Module):
         everyone = torch.ones(len(scaled), dtype=torch.bool)
         correlation = (self.start.factor @ self.start.factor.mT)[0]
         noise = torch.zeros(TOKEN_SIZE)
-        read = self.network.log_prob(self.start.known[0], scaled, everyone, correlation, noise, self.market)
+        given = (correlation, noise, self.start.state.volatility[0].float(), self.market)
+        read = self.network.log_prob(self.start.known[0], scaled, everyone, *given)
         return read.chained.sum() + (read.shape.sum() if self.network.token is None else 0.0)
 
 
@@ -221,17 +224,18 @@ def test_names_and_sizes_of_the_networks():
 
 
 def test_weights_of_the_default_network_keep_their_names_and_shapes():
-    """Files of version 2 hold these."""
+    """Files of version 3 hold these."""
     weights = MarketNetwork(NetworkSettings()).state_dict()
     assert not bool(weights["drifts"].any()) and bool((weights["couplings"] == 1.0).all())
     told = [f"{name} {tuple(tensor.shape)}" for name, tensor in weights.items()]
-    assert hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] == "f46cebccb5374489"
+    assert hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] == "dfe7e76458662aee"
 
 
 def test_the_default_network_draws_what_it_always_drew():
-    """Closes of the second day, as they were drawn before there were other architectures."""
-    history = synthetic_bars(1, DAYS, 3, seed=7)
-    drawn = market_of("joint").generate(history, 2, 2, seed=3)[:, 1, :, CLOSE]
+    """Closes of the second day, as they were drawn before there were other architectures, with a weight of 0.3."""
+    history, market = synthetic_bars(1, DAYS, 3, seed=7), market_of("joint")
+    market.network.shrinkages.fill_(0.3 / math.sqrt(3 / SHRINKAGE_SYMBOLS))
+    drawn = market.generate(history, 2, 2, seed=3)[:, 1, :, CLOSE]
     expected = torch.tensor([[26.82889, 18.36505, 30.94228], [26.14125, 19.02659, 29.54912]], dtype=torch.float64)
     assert torch.allclose(drawn, expected, rtol=1e-4)
 

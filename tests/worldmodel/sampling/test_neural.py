@@ -250,7 +250,8 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     scaled[..., Move.BODY] = pairs.sinh()
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
     correlation, noise = (start.factor @ start.factor.mT)[0], torch.zeros(len(pairs), TOKEN_SIZE)
-    read = market.network.log_prob(start.known[0], scaled, everyone, correlation, noise, "india")
+    given = (volatility.float(), "india")
+    read = market.network.log_prob(start.known[0], scaled, everyone, correlation, noise, *given)
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
     # With u = asinh(return over volatility), which no single draw dominates.
@@ -262,7 +263,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bar = bars[:1]
     joint = market.joint_log_density(extended(history, bar))[-1]
     scaled[:1] = observed_next(history, bar).scaled[:, -1].float()
-    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1], "india")
+    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], correlation, noise[:1], *given)
     assert float(joint) == pytest.approx(float(again.chained.sum() - volatility.log().sum()), abs=1e-4)
 
 
@@ -282,7 +283,7 @@ class DayDensity(torch.nn.Module):
     def forward(self, moves: Tensor, token: Tensor) -> Tensor:
         returns = moves[..., Move.GAP] + moves[..., Move.BODY]
         network, known = self.network, self.start.known[0]
-        still = returns - network.drift_of("india", returns.shape[-1])
+        still = returns - network.drift_of("india", returns.shape[-1]) / self.start.state.volatility[0].float()
         statistics = chain_statistics(still, self.everyone, self.start.factor[0])
         summary = day_summary(returns, self.everyone)
         return (
