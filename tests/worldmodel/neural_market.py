@@ -8,10 +8,11 @@ from torch import Tensor
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
-from vecenv.worldmodel.data.correlation import QuantityCorrelations
 from vecenv.worldmodel.data.features import observe_history
+from vecenv.worldmodel.data.quantity_correlations import matrices_after
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 DAYS = 40
 """Of the histories: a multiple of the days after which the correlation is computed again."""
@@ -28,8 +29,10 @@ def small_network() -> MarketNetwork:
     for part in (network.returns, network.bars.upper, network.bars.lower, network.bars.volume):
         for parameter in part.parameters():
             parameter.mul_(2.0)
-    network.drifts.copy_(torch.tensor([[0.3, 0.1, 0.1, 0.1], [-0.2, -0.1, -0.1, -0.1]]))
+    network.drifts.copy_(torch.tensor([[6e-3, 2e-3, 2e-3, 2e-3], [-4e-3, -2e-3, -2e-3, -2e-3]]))
     network.couplings.copy_(torch.tensor([1.15, 0.9]))
+    network.decays.copy_(torch.tensor([0.98, 0.99]))
+    network.shrinkages.copy_(torch.tensor([0.2, 0.0]))
     return network
 
 
@@ -37,8 +40,7 @@ def history_of(symbols: int, days: int = DAYS) -> Bars:
     return synthetic_bars(1, days, symbols, seed=7)
 
 
-def matrices_of(history: Bars) -> Tensor:
+def matrices_of(market: NeuralMarket, history: Bars) -> Tensor:
     """Correlations of all quantities after a history of one path. Shape: (4, K, K), float32."""
     observed = observe_history(encode_bars(history.ohlcv))
-    state = QuantityCorrelations.empty(len(history.symbols))
-    return state.after(observed.quantities[0], observed.valid[0]).matrices().float()
+    return matrices_after(observed, *market.network.estimator_of(market.market))[0].float()

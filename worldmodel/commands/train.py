@@ -30,6 +30,7 @@ from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
+from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
 from vecenv.worldmodel.training.drift import calibrate_drift
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
@@ -118,7 +119,7 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
         train_network(state, markets, training, on_step, on_validation)
     state.network.load_state_dict(state.best)
     final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
-    console.print("Matching the size and drift of moves, and making the days that paths without a history start from …")
+    console.print("Matching correlations, size and drift of moves, and making the days that paths start from …")
     with telling_what_is_kept(running, kept):
         calibrate_and_save(settings.out, state.network, final, markets)
     running.unlink(missing_ok=True)
@@ -130,11 +131,13 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
 def calibrate_and_save(
     out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
 ) -> None:
-    """Calibrate coupling, drift and stationary start of each market, and write the trained network."""
+    """Calibrate correlations, coupling, drift and start of each market, and write the trained network."""
     network.eval()
     symbols: dict[str, tuple[str, ...]] = {}
     tensors: dict[str, torch.Tensor] = {}
-    for market in markets:
+    for trained in markets:
+        calibrate_correlations(network, trained)
+        market = trained.estimated_by(network)
         calibrate_coupling(network, market)
         calibrate_drift(network, market)
         known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])

@@ -1,27 +1,29 @@
 """Causal shrinkage estimates of the correlations of the symbols' scaled returns.
 
-The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more for symbols
-with few common days, and its eigenvalues are bounded from below, so that it is positive definite for any numbers of
-symbols and days.
+The exponential mean of outer products is shrunk toward constant correlation (Ledoit and Wolf 2004), more for many
+symbols and for those with few common days. Its eigenvalues are bounded from below, so that it is positive definite for
+any numbers of symbols and days.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.data.bar_scales import NUM_QUANTITIES
-
 DECAY = 0.995
 """Decay of the exponential means of a market whose own is not known, two hundred days."""
 
-SHRINKAGE = 0.3
-"""Its weight of constant correlation once the means are full; more before."""
+SHRINKAGE = 0.1
+"""Its weight of constant correlation for `SHRINKAGE_SYMBOLS` once the means are full; more before."""
 
-BAR_SHRINKAGE = 0.05
-"""Shrinkage for gaps, wicks and volumes, whose copulas learn a further one."""
+SHRINKAGE_SYMBOLS = 25
+"""Symbols for which shrinkages are told; that of others is by the root of their number.
+
+The noise of an estimate spreads its eigenvalues by the root of symbols over days (Marchenko and Pastur 1967).
+"""
 
 PRIOR_DAYS = 60.0
 """Weight of the prior in days: all correlations equal to `PRIOR_CORRELATION`."""
@@ -61,9 +63,20 @@ class CorrelationState(NamedTuple):
         days = ((aged * limited).T @ limited, (aged * limited.square()).T @ here, (aged * here).T @ here)
         return CorrelationState(*(decay ** len(here) * old + new for old, new in zip(self, days, strict=True)))
 
+    def raw(self) -> Tensor:
+        """Return the correlations as they are, 0 for pairs without a common day. Shape: (K, K)."""
+        return self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
+
     def correlation(self, shrinkage: Tensor | float = SHRINKAGE) -> Tensor:
-        """Return the shrunk matrix. Shapes: () -> (K, K), float64, positive definite."""
-        raw = self.products / (self.squares * self.squares.T).clamp(min=1e-12).sqrt()
+        """Return the shrunk matrix.
+
+        Args:
+            shrinkage: weight of constant correlation for `SHRINKAGE_SYMBOLS`. Shape: ().
+
+        Returns:
+            Positive definite. Shape: (K, K), float64.
+        """
+        raw = self.raw()
         size = len(raw)
         off = ~torch.eye(size, dtype=torch.bool, device=raw.device)
         evidence = self.days / (self.days + PRIOR_DAYS)
@@ -71,30 +84,9 @@ class CorrelationState(NamedTuple):
         level = float((raw * evidence)[off].sum() / weight) if size > 1 else 0.0
         known = float(evidence.max())
         constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
-        trust = (1.0 - shrinkage) * evidence
+        trust = max(0.0, 1.0 - float(shrinkage) * math.sqrt(size / SHRINKAGE_SYMBOLS)) * evidence
         mixed = trust * raw + (1.0 - trust) * constant
         return positive_definite(torch.where(off, mixed, 1.0), LOWEST_EIGENVALUE)
-
-
-class QuantityCorrelations(NamedTuple):
-    """Correlation states of the symbols' quantities: returns, gaps, wicks and volumes."""
-
-    states: tuple[CorrelationState, ...]
-
-    @classmethod
-    def empty(cls, num_symbols: int, device: torch.device | str = "cpu") -> QuantityCorrelations:
-        """Return the states before the first day."""
-        return cls(tuple(CorrelationState.empty(num_symbols, device) for _ in range(1 + NUM_QUANTITIES)))
-
-    def after(self, quantities: Tensor, valid: Tensor) -> QuantityCorrelations:
-        """Return the states after some days. Shapes: (T, K, 4), (T, K)."""
-        parts = zip(self.states, quantities.unbind(-1), strict=True)
-        return QuantityCorrelations(tuple(state.after(days, valid) for state, days in parts))
-
-    def matrices(self) -> Tensor:
-        """Return the shrunk matrices. Shape: (4, K, K), float64."""
-        returns, *bars = self.states
-        return torch.stack([returns.correlation(), *(state.correlation(BAR_SHRINKAGE) for state in bars)])
 
 
 def positive_definite(matrix: Tensor, lowest: float) -> Tensor:

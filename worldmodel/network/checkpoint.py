@@ -96,6 +96,10 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     network.load_state_dict(weights)
+    if not bool(((network.decays > 0) & (network.decays < 1)).all()):
+        raise ValueError(f"{path}: decays of correlations must lie between 0 and 1, got {network.decays.tolist()}")
+    if not bool(((network.shrinkages >= 0) & (network.shrinkages <= 1)).all()):
+        raise ValueError(f"{path}: shrinkages of correlations must be 0 to 1, got {network.shrinkages.tolist()}")
     extra = {name: tensor for name, tensor in tensors.items() if not name.startswith(WEIGHTS)}
     return Checkpoint(network.to(device).eval(), _json(path, metadata, "record"), extra)
 

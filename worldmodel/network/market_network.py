@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vecenv.worldmodel.data.bar_moves import log_return
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
@@ -74,15 +75,20 @@ class MarketNetwork(nn.Module):
         settings: kind, sizes and markets.
 
     Attributes:
-        drifts: added to the scaled returns of each market, by the number of symbols drawn together; see
+        drifts: added to the daily log-returns of each market, by the number of symbols drawn together; see
             `vecenv.worldmodel.training.drift`. Shape: (number of markets, len(DRIFT_SIZES)).
         couplings: factors on the mean implied by the previous symbols; see `vecenv.worldmodel.training.coupling`.
             Shape: (number of markets,).
+        decays: of each market's estimate of correlations; see `vecenv.worldmodel.training.correlations`. Shape:
+            (number of markets,).
+        shrinkages: of the estimate, for 25 symbols. Shape: (number of markets,).
     """
 
     hidden_features: Tensor
     drifts: Tensor
     couplings: Tensor
+    decays: Tensor
+    shrinkages: Tensor
     flags: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
@@ -99,6 +105,8 @@ class MarketNetwork(nn.Module):
         self.register_buffer("flags", torch.eye(len(settings.markets)), persistent=False)
         self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
+        self.register_buffer("decays", torch.full((len(settings.markets),), DECAY, dtype=torch.float64))
+        self.register_buffer("shrinkages", torch.full((len(settings.markets),), SHRINKAGE, dtype=torch.float64))
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
         """Append the market's flags to the features, with features not used by the network set to 0.
@@ -122,7 +130,7 @@ class MarketNetwork(nn.Module):
         return self.drifts[self._index(market)]
 
     def drift_of(self, market: str, symbols: int) -> Tensor:
-        """Return the drift of a market for a number of symbols. Shape: ().
+        """Return the daily drift of a market for a number of symbols, in log-return. Shape: ().
 
         Interpolated linearly in the logarithm of the number between `DRIFT_SIZES`, constant beyond the last one.
 
@@ -145,13 +153,22 @@ class MarketNetwork(nn.Module):
         """
         return self.couplings[self._index(market)]
 
+    def estimator_of(self, market: str) -> tuple[Tensor, Tensor]:
+        """Return decay and shrinkage of a market's correlations as views. Shapes: (), ().
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        index = self._index(market)
+        return self.decays[index], self.shrinkages[index]
+
     def draws(self, factor: Tensor, market: str) -> ReturnDraws:
         """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K).
 
         Raises:
             ValueError: the network does not know the market.
         """
-        return ReturnDraws(self.returns, factor, self.drift_of(market, factor.shape[-1]), self.coupling_of(market))
+        return ReturnDraws(self.returns, factor, self.coupling_of(market))
 
     def factors(self, matrices: Tensor, market: str) -> tuple[Tensor, Tensor]:
         """Return the Cholesky factors of a market's returns, and of its gaps, upper wicks, lower wicks and volumes.
@@ -183,6 +200,7 @@ class MarketNetwork(nn.Module):
         valid: Tensor,
         matrices: Tensor,
         scales: Tensor,
+        volatility: Tensor,
         market: str,
     ) -> DayLogProb:
         """Return the log-densities of days, with the chain in the given order of symbols.
@@ -193,13 +211,14 @@ class MarketNetwork(nn.Module):
             valid: Shape: (..., K).
             matrices: correlations of returns, gaps, wicks and volumes. Shape: (..., 4, K, K).
             scales: of the bars, before the day. Shape: (..., K, 4).
-            market: its drift is added to all returns of a day.
+            volatility: estimate that scales the moves. Shape: (..., K).
+            market: its drift is added to all log-returns of a day.
 
         Raises:
             ValueError: the network does not know the market.
         """
         daily_return = log_return(scaled)
-        still = daily_return - self.drift_of(market, known.shape[-2])
+        still = daily_return - self.drift_of(market, known.shape[-2]) / volatility
         coupling = self.coupling_of(market)
         statistics = chain_statistics(still, valid, masked_factor(matrices[..., 0, :, :], valid))
         for_return = self.returns.known(known)

@@ -22,14 +22,12 @@ class ReturnDraws:
     Args:
         head: in evaluation mode.
         factor: lower Cholesky factors of the paths' correlation. Shape: (P, K, K).
-        drift: of the market; added after the chain, so that no symbol is conditioned on the previous symbols' drift.
-            Shape: ().
         coupling: of the market, as in `ReturnHead.forward`. Shape: ().
     """
 
-    def __init__(self, head: ReturnHead, factor: Tensor, drift: Tensor, coupling: Tensor) -> None:
+    def __init__(self, head: ReturnHead, factor: Tensor, coupling: Tensor) -> None:
         symbols = factor.shape[1]
-        self.head, self.drift = head, drift
+        self.head = head
         # Symbols first, so that a step reads contiguous memory.
         self.deviation = factor.diagonal(dim1=-2, dim2=-1).T.contiguous()
         log_scale = self.deviation.log()
@@ -53,7 +51,7 @@ class ReturnDraws:
 
     @torch.no_grad()
     def draw(self, known: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """Draw a day. Shape: (P, K).
+        """Draw a day, without the market's drift. Shape: (P, K).
 
         Args:
             known: the trunk's output. Shape: (P, K, width).
@@ -91,7 +89,7 @@ class ReturnDraws:
             implied[k + 1 :] += factor[k, k + 1 :] * white
             total += limited
             squares += white * white
-        return drawn_returns.T + self.drift
+        return drawn_returns.T
 
 
 def _light(tensor: Tensor) -> Array:

@@ -68,6 +68,7 @@ class BlockPaths:
         self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
         self.known = starts.known[own].flatten(0, 1)
         self._draws = DayDraws(network.draws(starts.factor[own], market), network.bars, starts.bar_factors[own])
+        self._drift = network.drift_of(market, symbols)
         self._state = starts.state.taken(lambda part: part[own])
         self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
 
@@ -83,9 +84,10 @@ class BlockPaths:
             day: number, from 0; a tensor of shape () in a captured graph.
         """
         known = self.known.unflatten(0, self.shape)
-        scaled = self._draws.draw(known, self._state.scales.features(), self._key, day, self._temperature)
-        volatility = self._state.volatility.unsqueeze(-1)
-        move = torch.cat([scaled[..., : Move.VOLUME] * volatility, scaled[..., Move.VOLUME :]], dim=-1)
+        volatility = self._state.volatility
+        drift = (self._drift / volatility).to(known.dtype)
+        scaled = self._draws.draw(known, self._state.scales.features(), self._key, day, drift, self._temperature)
+        move = torch.cat([scaled[..., : Move.VOLUME] * volatility.unsqueeze(-1), scaled[..., Move.VOLUME :]], dim=-1)
         move = bounded_moves(self._state.moves, move)
         return move, decode_bar(self._state.moves, move)
 

@@ -28,7 +28,15 @@ class DayDraws(NamedTuple):
     bars: BarHeads
     bar_factors: Tensor
 
-    def draw(self, known: Tensor, scales: Tensor, key: EpisodeKey, day: int | Tensor, temperature: float) -> Tensor:
+    def draw(
+        self,
+        known: Tensor,
+        scales: Tensor,
+        key: EpisodeKey,
+        day: int | Tensor,
+        drift: Tensor,
+        temperature: float,
+    ) -> Tensor:
         """Draw the scaled moves of one day.
 
         Args:
@@ -36,6 +44,8 @@ class DayDraws(NamedTuple):
             scales: of the bars before the day. Shape: (P, K, 4).
             key: of the paths. Shape of each word: (P, 1).
             day: number of the day, from 0; of shape () if a tensor.
+            drift: of the market, scaled as the returns; added after the chain, so that no symbol is conditioned on the
+                previous symbols' drift. Shape: (P, K).
             temperature: as in `roll_out`.
 
         Returns:
@@ -45,6 +55,6 @@ class DayDraws(NamedTuple):
         stream = NeuralStream.DAY + torch.arange(1 + len(MATRICES), device=known.device)[:, None, None]
         words = random_bits(key, stream, day * MAX_SYMBOLS + everyone)
         uniform = open_uniform(torch.stack(words, dim=1), torch.float32)
-        returns = self.returns.draw(known, uniform[0, :3], temperature)
+        returns = self.returns.draw(known, uniform[0, :3], temperature) + drift
         noise = BarNoise(box_muller(uniform[1:, 0], uniform[1:, 1])[0], uniform[1:, 2])
         return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature).double()

@@ -10,18 +10,15 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
-from vecenv.worldmodel.data.correlation import QuantityCorrelations
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_after, matrices_over
 from vecenv.worldmodel.network.architectures import model_name
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
 from vecenv.worldmodel.sampling.interleave import one_thread
 from vecenv.worldmodel.sampling.rollout import roll_out
-
-CORRELATION_STRIDE = 10
-"""Days between updates of the correlation matrix of a history."""
 
 DAYS_PER_READ = 128
 """Days per batch of densities."""
@@ -80,7 +77,7 @@ class NeuralMarket(MarketModel):
     def _densities(self, bars: Bars) -> DayLogProb:
         """Return log-densities of returns, NaN where missing. Shape of each: (T, K), float64."""
         observed = observe_history(encode_history(bars.to(self.device)))
-        matrices = correlations(observed)
+        matrices = matrices_over(observed, *self.network.estimator_of(self.market))
         days = observed.valid.shape[1]
         nothing = torch.full((1, observed.valid.shape[2]), float("nan"), dtype=torch.float64, device=self.device)
         parts = [DayLogProb(nothing, nothing, nothing)]
@@ -91,9 +88,10 @@ class NeuralMarket(MarketModel):
             known = self.network.trunk(inputs.transpose(0, 1)).transpose(0, 1)[first - 1 - begin :]
             day = torch.arange(first, last, device=known.device) // CORRELATION_STRIDE
             scaled, valid = observed.scaled[0, first:last].float(), observed.valid[0, first:last]
-            scales = observed.scales[0, first:last]
-            read = self.network.log_prob(known, scaled, valid, matrices[day].float(), scales, self.market)
-            log_scale = observed.volatility[0, first:last].log()
+            volatility = observed.volatility[0, first:last]
+            given = (matrices[day].float(), observed.scales[0, first:last], volatility.float(), self.market)
+            read = self.network.log_prob(known, scaled, valid, *given)
+            log_scale = volatility.log()
             read = read._replace(alone=read.alone - log_scale, chained=read.chained - log_scale)
             parts.append(DayLogProb(*(part.double().where(valid, float("nan")) for part in read)))
         return DayLogProb(*(torch.cat(pieces).cpu() for pieces in zip(*parts, strict=True)))
@@ -140,28 +138,11 @@ class NeuralMarket(MarketModel):
             flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
         paths, _, symbols = observed.valid.shape
         if matrices is None:
-            days = zip(observed.quantities, observed.valid, strict=True)
-            last = torch.stack(
-                [QuantityCorrelations.empty(symbols, self.device).after(*path).matrices() for path in days]
-            )
+            last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
             last = matrices.to(self.device).expand(paths, *matrices.shape)
         known = flat.unflatten(0, (paths, symbols))
         return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
-
-
-def correlations(observed: ObservedHistory) -> Tensor:
-    """Return the matrices of all quantities before each `CORRELATION_STRIDE`-th day of one path.
-
-    Shape: (M, 4, K, K), float64.
-    """
-    quantities, valid = observed.quantities[0], observed.valid[0]
-    state = QuantityCorrelations.empty(quantities.shape[1], quantities.device)
-    matrices = []
-    for few, here in zip(quantities.split(CORRELATION_STRIDE), valid.split(CORRELATION_STRIDE), strict=True):
-        matrices.append(state.matrices())
-        state = state.after(few, here)
-    return torch.stack(matrices)
 
 
 def _refuse_unfit(history: Bars, day: int) -> None:

@@ -18,8 +18,9 @@ from vecenv.market.synthetic import business_days
 from vecenv.worldmodel.data.bar_moves import MoveState, daily_returns, decode_bars, encode_bars
 from vecenv.worldmodel.data.bar_scales import BarScales
 from vecenv.worldmodel.data.features import FeatureState, observe_day
+from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_over
 from vecenv.worldmodel.sampling.block_paths import Starts
-from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, NeuralMarket
+from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 
 WARM_UP = 252
@@ -46,7 +47,8 @@ class StationaryStart:
         log_close: mean logarithm of each symbol's training closes. Shape: (K,), float32.
         volume_level: mean level of its log-volume. Shape: (K,), float32.
         variance: mean of its squared daily returns. Shape: (K,), float32.
-        correlation: mean matrices of the quantities over training. Shape: (4, K, K), float32.
+        correlation: mean matrices of the quantities over training. In that of the scaled returns noise averages out,
+            so that it is not shrunk for it. Shape: (4, K, K), float32.
         warm_up: moves of generated days, in half precision to save space. Shape: (W, WARM_UP, K, 5), float16.
     """
 
@@ -78,12 +80,12 @@ class StationaryStart:
 
         returns, _ = daily_returns(market.encoded)
         first = min(PRIOR_DAYS, train - 1) // CORRELATION_STRIDE
-        matrices = market.matrices[first : train // CORRELATION_STRIDE + 1]
+        matrices = matrices_over(market.observed, market.decay, 0.0)[first : train // CORRELATION_STRIDE + 1]
         start = cls(
             log_close=mean(before.log_close[0]),
             volume_level=mean(before.volume_level[0]),
             variance=mean(returns.square()),
-            correlation=matrices.mean(0).cpu()[:, kept][..., kept],
+            correlation=matrices.mean(0).float().cpu()[:, kept][..., kept],
             warm_up=torch.zeros(0, WARM_UP, len(kept), 5, dtype=torch.float16),
         )
         return tuple(symbols[index] for index in kept.tolist()), start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import EncodedBars, MoveState, encode_history
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
+from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_over
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
-from vecenv.worldmodel.sampling.neural import CORRELATION_STRIDE, correlations
 
 OFTEN = 0.95
 """Share of the largest number of moves per symbol; symbols with fewer were listed late or delisted early."""
@@ -66,6 +67,8 @@ class TrainingMarket:
         observed: features and scaled moves of all symbols together.
         matrices: correlations of the quantities before every tenth day. Shape: (M, 4, K, K), float32.
         split: by day.
+        decay: of the estimate of correlations.
+        shrinkage: of the estimate.
     """
 
     name: str
@@ -73,13 +76,21 @@ class TrainingMarket:
     observed: ObservedHistory
     matrices: Tensor
     split: Split
+    decay: float = DECAY
+    shrinkage: float = SHRINKAGE
 
     @classmethod
     def from_bars(cls, name: str, bars: Bars, split: Split, device: torch.device | str = "cpu") -> TrainingMarket:
-        """Compute the training data on a device from one path of history."""
+        """Compute the training data on a device from one path of history, with the correlations of any market."""
         encoded = encode_history(bars.to("cpu"))
         observed = observe_history(encoded)
-        return cls(name, encoded, observed.to(device), correlations(observed).float().to(device), split)
+        return cls(name, encoded, observed.to(device), matrices_over(observed).float().to(device), split)
+
+    def estimated_by(self, network: MarketNetwork) -> TrainingMarket:
+        """Return the market with correlations by a network's decay and shrinkage."""
+        decay, shrinkage = map(float, network.estimator_of(self.name))
+        matrices = matrices_over(self.observed, decay, shrinkage).to(self.matrices)
+        return replace(self, matrices=matrices, decay=decay, shrinkage=shrinkage)
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +108,7 @@ class TrainingMarket:
         return often[torch.from_numpy(generator.permutation(len(often))[:count])]
 
     def only(self, symbols: Tensor) -> TrainingMarket:
-        """Return the market restricted to some symbols, with market features recomputed from these. Shape: (k,)."""
+        """Return the market restricted to some symbols, with features and correlations of these only. Shape: (k,)."""
         moves, valid, before, last = self.encoded
         encoded = EncodedBars(
             moves[:, :, symbols],
@@ -105,9 +116,9 @@ class TrainingMarket:
             MoveState(*(part[:, :, symbols] for part in before)),
             MoveState(*(part[:, symbols] for part in last)),
         )
-        chosen = symbols.to(self.device)
-        matrices = self.matrices[:, :, chosen][..., chosen]
-        return TrainingMarket(self.name, encoded, observe_history(encoded).to(self.device), matrices, self.split)
+        observed = observe_history(encoded)
+        matrices = matrices_over(observed, self.decay, self.shrinkage).to(self.matrices)
+        return replace(self, encoded=encoded, observed=observed.to(self.device), matrices=matrices)
 
     def known(self, network: MarketNetwork, first: int, stop: int, context: int, bf16: bool = False) -> Tensor:
         """Return the trunk's outputs before each of the days ``first`` to ``stop`` (exclusive).
@@ -149,7 +160,7 @@ class TrainingMarket:
         matrices = self.matrices[day // CORRELATION_STRIDE][:, :, order][..., order]
         scaled = self.observed.scaled[0, first:stop, order].float()
         valid = self.observed.valid[0, first:stop, order]
-        volatility = self.observed.volatility[0, first:stop, order].log().float()
-        scales = self.observed.scales[0, first:stop, order]
-        read = network.log_prob(known[:, order], scaled, valid, matrices, scales, self.name)
-        return read, valid, volatility
+        volatility = self.observed.volatility[0, first:stop, order].float()
+        given = (matrices, self.observed.scales[0, first:stop, order], volatility, self.name)
+        read = network.log_prob(known[:, order], scaled, valid, *given)
+        return read, valid, volatility.log()

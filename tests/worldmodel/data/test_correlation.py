@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.data.correlation import PRIOR_CORRELATION, CorrelationState
+from vecenv.worldmodel.data.correlation import DECAY, PRIOR_CORRELATION, CorrelationState
 
 
 def normal_returns(days: int, correlation: Tensor, seed: int = 0) -> Tensor:
@@ -21,12 +21,14 @@ def constant(size: int, level: float) -> Tensor:
     return torch.full((size, size), level, dtype=torch.float64).fill_diagonal_(1.0)
 
 
-def state_after(returns: Tensor, valid: Tensor | None = None, together: int | None = None) -> CorrelationState:
+def state_after(
+    returns: Tensor, valid: Tensor | None = None, together: int | None = None, decay: float = DECAY
+) -> CorrelationState:
     """By default of all days at once."""
     valid = torch.ones_like(returns, dtype=torch.bool) if valid is None else valid
     state = CorrelationState.empty(returns.shape[1])
     for days, here in zip(*(part.split(together or len(returns)) for part in (returns, valid)), strict=True):
-        state = state.after(days, here)
+        state = state.after(days, here, decay)
     return state
 
 
@@ -37,20 +39,21 @@ def assert_usable(matrix: Tensor, lowest: float = 0.005) -> None:
     torch.linalg.cholesky(matrix.float())
 
 
+@pytest.mark.parametrize("decay", [0.995, 0.9, 1.0])
 @pytest.mark.parametrize("together", [1, 7, 40])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_sums_are_those_of_a_plain_loop(missing, together):
-    """Weighted sums over the days that two symbols share, of returns limited to four; days before weigh 0.995 each."""
+def test_sums_are_those_of_a_plain_loop(missing, together, decay):
+    """Weighted sums over the days that two symbols share, of returns limited to four; days before decay."""
     returns = 2.0 * normal_returns(40, constant(3, 0.4))
     assert bool((returns.abs() > 4.0).any())
     valid = torch.rand(40, 3, generator=torch.Generator().manual_seed(1)) >= missing
-    state = state_after(returns, valid, together)
+    state = state_after(returns, valid, together, decay)
     for i in range(3):
         for j in range(3):
             product = first = second = days = 0.0
             for day in range(40):
                 if valid[day, i] and valid[day, j]:
-                    weight = 0.995 ** (39 - day)
+                    weight = decay ** (39 - day)
                     x, y = (max(-4.0, min(4.0, float(returns[day, k]))) for k in (i, j))
                     product += weight * x * y
                     first += weight * x * x
@@ -58,24 +61,24 @@ def test_sums_are_those_of_a_plain_loop(missing, together):
                     days += weight
             assert math.isclose(float(state.days[i, j]), days)
             expected = product / math.sqrt(first * second)
-            raw = state.products[i, j] / (state.squares[i, j] * state.squares[j, i]).sqrt()
-            assert math.isclose(float(raw), expected)
+            assert math.isclose(float(state.raw()[i, j]), expected)
 
 
-def test_shrinkage_of_a_full_history_by_plain_numbers():
-    """Three symbols without holes: 0.7 e raw + (1 - 0.7 e) constant, with e = n / (n + 60)."""
-    planted = torch.tensor([[1.0, 0.7, 0.3], [0.7, 1.0, 0.2], [0.3, 0.2, 1.0]], dtype=torch.float64)
-    state = state_after(normal_returns(500, planted))
-    days = sum(0.995**age for age in range(500))
+@pytest.mark.parametrize(
+    ("shrinkage", "symbols", "trust"), [(0.3, 25, 0.7), (0.3, 100, 0.4), (0.2, 4, 0.92), (0.6, 81, 0)]
+)
+def test_shrinkage_of_a_full_history_by_plain_numbers(shrinkage, symbols, trust):
+    """Without holes: t e raw + (1 - t e) constant with e = n / (n + 60), t = 1 - s sqrt(K / 25) from 0 on."""
+    state = state_after(normal_returns(900, constant(symbols, 0.5), seed=5))
+    days = sum(0.995**age for age in range(900))
     raw = state.products / state.products.diagonal().sqrt() / state.products.diagonal().sqrt()[:, None]
     evidence = days / (days + 60)
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    level = sum(float(raw[pair]) for pair in pairs) / 3
-    prior = evidence * level + (1 - evidence) * 0.3
-    matrix = state.correlation()
-    for pair in pairs:
-        expected = 0.7 * evidence * float(raw[pair]) + (1 - 0.7 * evidence) * prior
-        assert math.isclose(float(matrix[pair]), expected, rel_tol=1e-9)
+    off = ~torch.eye(symbols, dtype=torch.bool)
+    prior = evidence * float(raw[off].mean()) + (1 - evidence) * 0.3
+    expected = torch.where(off, trust * evidence * raw + (1 - trust * evidence) * prior, 1.0)
+    assert float(torch.linalg.eigvalsh(expected)[0]) > 0.02, "a bounded eigenvalue would change the matrix"
+    matrix = state.correlation(shrinkage)
+    assert torch.allclose(matrix, expected, rtol=1e-9)
     assert_usable(matrix)
 
 

@@ -77,8 +77,9 @@ def chained(market: NeuralMarket, history: Bars, scaled: Tensor) -> Tensor:
 def density_of(market: NeuralMarket, history: Bars, scaled: Tensor, valid: Tensor) -> DayLogProb:
     """Log-densities of the scaled moves of the next day. Shapes: (P, K, 5), (P, K)."""
     start = market.starts(history)
-    scales = start.state.scales.features()[0]
-    return market.network.log_prob(start.known[0], scaled, valid, matrices_of(history), scales, market.market)
+    state, matrices = start.state, matrices_of(market, history)
+    given = (matrices, state.scales.features()[0], state.volatility[0].float(), market.market)
+    return market.network.log_prob(start.known[0], scaled, valid, *given)
 
 
 def test_the_density_of_a_day_is_normalised_and_drawn_returns_follow_it(market):
@@ -113,11 +114,17 @@ class DayDensity(torch.nn.Module):
         super().__init__()
         self.network, self.market = market.network, market.market
         start = market.starts(history)
-        self.known, self.scales, self.matrices = start.known[0], start.state.scales.features()[0], matrices_of(history)
+        self.known, self.scales, self.matrices = (
+            start.known[0],
+            start.state.scales.features()[0],
+            matrices_of(market, history),
+        )
+        self.volatility = start.state.volatility[0].float()
 
     def forward(self, scaled: Tensor) -> Tensor:
         everyone = torch.ones(len(scaled), dtype=torch.bool)
-        read = self.network.log_prob(self.known, scaled, everyone, self.matrices, self.scales, self.market)
+        given = (self.matrices, self.scales, self.volatility, self.market)
+        read = self.network.log_prob(self.known, scaled, everyone, *given)
         return read.chained.sum() + read.shape.sum()
 
 
@@ -235,14 +242,14 @@ def test_weights_of_the_default_network_keep_their_names_and_shapes():
     weights = MarketNetwork(NetworkSettings()).state_dict()
     assert not bool(weights["drifts"].any()) and bool((weights["couplings"] == 1.0).all())
     told = [f"{name} {tuple(tensor.shape)}" for name, tensor in weights.items()]
-    assert hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] == "e7474a9141a92527"
+    assert hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] == "c7462f8ae8eb2ede"
 
 
 def test_the_default_network_draws_what_it_always_drew():
     """Closes of the second day, whose trunk has read the bars of the first."""
     history = synthetic_bars(1, DAYS, 3, seed=7)
     drawn = market_of("joint").generate(history, 2, 2, seed=3)[:, 1, :, CLOSE]
-    expected = torch.tensor([[26.36678, 18.09243, 30.63278], [26.17390, 21.38622, 27.01728]], dtype=torch.float64)
+    expected = torch.tensor([[26.36833, 18.11493, 30.65483], [26.17439, 21.45570, 27.10089]], dtype=torch.float64)
     assert torch.allclose(drawn, expected, rtol=1e-4)
 
 

@@ -26,6 +26,8 @@ def saved(tmp_path):
     torch.manual_seed(0)
     network = MarketNetwork(SMALL)
     network.drifts.copy_(torch.tensor([[0.01], [-0.02]]))
+    network.decays.copy_(torch.tensor([0.99, 0.999], dtype=torch.float64))
+    network.shrinkages.copy_(torch.tensor([0.0, 0.4], dtype=torch.float64))
     path = tmp_path / "market.safetensors"
     save_network(path, network, {"note": [1, 2]}, {"more": torch.arange(3)})
     return path, network
@@ -94,6 +96,24 @@ def test_altered_tensors_are_refused(saved):
     tensors["network.returns.inner.bias"][0] += 1
     rewrite(path, tensors)
     with pytest.raises(ValueError, match="digest of its tensors does not match"):
+        load_network(path)
+
+
+@pytest.mark.parametrize(
+    ("buffer", "value", "told"),
+    [
+        ("decays", 1.0, r"decays of correlations must lie between 0 and 1, got \[0.99, 1.0\]"),
+        ("decays", 0.0, "decays of correlations"),
+        ("decays", float("nan"), "decays of correlations"),
+        ("shrinkages", 1.5, r"shrinkages of correlations must be 0 to 1, got \[0.0, 1.5\]"),
+        ("shrinkages", -0.1, "shrinkages of correlations"),
+    ],
+)
+def test_estimates_of_correlations_out_of_range_are_refused(saved, buffer, value, told):
+    path, network = saved
+    getattr(network, buffer)[1] = value
+    save_network(path, network, {}, {})
+    with pytest.raises(ValueError, match=rf"market\.safetensors: {told}"):
         load_network(path)
 
 

@@ -26,40 +26,37 @@ def case(request):
     known = torch.randn(PATHS, SYMBOLS, WIDTH, dtype=torch.float64)
     noise = torch.rand(3, PATHS, SYMBOLS, dtype=torch.float64)
 
-    def make(joint: Joint, drift: float):
+    def make(joint: Joint):
         head = ReturnHead(WIDTH, 16, joint, request.param).double()
         for parameter in head.parameters():
             nn.init.normal_(parameter, std=0.4)
-        shift = torch.tensor(drift, dtype=torch.float64)
-        return head, factor, known, noise, shift, ReturnDraws(head, factor, shift, COUPLING)
+        return head, factor, known, noise, ReturnDraws(head, factor, COUPLING)
 
     return make
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.3])
 @pytest.mark.parametrize("joint", get_args(Joint))
 @torch.no_grad()
-def test_every_return_is_drawn_from_its_density(case, joint, drift):
+def test_every_return_is_drawn_from_its_density(case, joint):
     """With statistics of the drawn returns, the density's laws give the same draws; one day after the other."""
-    head, factor, known, noise, shift, draws = case(joint, drift)
+    head, factor, known, noise, draws = case(joint)
     for today in (known, known + 1.0):
         returns = draws.draw(today, noise, 1.0)
-        still = returns - shift
         law = head(
-            head.known(today), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor), COUPLING
+            head.known(today), chain_statistics(returns, torch.ones_like(returns, dtype=torch.bool), factor), COUPLING
         )
         expected = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))
-        assert torch.allclose(still, expected, atol=1e-12)
+        assert torch.allclose(returns, expected, atol=1e-12)
         assert float(returns.abs().max()) > 4.0, "no return was limited"
 
 
 @torch.no_grad()
 def test_temperature_scales_the_distance_from_the_mean(case):
-    head, factor, known, noise, shift, draws = case("correlations", 0.3)
+    head, factor, known, noise, draws = case("correlations")
     for temperature in (0.0, 0.4, 1.7):
-        still = draws.draw(known, noise, temperature) - shift
+        returns = draws.draw(known, noise, temperature)
         law = head(
-            head.known(known), chain_statistics(still, torch.ones_like(still, dtype=torch.bool), factor), COUPLING
+            head.known(known), chain_statistics(returns, torch.ones_like(returns, dtype=torch.bool), factor), COUPLING
         )
         drawn = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))
-        assert torch.allclose(still, law.mean() + temperature * (drawn - law.mean()), atol=1e-12)
+        assert torch.allclose(returns, law.mean() + temperature * (drawn - law.mean()), atol=1e-12)

@@ -245,8 +245,8 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     scaled = torch.zeros(len(pairs), 2, 5)
     scaled[..., Move.BODY] = pairs.sinh()
     everyone = torch.ones(len(pairs), 2, dtype=torch.bool)
-    matrices, scales = matrices_of(history), start.state.scales.features()[0]
-    read = market.network.log_prob(start.known[0], scaled, everyone, matrices, scales, "india")
+    given = (matrices_of(market, history), start.state.scales.features()[0], volatility.float(), "india")
+    read = market.network.log_prob(start.known[0], scaled, everyone, *given)
     mass = (read.chained.double().sum(-1) + pairs.cosh().log().sum(-1)).exp() * (u[1] - u[0]) ** 2
     assert float(mass.sum()) == pytest.approx(1.0, abs=5e-3)
     # With u = asinh(return over volatility), which no single draw dominates.
@@ -258,7 +258,7 @@ def test_drawn_correlation_is_that_of_the_chained_density(market):
     bar = bars[:1]
     joint = market.joint_log_density(extended(history, bar))[-1]
     scaled[:1] = observed_next(history, bar).scaled[:, -1].float()
-    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], matrices, scales, "india")
+    again = market.network.log_prob(start.known[0], scaled[:1], everyone[:1], *given)
     assert float(joint) == pytest.approx(float(again.chained.sum() - volatility.log().sum()), abs=1e-4)
 
 

@@ -1,9 +1,11 @@
-"""The coupling: the market as a whole moves as much on days drawn as on days of training."""
+"""The coupling: the market as a whole moves as much on days drawn as on the days of recent years."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,10 +16,10 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.training import coupling
-from vecenv.worldmodel.training.coupling import calibrate_coupling
+from vecenv.worldmodel.training import coupling, recent
+from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
 
-DAYS, SYMBOLS, TRAIN = 200, 8, 180
+DAYS, SYMBOLS, STOP = 200, 8, 180
 SMALL = NetworkSettings(
     trunk=TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.0), head=16
 )
@@ -28,16 +30,22 @@ def untrained_network(settings: NetworkSettings = SMALL) -> MarketNetwork:
     return MarketNetwork(settings).requires_grad_(False).eval()
 
 
-def market_of(symbols: int = SYMBOLS, train: int = TRAIN) -> TrainingMarket:
+@pytest.fixture(autouse=True)
+def _short_years(monkeypatch):
+    """Two years up to the last day of validation."""
+    monkeypatch.setattr(recent, "YEAR", 60)
+
+
+def market_of(symbols: int = SYMBOLS, stop: int = STOP) -> TrainingMarket:
     bars = synthetic_bars(1, DAYS, symbols, seed=3)
-    return TrainingMarket.from_bars("us", bars, Split(train, train + 5, DAYS))
+    return TrainingMarket.from_bars("us", bars, Split(stop - 30, stop - 20, stop))
 
 
 def drawn_size(network: MarketNetwork, market: TrainingMarket, paths: int) -> float:
     """Mean size of the market's scaled move on days drawn one by one after the real days before."""
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3)
     sizes = []
-    for day in range(coupling.FIRST_DAY, TRAIN, 6):
+    for day in range(recent.FIRST_DAY, STOP, 6):
         history = bars.days(0, day)
         drawn = NeuralMarket(network, "us").generate(history, paths, 1, seed=day)
         closes = torch.cat([history.ohlcv[:, -1:, :, CLOSE].expand(paths, -1, -1), drawn[..., CLOSE]], 1).log()
@@ -47,14 +55,14 @@ def drawn_size(network: MarketNetwork, market: TrainingMarket, paths: int) -> fl
 
 
 @pytest.mark.slow
-def test_the_market_moves_as_much_as_in_training(monkeypatch):
+def test_the_market_moves_as_much_as_it_did(monkeypatch):
     """Measured by whole days that are generated, not by the draws that it was matched on."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     network, market = untrained_network(), market_of()
     calibrate_coupling(network, market)
     matched = float(network.coupling_of("us"))
     assert float(network.coupling_of("india")) == 1.0
-    moves = log_return(market.observed.scaled[0, coupling.FIRST_DAY : TRAIN]).mean(-1)
+    moves = log_return(market.observed.scaled[0, recent.FIRST_DAY : STOP]).mean(-1)
     target = float(moves.abs().mean())
     gaps = {}
     for value in (1.0, matched):
@@ -68,7 +76,7 @@ def test_later_days_do_not_count(monkeypatch):
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     market = market_of()
     scaled = market.observed.scaled.clone()
-    scaled[:, TRAIN:] *= 3.0
+    scaled[:, STOP:] *= 3.0
     later = replace(market, observed=market.observed._replace(scaled=scaled))
     couplings = []
     for history in (market, later):
@@ -79,14 +87,14 @@ def test_later_days_do_not_count(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "symbols", "train"),
-    [(replace(SMALL, joint="none"), SYMBOLS, TRAIN), (SMALL, coupling.FEWEST - 1, TRAIN), (SMALL, SYMBOLS, 50)],
-    ids=["independent symbols", "few symbols", "few days"],
+    ("settings", "symbols", "stop"),
+    [(replace(SMALL, joint="none"), SYMBOLS, STOP), (SMALL, coupling.FEWEST - 1, STOP), (SMALL, SYMBOLS, 170)],
+    ids=["independent symbols", "few symbols", "a single year"],
 )
-def test_where_there_is_nothing_to_match_symbols_follow_as_the_network_says(settings, symbols, train):
+def test_where_there_is_nothing_to_match_symbols_follow_as_the_network_says(settings, symbols, stop):
     network = untrained_network(settings)
     network.couplings.fill_(1.1)
-    calibrate_coupling(network, market_of(symbols, train))
+    calibrate_coupling(network, market_of(symbols, stop))
     assert float(network.coupling_of("us")) == 1.0
     assert float(network.coupling_of("india")) == pytest.approx(1.1)
 
@@ -111,3 +119,28 @@ def test_the_coupling_stays_within_its_limits(monkeypatch):
     network = untrained_network()
     calibrate_coupling(network, market_of())
     assert abs(float(network.coupling_of("us")) - 1.0) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_mean_of_years_is_drawn_toward_zero_by_its_standard_error():
+    """Means 0.3 with a standard error of 0.1, one without, and one within it."""
+    assert shrunk_mean(np.array([0.2, 0.4])) == pytest.approx(0.3 * (1.0 - 0.01 / 0.09))
+    assert shrunk_mean(np.array([-0.2, -0.4])) == pytest.approx(-0.3 * (1.0 - 0.01 / 0.09))
+    assert shrunk_mean(np.array([0.1, 0.1, 0.1])) == pytest.approx(0.1)
+    assert shrunk_mean(np.array([-0.1, 0.2])) == 0.0
+
+
+@pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.3)], ids=["torn", "alike", "spread"])
+def test_the_coupling_of_years(monkeypatch, moved):
+    """A market that moves as the coupling says, and two years in which the real one moved by ``moved``."""
+    monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
+    network, market = untrained_network(), market_of()
+    real = dict(zip((range(60, 120), range(120, STOP)), moved, strict=True))
+    monkeypatch.setattr(coupling, "_real_moves", lambda _, year: torch.tensor([real[year], -real[year]]))
+    monkeypatch.setattr(
+        coupling, "_drawn_moves", lambda network, *_: network.coupling_of("us").repeat(2, 3) * torch.tensor([1, -1, 1])
+    )
+    calibrate_coupling(network, market)
+    # Log-linear interpolation between couplings 1 and 1.05.
+    steps = np.log(moved) / math.log(1.05) * 0.05
+    expected = 0.0 if moved[1] < 1.0 else steps.mean() - steps.var(ddof=1) / 2 / steps.mean()
+    assert float(network.coupling_of("us")) == pytest.approx(1.0 + expected, abs=1e-6)

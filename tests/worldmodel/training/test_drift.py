@@ -1,4 +1,4 @@
-"""The drift: rolled-out days rise as fast as those of training, however many symbols are drawn together."""
+"""The drift: rolled-out days rise as fast as real ones did, however many symbols are drawn together."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vecenv.worldmodel.data.bar_moves import daily_returns
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import drift
 from vecenv.worldmodel.training.drift import Effort, calibrate_drift
@@ -29,6 +30,7 @@ SMALL = NetworkSettings(
 def _little_effort(monkeypatch):
     monkeypatch.setattr(drift, "EFFORTS", dict.fromkeys(DRIFT_SIZES, Effort(starts=8, paths=64)))
     monkeypatch.setattr(drift, "DAYS", 10)
+    monkeypatch.setattr(drift, "YEAR", 10)
 
 
 def untrained_network(settings: NetworkSettings = SMALL) -> MarketNetwork:
@@ -38,20 +40,20 @@ def untrained_network(settings: NetworkSettings = SMALL) -> MarketNetwork:
 
 def market_of(train: int) -> TrainingMarket:
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
-    return TrainingMarket.from_bars("us", bars, Split(train, train + 5, DAYS))
+    return TrainingMarket.from_bars("us", bars, Split(train, train + 5, train + 10))
 
 
 def stretches_of(market: TrainingMarket, symbols: int):
-    return drift._training_stretches(market, symbols, 8, np.random.default_rng([0, symbols]))
+    return drift._recent_stretches(market, symbols, 8, np.random.default_rng([0, symbols]))
 
 
 @pytest.mark.slow
-def test_rolled_out_days_have_the_mean_return_of_training(monkeypatch):
+def test_rolled_out_days_have_the_mean_return_of_the_known_days(monkeypatch):
     """For every number of symbols, of the draws that it was matched on: others differ by chance."""
     monkeypatch.setattr(drift, "LIMIT", 1.0)
     network, market = untrained_network(), market_of(380)
     returns, valid = daily_returns(market.encoded)
-    target = float(returns[:380][valid[:380]].mean())
+    target = float(returns[:390][valid[:390]].mean())
 
     def mean_return(symbols: int) -> float:
         closes = NeuralMarket(network, "us").generate(stretches_of(market, symbols), 64, 10)[..., CLOSE].log()
@@ -80,14 +82,14 @@ def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarith
         network.drift_of("mars", 3)
 
 
-def test_days_after_training_do_not_move_the_drift():
-    """Prices that explode from the first day of the embargo on."""
+def test_days_after_validation_do_not_move_the_drift():
+    """Prices that explode from the first day after it on."""
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
     after = torch.ones(DAYS, dtype=torch.float64)
-    after[380:] = 1.1 ** torch.arange(1, DAYS - 380 + 1)
+    after[390:] = 1.1 ** torch.arange(1, DAYS - 390 + 1)
     ohlcv = bars.ohlcv.clone()
     ohlcv[..., :VOLUME] *= after[:, None, None]
-    split, drifts = Split(380, 385, DAYS), []
+    split, drifts = Split(380, 385, 390), []
     for each in (bars, replace(bars, ohlcv=ohlcv)):
         network = untrained_network(replace(SMALL, joint="none"))
         calibrate_drift(network, TrainingMarket.from_bars("us", each, split))
@@ -120,13 +122,15 @@ def test_stretches_are_days_of_the_history():
     market = market_of(380)
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
     past = stretches_of(market, 2)
-    closes = bars.ohlcv[0, ..., CLOSE].float()
+    closes = bars.ohlcv[0, ..., CLOSE]
     chosen = set()
-    for path in past.ohlcv[..., CLOSE].float():
+    for path in past.ohlcv[..., CLOSE]:
         # Each starts on another day, of other symbols; levels go on from the history's own.
-        days, symbols = zip(*(torch.isclose(closes, price).nonzero()[0].tolist() for price in path[0]), strict=True)
-        assert days[0] == days[1] and symbols[0] != symbols[1]
-        assert torch.allclose(path, closes[days[0] : days[0] + len(path), list(symbols)], rtol=1e-6)
-        assert days[0] + len(path) <= market.split.train
+        found = torch.stack([torch.isclose(closes, price, rtol=1e-10) for price in path[0]])
+        first = int(found.any(-1).all(0).nonzero()[0])
+        symbols = tuple(int(each.nonzero()[0]) for each in found[:, first])
+        assert symbols[0] != symbols[1]
+        assert torch.allclose(path, closes[first : first + len(path), list(symbols)], rtol=1e-10)
+        assert market.split.stop - drift.YEARS * drift.YEAR - WARM_UP <= first <= market.split.stop - len(path)
         chosen.add(symbols)
     assert len(chosen) > 4

@@ -1,0 +1,143 @@
+"""Calibration of a market's estimate of correlations: its decay and its shrinkage toward constant correlation.
+
+Two errors pull apart. The joint density of a day needs the inverse of the matrix, in which noise multiplies with the
+number of symbols, so likelihood asks for more shrinkage and a longer memory. Paths from many origins pool their
+matrices: noise averages out, but what shrinkage takes from the differences between pairs does not come back. So among
+the estimates whose joint density is within `TOLERANCE` of the best, the one with the least error of pooled correlations
+is chosen. Both are measured on recent years, each day with the matrix that was known before it. A year's early days are
+known to the matrices of its late ones, which favours short memories in the pooled error only: the tolerance is small.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.worldmodel.data.bar_moves import log_return
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, SHRINKAGE_SYMBOLS, CorrelationState
+from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, correlations
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.return_chain import chain_statistics, masked_factor
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.recent import recent_years
+
+HALF_LIVES = (70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0)
+"""Half-lives in days; a decay is 0.5 to the power of their inverse."""
+
+SHRINKAGES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+CHOICES = 2
+"""Number of subsets of `SHRINKAGE_SYMBOLS` symbols."""
+
+FEWEST = 5
+"""Minimum number of symbols for the calibration."""
+
+TOLERANCE = 5e-4
+"""Nats per stock-day of joint density that a closer fit of pooled correlations may cost."""
+
+
+class EstimatorScore(NamedTuple):
+    """Errors of an estimate of correlations, means of years.
+
+    Attributes:
+        half_life: of the exponential means, in days.
+        shrinkage: weight of constant correlation.
+        nll: joint negative log-density of the network's chain, scaled returns, nats per stock-day.
+        rmse: of a year's mean matrix over pairs, from the correlations of the year's scaled returns.
+    """
+
+    half_life: float
+    shrinkage: float
+    nll: float
+    rmse: float
+
+
+def calibrate_correlations(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+    """Set decay and shrinkage of a market; the defaults if it has fewer than `FEWEST` symbols or too few days.
+
+    Args:
+        network: trained, in evaluation mode; changed in place.
+        market: training data; its own matrices are not read.
+        seed: of the subsets of symbols.
+    """
+    decay, shrinkage = network.estimator_of(market.name)
+    decay.fill_(DECAY)
+    shrinkage.fill_(SHRINKAGE)
+    if network.settings.joint != "correlations" or len(market.often()) < FEWEST or not recent_years(market):
+        return
+    best = best_estimator(estimator_scores(network, market, seed))
+    decay.fill_(0.5 ** (1.0 / best.half_life))
+    shrinkage.fill_(best.shrinkage)
+
+
+def best_estimator(scores: list[EstimatorScore]) -> EstimatorScore:
+    """Return the score of least error of correlations among those within `TOLERANCE` of the best density."""
+    best = min(score.nll for score in scores)
+    return min((score for score in scores if score.nll <= best + TOLERANCE), key=lambda score: score.rmse)
+
+
+def estimator_scores(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> list[EstimatorScore]:
+    """Return the scores of all decays and shrinkages on subsets of a market's symbols over `recent_years`."""
+    generator = np.random.default_rng([seed, SHRINKAGE_SYMBOLS])
+    years = recent_years(market)
+    totals = np.zeros((len(HALF_LIVES), len(SHRINKAGES), 2))
+    for _ in range(CHOICES):
+        subset = market.only(market.some(SHRINKAGE_SYMBOLS, generator))
+        trials = [_Year.read(network, subset, year) for year in years]
+        returns, valid = log_return(subset.observed.scaled[0]), subset.observed.valid[0]
+        for row, half_life in zip(totals, HALF_LIVES, strict=True):
+            for cell, shrinkage in zip(row, SHRINKAGES, strict=True):
+                matrices = correlations(returns, valid, 0.5 ** (1.0 / half_life), shrinkage)
+                cell += np.mean([trial.errors(network, matrices) for trial in trials], axis=0)
+    totals /= CHOICES
+    return [
+        EstimatorScore(half_life, shrinkage, *totals[row, column].tolist())
+        for row, half_life in enumerate(HALF_LIVES)
+        for column, shrinkage in enumerate(SHRINKAGES)
+    ]
+
+
+class _Year(NamedTuple):
+    """A year's outcomes, and what the network knew before them.
+
+    Attributes:
+        known: first layer of the return head. Shape: (days, K, hidden).
+        returns: scaled. Shape: (days, K).
+        valid: Shape: (days, K).
+        block: position of each day's matrix in the history. Shape: (days,).
+        realised: correlations of the year's returns. Shape: (K, K).
+        pairs: that share a day, each once. Shape: (K, K).
+    """
+
+    known: Tensor
+    returns: Tensor
+    valid: Tensor
+    block: Tensor
+    realised: Tensor
+    pairs: Tensor
+
+    @classmethod
+    @torch.no_grad()
+    def read(cls, network: MarketNetwork, market: TrainingMarket, days: range) -> _Year:
+        """Run the trunk over a year's days and the days before."""
+        known = market.known(network, days.start, days.stop, network.settings.trunk.reach)
+        returns = log_return(market.observed.scaled[0, days.start : days.stop])
+        valid = market.observed.valid[0, days.start : days.stop]
+        # Without decay these are the year's plain correlations.
+        state = CorrelationState.empty(returns.shape[1], returns.device).after(returns, valid, 1.0)
+        block = torch.arange(days.start, days.stop, device=returns.device) // CORRELATION_STRIDE
+        pairs = (state.days > 0).triu(1)
+        return cls(network.returns.known(known), returns.float(), valid, block, state.raw(), pairs)
+
+    @torch.no_grad()
+    def errors(self, network: MarketNetwork, matrices: Tensor) -> tuple[float, float]:
+        """Return the joint density and the error of the pooled correlations. Shape of the matrices: (M, K, K)."""
+        daily = matrices[self.block]
+        statistics = chain_statistics(self.returns, self.valid, masked_factor(daily.float(), self.valid))
+        density = network.returns(self.known, statistics).log_prob(self.returns)
+        nll = -density.where(self.valid, 0.0).sum() / self.valid.sum().clamp(min=1)
+        error = (daily.mean(0) - self.realised)[self.pairs]
+        return float(nll), float(error.square().mean().sqrt())
