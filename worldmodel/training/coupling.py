@@ -1,11 +1,12 @@
-"""Calibration of a market's coupling: a factor on each symbol's implied mean that matches the market's volatility.
+"""Calibration of a market's coupling: a factor on each symbol's implied mean that matches how symbols move together.
 
 Likelihood is sensitive to a symbol's distribution and insensitive to that of the market's mean: if the market moves a
 tenth too little, a stock-day of 25 symbols loses less than a thousandth of a nat. But every symbol is conditioned on
-the previous ones, so shortfalls accumulate along the chain. So the market's moves are matched after training: returns
-of the days of recent years are drawn at two couplings. For each year the coupling is found at which, log-linearly
-interpolated, the equal-weight mean of the scaled returns is as large as it was. Years differ by more than a coupling
-can repair, so the mean of their couplings is drawn toward 1 by its standard error (`shrunk_mean`).
+the previous ones, so shortfalls accumulate along the chain. So co-movement is matched after training: the size of the
+symbols' mean scaled return over that of their own, so that an error of volatility is not made up by correlation.
+Returns of the days of recent years are drawn at two couplings, and for each year the coupling is found at which,
+log-linearly interpolated, they move together as the symbols did. Years differ by more than a coupling can repair, so
+the mean of their couplings is drawn toward 1 by its standard error (`shrunk_mean`).
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int
     years = [year for year in recent_years(market) if any(len(_whole_days(part, year)) for part in parts)]
     if len(years) < 2:
         return
-    real = [_size([_real_moves(part, year) for part in parts]) for year in years]
+    real = [_together([_real_moves(part, year) for part in parts]) for year in years]
 
     def gaps(at: float) -> np.ndarray:
         coupling.fill_(at)
         drawn = [
-            _size([_drawn_moves(network, part, year, seed + number) for number, part in enumerate(parts)])
+            _together([_drawn_moves(network, part, year, seed + number) for number, part in enumerate(parts)])
             for year in years
         ]
         return np.log(np.array(real) / np.array(drawn))
@@ -84,24 +85,25 @@ def _whole_days(market: TrainingMarket, days: range) -> Tensor:
     return days.start + market.observed.valid[0, days.start : days.stop].all(-1).nonzero().squeeze(-1)
 
 
-def _size(moves: list[Tensor]) -> float:
-    """Return the mean absolute move of several choices of symbols. Shapes: (D, ...)."""
-    return float(torch.cat([part.flatten() for part in moves]).abs().mean())
+def _together(moves: list[Tensor]) -> float:
+    """Return the mean absolute mean move over the mean absolute move of several choices. Shapes: (..., K)."""
+    means = torch.cat([part.mean(-1).flatten() for part in moves])
+    return float(means.abs().mean() / torch.cat([part.flatten() for part in moves]).abs().mean())
 
 
 def _real_moves(market: TrainingMarket, days: range) -> Tensor:
-    """Return the mean of the symbols' scaled returns on the complete ones of some days. Shape: (D,)."""
-    return log_return(market.observed.scaled[0, _whole_days(market, days)]).mean(-1).float()
+    """Return the symbols' scaled returns on the complete ones of some days. Shape: (D, K)."""
+    return log_return(market.observed.scaled[0, _whole_days(market, days)]).float()
 
 
 @torch.no_grad()
 def _drawn_moves(network: MarketNetwork, market: TrainingMarket, days: range, seed: int) -> Tensor:
-    """Draw these means, without the drift, from the trunk's outputs of the previous day. Shape: (D, PATHS)."""
+    """Draw these, without the drift, from the trunk's outputs of the previous day. Shape: (D * PATHS, K)."""
     symbols, device = market.observed.valid.shape[2], market.observed.valid.device
     everyone = torch.ones(symbols, dtype=torch.bool, device=device)
     generator = torch.Generator(device).manual_seed(seed)
     reach = network.settings.trunk.reach
-    moves = [torch.zeros(0, PATHS, device=device)]
+    moves = [torch.zeros(0, symbols, device=device)]
     for first in range(days.start, days.stop, DAYS_AT_ONCE):
         stop = min(first + DAYS_AT_ONCE, days.stop)
         whole = _whole_days(market, range(first, stop))
@@ -111,6 +113,5 @@ def _drawn_moves(network: MarketNetwork, market: TrainingMarket, days: range, se
         factor = masked_factor(market.matrices[whole // CORRELATION_STRIDE, 0], everyone).repeat_interleave(PATHS, 0)
         noise = torch.rand(3, *known.shape[:2], generator=generator, device=device)
         noise = noise.clamp(min=torch.finfo(noise.dtype).tiny)
-        drawn = network.draws(factor, market.name).draw(known, noise, 1.0)
-        moves.append(drawn.mean(-1).unflatten(0, (-1, PATHS)))
+        moves.append(network.draws(factor, market.name).draw(known, noise, 1.0))
     return torch.cat(moves)

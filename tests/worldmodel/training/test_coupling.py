@@ -1,4 +1,4 @@
-"""The coupling: the market as a whole moves as much on days drawn as on the days of recent years."""
+"""The coupling: symbols move together on days drawn as on the days of recent years."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from vecenv.market.bars import CLOSE
 from vecenv.market.synthetic import synthetic_bars
@@ -41,47 +42,63 @@ def market_of(symbols: int = SYMBOLS, stop: int = STOP) -> TrainingMarket:
     return TrainingMarket.from_bars("us", bars, Split(stop - 30, stop - 20, stop))
 
 
-def drawn_size(network: MarketNetwork, market: TrainingMarket, paths: int) -> float:
-    """Mean size of the market's scaled move on days drawn one by one after the real days before."""
+def together(moves: Tensor) -> float:
+    """Size of the mean of the symbols' scaled moves over that of their own. Shape: (D, K)."""
+    return float(moves.mean(-1).abs().mean() / moves.abs().mean())
+
+
+def drawn_moves(network: MarketNetwork, market: TrainingMarket, paths: int) -> Tensor:
+    """Scaled moves of days drawn one by one after the real days before. Shape: (D, K)."""
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3)
-    sizes = []
+    moves = []
     for day in range(recent.FIRST_DAY, STOP, 6):
         history = bars.days(0, day)
         drawn = NeuralMarket(network, "us").generate(history, paths, 1, seed=day)
         closes = torch.cat([history.ohlcv[:, -1:, :, CLOSE].expand(paths, -1, -1), drawn[..., CLOSE]], 1).log()
-        volatility = market.observed.volatility[0, day]
-        sizes.append((closes.diff(dim=1)[:, 0] / volatility).mean(-1).abs().mean())
-    return float(torch.stack(sizes).mean())
+        moves.append(closes.diff(dim=1)[:, 0] / market.observed.volatility[0, day])
+    return torch.cat(moves)
 
 
 @pytest.mark.slow
-def test_the_market_moves_as_much_as_it_did(monkeypatch):
+def test_symbols_move_together_as_they_did(monkeypatch):
     """Measured by whole days that are generated, not by the draws that it was matched on."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     network, market = untrained_network(), market_of()
     calibrate_coupling(network, market)
     matched = float(network.coupling_of("us"))
     assert float(network.coupling_of("india")) == 1.0
-    moves = log_return(market.observed.scaled[0, recent.FIRST_DAY : STOP]).mean(-1)
-    target = float(moves.abs().mean())
+    target = together(log_return(market.observed.scaled[0, recent.FIRST_DAY : STOP]))
     gaps = {}
     for value in (1.0, matched):
         network.coupling_of("us").fill_(value)
-        gaps[value] = abs(drawn_size(network, market, 256) / target - 1.0)
+        gaps[value] = abs(together(drawn_moves(network, market, 256)) / target - 1.0)
     assert gaps[1.0] > 0.1, "the untrained network is off by more than the tolerance"
     assert gaps[matched] < 0.04
 
 
-def test_later_days_do_not_count(monkeypatch):
+def test_volatility_is_not_made_up_by_the_coupling(monkeypatch):
+    """Twice the moves of all symbols leave the coupling as it is."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
-    market = market_of()
-    scaled = market.observed.scaled.clone()
-    scaled[:, STOP:] *= 3.0
-    later = replace(market, observed=market.observed._replace(scaled=scaled))
-    couplings = []
-    for history in (market, later):
+    moves, couplings = coupling._real_moves, []
+    for factor in (1.0, 2.0):
+        monkeypatch.setattr(coupling, "_real_moves", lambda *given, times=factor: times * moves(*given))
         network = untrained_network()
-        calibrate_coupling(network, history)
+        calibrate_coupling(network, market_of())
+        couplings.append(float(network.coupling_of("us")))
+    assert couplings[0] == pytest.approx(couplings[1], rel=1e-5) and couplings[0] != 1.0
+
+
+def test_later_days_do_not_count(monkeypatch):
+    """After validation symbols move against each other."""
+    monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
+    bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3)
+    ohlcv = bars.ohlcv.clone()
+    ohlcv[:, STOP + 1 :: 2, ::2] *= 1.1
+    ohlcv[:, STOP::2, 1::2] *= 1.1
+    couplings = []
+    for history in (bars, replace(bars, ohlcv=ohlcv)):
+        network = untrained_network()
+        calibrate_coupling(network, TrainingMarket.from_bars("us", history, market_of().split))
         couplings.append(float(network.coupling_of("us")))
     assert couplings[0] == couplings[1] not in (1.0, *coupling.LIMITS)
 
@@ -109,6 +126,7 @@ def test_a_choice_of_symbols_that_never_move_on_the_same_day_is_left_out(monkeyp
     )
     choices = iter([torch.tensor([0, 1, 2]), *[torch.arange(2, SYMBOLS)] * (coupling.CHOICES - 1)])
     monkeypatch.setattr(TrainingMarket, "some", lambda *_: next(choices))
+    monkeypatch.setattr(coupling, "shrunk_mean", np.mean)
     network = untrained_network()
     calibrate_coupling(network, patchy)
     assert next(choices, None) is None and float(network.coupling_of("us")) != 1.0
@@ -131,14 +149,13 @@ def test_a_mean_of_years_is_drawn_toward_zero_by_its_standard_error():
 
 @pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.3)], ids=["torn", "alike", "spread"])
 def test_the_coupling_of_years(monkeypatch, moved):
-    """A market that moves as the coupling says, and two years in which the real one moved by ``moved``."""
+    """Drawn symbols move together as the coupling says, real ones by ``moved`` in two years."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     network, market = untrained_network(), market_of()
     real = dict(zip((range(60, 120), range(120, STOP)), moved, strict=True))
-    monkeypatch.setattr(coupling, "_real_moves", lambda _, year: torch.tensor([real[year], -real[year]]))
-    monkeypatch.setattr(
-        coupling, "_drawn_moves", lambda network, *_: network.coupling_of("us").repeat(2, 3) * torch.tensor([1, -1, 1])
-    )
+    monkeypatch.setattr(coupling, "_real_moves", lambda _, year: real[year])
+    monkeypatch.setattr(coupling, "_drawn_moves", lambda network, *_: float(network.coupling_of("us")))
+    monkeypatch.setattr(coupling, "_together", lambda sizes: sizes[0])
     calibrate_coupling(network, market)
     # Log-linear interpolation between couplings 1 and 1.05.
     steps = np.log(moved) / math.log(1.05) * 0.05
