@@ -29,7 +29,8 @@ from vecenv.worldmodel.validation.figures import (
     real_figures,
 )
 from vecenv.worldmodel.validation.judge import HORIZON, choose_trial, sample_forecasts, sample_paths
-from vecenv.worldmodel.validation.table import reference, rows
+from vecenv.worldmodel.validation.rows import rows
+from vecenv.worldmodel.validation.table import reference
 from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
 
 NAN = float("nan")
