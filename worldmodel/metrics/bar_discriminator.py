@@ -142,13 +142,12 @@ def _told(
         panels = draw_panels(classes[0].shape[3], generator)
         for name in forms:
             see, classify = BAR_FORMS[name]
-            learned = [see(parts[:fit], panels).flatten(0, 1) for parts in classes]
+            learned, generated_learned = (see(parts[:fit], panels).flatten(0, 1) for parts in classes)
             asked = [see(parts[fit:], panels) for parts in classes]
-            logits = classify(*learned, torch.cat([windows.flatten(0, 1) for windows in asked]), seed)
-            real, generated = (
-                side.reshape(len(windows), -1)
-                for side, windows in zip(logits.split([w.shape[0] * w.shape[1] for w in asked]), asked, strict=True)
-            )
+            windows = torch.cat([side.flatten(0, 1) for side in asked])
+            logits = classify(learned, generated_learned, windows, seed)
+            sizes = [side.shape[0] * side.shape[1] for side in asked]
+            real, generated = (side.reshape(len(asked[0]), -1) for side in logits.split(sizes))
             right[name].append(((real <= 0).double().mean(1) + (generated > 0).double().mean(1)) / 2)
             won[name].append(wins(real, generated))
     return {name: Told(over_seeds(torch.stack(right[name])), over_seeds(torch.stack(won[name]))) for name in forms}

@@ -120,8 +120,8 @@ def gap_statistics(windows: Windows) -> GapStatistics:
 def gap_kurtosis(windows: Windows) -> float:
     """Return the mean over stocks and paths of the excess kurtosis of gaps, each of one path's days of all origins.
 
-    The sample kurtosis of heavy tails grows with the number of days: of FHS on NSE it is 17 of a path and 24 of 32 paths
-    pooled. So generated gaps are not pooled over paths. With origins at least a window apart, a path has as many
+    The sample kurtosis of heavy tails grows with the number of days: for FHS on NSE it is 17 of a path and 24 of 32
+    paths pooled. So generated gaps are not pooled over paths. With origins at least a window apart, a path has as many
     different days as the real days, and the means are of the same quantity.
 
     Raises:

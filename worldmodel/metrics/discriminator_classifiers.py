@@ -13,6 +13,9 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
+TREES = 100
+"""Boosted trees, scikit-learn's default."""
+
 LEAF = 20
 """Minimum rows per leaf of the trees, fewer if there are fewer rows than its square."""
 
@@ -122,7 +125,9 @@ def _train_and_classify(
 def _trees(rows: int, seed: int, class_weight: str | None = None) -> HistGradientBoostingClassifier:
     # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
     leaf = min(LEAF, max(1, rows // LEAF))
-    return boosting_class()(early_stopping=False, min_samples_leaf=leaf, random_state=seed, class_weight=class_weight)
+    return boosting_class()(
+        max_iter=TREES, early_stopping=False, min_samples_leaf=leaf, random_state=seed, class_weight=class_weight
+    )
 
 
 def _gru_cell(features: int) -> nn.GRU:

@@ -19,12 +19,12 @@ class DailyScores(NamedTuple):
 
     Attributes:
         total: sum over the stocks. Shape: (D,), float64.
-        count: number of summands, equal for all models. Shape: (D,).
+        stocks: number of summands, equal for all models. Shape: (D,).
         block: days of a bootstrap block.
     """
 
     total: Tensor
-    count: Tensor
+    stocks: Tensor
     block: int
 
 
@@ -60,10 +60,10 @@ def paired_difference(model: DailyScores, rival: DailyScores) -> Interval:
     Raises:
         ValueError: the scores are not of the same days.
     """
-    if len(model.count) != len(rival.count) or not bool((model.count == rival.count).all()):
+    if len(model.stocks) != len(rival.stocks) or not bool((model.stocks == rival.stocks).all()):
         raise ValueError("paired scores need the same days and stocks")
     less = model.total - rival.total
-    return block_bootstrap(lambda days: float(less[days].sum() / model.count[days].sum()), len(less), model.block)
+    return block_bootstrap(lambda days: float(less[days].sum() / model.stocks[days].sum()), len(less), model.block)
 
 
 def paired_differences(scores: Mapping[str, Mapping[str, DailyScores]], model: str) -> dict[str, dict[str, Interval]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,8 +82,8 @@ def draw_validation(
     distributions = {volume, ranges, falls}
     colour = {"real": "black", **colours(models)}
     for name, side in {"real": real, **models}.items():
-        style = {"color": colour[name], "linewidth": 2.2 if name in ("real", shown) else 1.2}
-        style["zorder"] = 3 if name in ("real", shown) else 2
+        first = name in ("real", shown)
+        style: dict[str, Any] = {"color": colour[name], "linewidth": 2.2 if first else 1.2, "zorder": 3 if first else 2}
         tails.plot(side.tail, side.tail_share, label=heading(name), **style)
         for key, axes in of_curve.items():
             values = side.curves[key]
@@ -95,8 +95,8 @@ def draw_validation(
         if of_curve[key] in distributions:
             of_curve[key].fill_betweenx(QUANTILES, low, high, color="black", alpha=0.15, linewidth=0)
         else:
-            days = np.arange(1, len(low) + 1)
-            of_curve[key].fill_between(days, low, high, color="black", alpha=0.15, linewidth=0)
+            lags = np.arange(1, len(low) + 1)
+            of_curve[key].fill_between(lags, low, high, color="black", alpha=0.15, linewidth=0)
     _label(tails, memory, effect, volatility, pit, coverage, volume, ranges, falls)
     tails.set_xlim(0.5, 1.5 * float(max(real.tail[0], models[shown].tail[0])))
     falls.set_xlim(0, 1.1 * float(max(side.curves["drawdown"][99] for side in (real, models[shown]))))
@@ -109,15 +109,14 @@ def draw_validation(
         frameon=False,
         title="Grey bands: 95% of a block bootstrap of the real days. †: sees the test's own past.",
     )
-    first, last = trial.bars.dates[trial.first], trial.bars.dates[-1]
-    figure.suptitle(
-        f"{len(trial.bars.symbols)} stocks of {Path(trial.bars.source).name}, test days {first} to {last}", fontsize=12
-    )
+    stocks, source = len(trial.bars.symbols), Path(trial.bars.source).name
+    days = f"{trial.bars.dates[trial.first]} to {trial.bars.dates[-1]}"
+    figure.suptitle(f"{stocks} stocks of {source}, test days {days}", fontsize=12)
     figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
-def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mapping[str, object]) -> None:
+def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mapping[str, Any]) -> None:
     """Draw the density of the transforms, and the coverage of central intervals less their probability."""
     density, edges = np.histogram(pit, bins=PIT_BINS, range=(0.0, 1.0), density=True)
     histogram.stairs(density, edges, **style)
