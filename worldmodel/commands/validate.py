@@ -20,12 +20,14 @@ from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion, StationaryBootstrap
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.metrics.bar_discriminator import discriminate_bars, discriminate_real_bars
 from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, discriminate_real, halves
 from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
 from vecenv.worldmodel.metrics.forecast import TAILS
 from vecenv.worldmodel.metrics.intervals import BLOCK
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
 from vecenv.worldmodel.validation.figures import (
     Figures,
     average,
@@ -37,9 +39,11 @@ from vecenv.worldmodel.validation.figures import (
     real_figures,
 )
 from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
-from vecenv.worldmodel.validation.picture import Sketch, draw_validation, sketch
+from vecenv.worldmodel.validation.paired import DailyScores, daily_scores, mean_scores, paired_differences
+from vecenv.worldmodel.validation.picture import draw_validation
 from vecenv.worldmodel.validation.report import Report, print_report, write_report
-from vecenv.worldmodel.validation.table import LAST_YEAR
+from vecenv.worldmodel.validation.rows import LAST_YEAR
+from vecenv.worldmodel.validation.sketch import Sketch, bands, sketch
 from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
 
 BASELINES: tuple[Callable[[Bars], MarketModel], ...] = (
@@ -146,6 +150,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
     fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
     figures: dict[str, Figures] = {}
+    scores: dict[str, dict[str, DailyScores]] = {}
     sketches: dict[str, Sketch] = {}
     seconds: dict[str, float] = {}
     steps = len(trial.origins()) + len(trial.forecast_days) + 3
@@ -158,21 +163,23 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         total = steps * settings.seeds * len(fits) + sweep_steps * len(settings.temperatures)
         task = bar.add_task("real days", total=total)
         advance = partial(bar.advance, task)
-        real = real_figures(trial.real)
+        real = real_figures(trial.real) | real_bar_figures(trial.real, settings.every)
         if settings.discriminator_seeds:
-            origins = trial.dense_origins
-            told = discriminate_real(trial.real_after(origins), origins, settings.discriminator_seeds)
-            real |= discriminator_figures(told)
+            origins, seeds = trial.dense_origins, settings.discriminator_seeds
+            dense = trial.real_after(origins)
+            real |= discriminator_figures(discriminate_real(dense, origins, seeds))
+            real |= bar_discriminator_figures(discriminate_real_bars(dense, origins, seeds))
         for fit in fits:
             began = time.monotonic()
             model = fit(trial.train)
             bar.update(task, description=model.name)
             densities = density_figures(trial, model)
-            runs = []
+            runs, scored = [], []
             for seed in range(settings.seed, settings.seed + settings.seeds):
-                run, sketches[model.name] = _run(trial, model, settings, seed, advance)
+                run, daily, sketches[model.name] = _run(trial, model, settings, seed, advance)
                 runs.append(densities | run)
-            figures[model.name] = average(runs)
+                scored.append(daily)
+            figures[model.name], scores[model.name] = average(runs), mean_scores(scored)
             seconds[model.name] = time.monotonic() - began
         bar.update(task, description="temperatures")
         colder_and_hotter = {each: learned[0].at_temperature(each) for each in settings.temperatures}
@@ -180,10 +187,12 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
     judged = None if settings.model is None else learned[0].name
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
     chosen["beside"] = [str(path) for path in settings.beside]
-    report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep)
+    differences = paired_differences(scores, judged) if judged else {}
+    report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep, differences)
     result = write_report(report, settings.out)
     shown = judged or FilteredHistoricalSimulation.name
-    draw_validation(trial, sketch(trial.real), sketches, shown, settings.out / "validation.png")
+    picture = settings.out / "validation.png"
+    draw_validation(trial, sketch(trial.real), bands(trial.real), sketches, shown, picture)
     print_report(report, console)
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return result
@@ -249,23 +258,26 @@ def _as_trained(model: MarketModel, _: Bars) -> MarketModel:
 
 def _run(
     trial: Trial, model: MarketModel, settings: ValidateSettings, seed: int, advance: Callable[[], object]
-) -> tuple[Figures, Sketch]:
+) -> tuple[Figures, dict[str, DailyScores], Sketch]:
     """Draw from a model and measure its draws; only one model's paths are in memory at a time."""
     # Bootstrap blocks of as many test days as a block of path origins.
     block = math.ceil(BLOCK * settings.every / settings.forecast_every)
-    figures = forecast_figures(sample_forecasts(trial, model, settings.draws, seed, advance), block)
+    forecasts = sample_forecasts(trial, model, settings.draws, seed, advance)
+    figures = forecast_figures(forecasts, block)
     real, synthetic = trial.aligned(sample_paths(trial, model, settings.paths, seed, advance=advance))
     close = trial.train.ohlcv[0, :, :, CLOSE]
-    figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log())
+    figures |= path_figures(real, synthetic, (close[1:] / close[:-1]).log()) | bar_figures(synthetic, settings.every)
+    daily = daily_scores(forecasts, block, real, synthetic)
     advance()
     if settings.discriminator_seeds:
-        told = discriminate(real, synthetic, trial.origins(), settings.discriminator_seeds)
-        figures |= discriminator_figures(told)
+        origins, seeds = trial.origins(), settings.discriminator_seeds
+        figures |= discriminator_figures(discriminate(real, synthetic, origins, seeds))
+        figures |= bar_discriminator_figures(discriminate_bars(real, synthetic, origins, seeds))
     advance()
-    drawn = sketch(synthetic)
+    drawn = sketch(synthetic, forecasts)
     advance()
     if settings.long_days:
         del real, synthetic
         bars = sample_paths(trial, model, settings.long_paths, seed, settings.long_days, advance)
         figures |= drift_figures(*trial.aligned(bars), [(HORIZON + 1, settings.long_days)])
-    return figures, drawn
+    return figures, daily, drawn

@@ -127,6 +127,18 @@ def cross_correlation(windows: Windows) -> CrossCorrelation:
     )
 
 
+def pair_correlations(values: Tensor) -> Tensor:
+    """Return the correlation of every pair of stocks over all days of all windows and paths.
+
+    Args:
+        values: NaN where missing. Shape: (O, M, H, N).
+
+    Returns:
+        NaN for pairs that share fewer than two days. Shape: (N (N - 1) / 2,), float64.
+    """
+    return _pairs(correlation_matrix(standardise(values).flatten(0, -2)))
+
+
 def correlation_rmse(real: CrossCorrelation, synthetic: CrossCorrelation) -> float:
     """Return the root mean square difference of the N (N - 1) / 2 correlations."""
     return float((_pairs(synthetic.matrix) - _pairs(real.matrix)).square().nanmean().sqrt())

@@ -91,7 +91,7 @@ def discriminate(
     """
     if len(real.returns) != len(synthetic.returns):
         raise ValueError(f"{len(real.returns)} origins of real windows, {len(synthetic.returns)} of generated ones")
-    fit, test = _checked_halves(real, origins)
+    fit, test = checked_halves(real, origins)
     both = torch.cat([fit, test])
     known = bar_features(real.select(both))
 
@@ -119,18 +119,23 @@ def discriminate_real(
     Raises:
         ValueError: as `discriminate`, or a half has fewer than two origins.
     """
-    fit, test = _checked_halves(real, origins, REAL_LEAST)
+    fit, test = checked_halves(real, origins, REAL_LEAST)
     features = bar_features(real)
 
     def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        dealt = [_deal(half, generator) for half in (fit, test)]
+        dealt = [deal(half, generator) for half in (fit, test)]
         first, second = (torch.cat(parts) for parts in zip(*dealt, strict=True))
         return features[first], features[second]
 
     return _accuracies(sides, len(fit) // 2, seeds, forms)
 
 
-def _checked_halves(real: Windows, origins: Sequence[int], least: int = 1) -> tuple[Tensor, Tensor]:
+def checked_halves(real: Windows, origins: Sequence[int], least: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the `halves` of windows that discriminators can use.
+
+    Raises:
+        ValueError: windows are too short or too few, or have other origins.
+    """
     if len(origins) != len(real.returns):
         raise ValueError(f"{len(origins)} days of origins for windows of {len(real.returns)}")
     if real.horizon < LAGGED_DAYS:
@@ -145,8 +150,9 @@ def _one_path(windows: Windows, origins: Tensor, path: Tensor) -> Windows:
     return Windows(returns[:, None], windows.scale, chosen[:, None], context[origins])
 
 
-def _deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Assign origins to two equally large classes at random, each in the order of days; an odd one is dropped."""
+    """Split origins at random into two equally large sets, each ascending."""
     size = len(origins) // 2
     shuffled = origins[torch.randperm(len(origins), generator=generator)]
     return shuffled[:size].sort().values, shuffled[size : 2 * size].sort().values
@@ -174,7 +180,7 @@ def _accuracies(
             see, classify = FORMS[name]
             real, synthetic = (see(side, panels) for side in scaled)
             right[name].append(_right(real, synthetic, fit, classify, seed))
-    return {name: _interval(torch.stack(rows)) for name, rows in right.items()}
+    return {name: over_seeds(torch.stack(rows)) for name, rows in right.items()}
 
 
 def _right(real: Tensor, synthetic: Tensor, fit: int, classify: Classifier, seed: int) -> Tensor:
@@ -185,12 +191,16 @@ def _right(real: Tensor, synthetic: Tensor, fit: int, classify: Classifier, seed
     return (told == generated[fit:].flatten()).double().reshape(len(seen) - fit, -1).mean(1)
 
 
-def _interval(right: Tensor) -> Interval:
-    """Return the mean with a bootstrap over seeds and origins. Shape: (seeds, origins)."""
+def over_seeds(values: Tensor) -> Interval:
+    """Return the mean with a bootstrap over seeds and origins.
+
+    Args:
+        values: of each test origin, or of each pair of them, by seed. Shape: (seeds, O) or (seeds, O, O).
+    """
     generator = torch.Generator().manual_seed(0)
 
     def drawn(origins: Tensor) -> float:
-        seeds = torch.randint(len(right), (len(right),), generator=generator)
-        return float(right[seeds][:, origins].mean())
+        chosen = values[torch.randint(len(values), (len(values),), generator=generator)][:, origins]
+        return float((chosen if values.ndim == 2 else chosen[:, :, origins]).mean())
 
-    return block_bootstrap(drawn, right.shape[1])._replace(mean=float(right.mean()))
+    return block_bootstrap(drawn, values.shape[1])._replace(mean=float(values.mean()))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingClassifier
+
+TREES = 100
+"""Boosted trees, scikit-learn's default."""
 
 LEAF = 20
 """Minimum rows per leaf of the trees, fewer if there are fewer rows than its square."""
@@ -18,12 +23,21 @@ GRU_HIDDEN, GRU_LAYERS = 64, 2
 GRU_STEPS = 200
 """Gradient steps, independent of the number of windows."""
 
+WEIGHED_BATCH = 256
+"""Sequences per gradient step of classes of different sizes, half of either."""
+
 LSTM_HIDDEN, LSTM_EPOCHS = 32, 20
 BATCH = 64
 LEARNING_RATE = 2e-3
 
+_TEST_BATCH = 4096
+
 Classifier = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Trains on inputs (n, ...) and labels (n,), bool, True for generated; predicts labels of other inputs, for a seed."""
+
+WeighedClassifier = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""Trains on real (n, ...) and generated (m, ...) inputs, both classes of the same weight; returns logits of being
+generated of other inputs, for a seed."""
 
 
 class Recurrent(nn.Module):
@@ -54,19 +68,38 @@ def boosting_class() -> type[HistGradientBoostingClassifier]:
 
 def boosting(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
     """Classify rows by gradient boosting with scikit-learn's settings, with native NaN handling; a `Classifier`."""
-    # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
-    leaf = min(LEAF, max(1, len(fit) // LEAF))
-    classifier = boosting_class()(early_stopping=False, min_samples_leaf=leaf, random_state=seed)
+    classifier = _trees(len(fit), seed)
     classifier.fit(fit.numpy(), generated.numpy())
     return torch.from_numpy(classifier.predict(test.numpy()))
+
+
+def weighed_boosting(real: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
+    """Classify rows by the trees of `boosting`; a `WeighedClassifier`."""
+    classifier = _trees(len(real) + len(generated), seed, class_weight="balanced")
+    classifier.fit(torch.cat([real, generated]).numpy(), np.arange(len(real) + len(generated)) >= len(real))
+    return torch.from_numpy(classifier.decision_function(test.numpy()))
 
 
 def gru(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
     """Classify sequences by a GRU of two layers with 64 units; a `Classifier`."""
     epochs = -(-GRU_STEPS * BATCH // len(fit))
-    return _train_and_classify(
-        lambda: nn.GRU(fit.shape[-1], GRU_HIDDEN, GRU_LAYERS, batch_first=True), epochs, fit, generated, test, seed
-    )
+    return _train_and_classify(lambda: _gru_cell(fit.shape[-1]), epochs, fit, generated, test, seed)
+
+
+def weighed_gru(real: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
+    """Classify sequences by the network of `gru`, which sees every generated sequence; a `WeighedClassifier`."""
+    half = WEIGHED_BATCH // 2
+    steps = max(GRU_STEPS, -(-len(generated) // half))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = Recurrent(_gru_cell(real.shape[-1]))
+        drawn = [torch.cat([torch.randperm(len(side)) for _ in range(-(-steps * half // len(side)))])
+                 for side in (real, generated)]  # fmt: skip
+    batches = (torch.cat([real[at], generated[of]]) for at, of in zip(*(d.split(half) for d in drawn), strict=False))
+    target = (torch.arange(2 * half) >= half).float()
+    _train(network, ((batch, target) for batch in islice(batches, steps)))
+    with torch.no_grad():
+        return torch.cat([network(part) for part in test.split(_TEST_BATCH)])
 
 
 def lstm(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
@@ -84,10 +117,27 @@ def _train_and_classify(
         torch.manual_seed(seed)
         network = Recurrent(cell())
         order = torch.cat([torch.randperm(len(fit)) for _ in range(epochs)])
-    optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
-    for batch in order.split(BATCH):
-        optimizer.zero_grad()
-        nn.functional.binary_cross_entropy_with_logits(network(fit[batch]), target[batch]).backward()
-        optimizer.step()
+    _train(network, ((fit[batch], target[batch]) for batch in order.split(BATCH)))
     with torch.no_grad():
         return network(test) > 0
+
+
+def _trees(rows: int, seed: int, class_weight: str | None = None) -> HistGradientBoostingClassifier:
+    # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
+    leaf = min(LEAF, max(1, rows // LEAF))
+    return boosting_class()(
+        max_iter=TREES, early_stopping=False, min_samples_leaf=leaf, random_state=seed, class_weight=class_weight
+    )
+
+
+def _gru_cell(features: int) -> nn.GRU:
+    return nn.GRU(features, GRU_HIDDEN, GRU_LAYERS, batch_first=True)
+
+
+def _train(network: Recurrent, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Take a gradient step on each batch of sequences and targets."""
+    optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
+    for sequences, target in batches:
+        optimizer.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(network(sequences), target).backward()
+        optimizer.step()

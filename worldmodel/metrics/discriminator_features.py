@@ -103,7 +103,7 @@ def stock_rows(features: Tensor) -> Tensor:
     """
     returns = features[..., Feature.RETURN]
     series = torch.stack([returns, returns.abs(), features[..., Feature.RANGE], features[..., Feature.VOLUME]], dim=-1)
-    return _lagged(series).flatten(-2).flatten(1, 2)
+    return lagged(series).flatten(-2).flatten(1, 2)
 
 
 def stock_sequences(features: Tensor) -> Tensor:
@@ -154,18 +154,18 @@ def panel_rows(features: Tensor, panels: Tensor) -> Tensor:
         Shape: (O, windows * G, 19).
     """
     # (O, windows, G, S, F, days)
-    windows = _lagged(features.nan_to_num()[:, :, panels])
+    windows = lagged(features.nan_to_num()[:, :, panels])
     returns, ranges, volume = (windows[..., kind, :] for kind in (Feature.RETURN, Feature.RANGE, Feature.VOLUME))
     market, traded = returns.mean(-2), volume.mean(-2)
     columns = [
-        *_together(returns),
-        *_together(volume),
+        *co_movement(returns),
+        *co_movement(volume),
         market.sum(-1),
         market.amin(-1),
         market.amax(-1),
         market.abs().mean(-1),
-        _correlation(market.abs(), traded),
-        *(_correlation(mean[..., :-1], mean[..., 1:]) for mean in (market, ranges.mean(-2), traded)),
+        series_correlation(market.abs(), traded),
+        *(series_correlation(mean[..., :-1], mean[..., 1:]) for mean in (market, ranges.mean(-2), traded)),
         returns.abs().mean((-1, -2)),
         returns.abs().amax((-1, -2)),
         ranges.mean((-1, -2)),
@@ -173,12 +173,12 @@ def panel_rows(features: Tensor, panels: Tensor) -> Tensor:
     return torch.stack(columns, dim=-1).flatten(1, 2)
 
 
-def _lagged(values: Tensor) -> Tensor:
+def lagged(values: Tensor, stride: int = LAGGED_STRIDE) -> Tensor:
     """Cut windows of `LAGGED_DAYS` days. Shape: (O, H, ...) -> (O, windows, ..., LAGGED_DAYS)."""
-    return values.unfold(1, LAGGED_DAYS, LAGGED_STRIDE)
+    return values.unfold(1, LAGGED_DAYS, stride)
 
 
-def _together(values: Tensor) -> list[Tensor]:
+def co_movement(values: Tensor) -> list[Tensor]:
     """Return statistics of the co-movement of a window's stocks. Shape: (..., S, days) -> (...) each."""
     centred = values - values.mean(-1, keepdim=True)
     unit = centred / centred.norm(dim=-1, keepdim=True).clamp(min=1e-6)
@@ -189,6 +189,6 @@ def _together(values: Tensor) -> list[Tensor]:
     return [pairwise, first, values.mean(-2).std(-1), values.std(-2).mean(-1)]
 
 
-def _correlation(left: Tensor, right: Tensor) -> Tensor:
+def series_correlation(left: Tensor, right: Tensor) -> Tensor:
     """Return the correlation of two series over their days. Shape: (..., days) -> (...)."""
     return torch.cosine_similarity(left - left.mean(-1, keepdim=True), right - right.mean(-1, keepdim=True), dim=-1)

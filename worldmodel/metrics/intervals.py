@@ -41,9 +41,25 @@ def block_bootstrap(
     value = metric(torch.arange(num_origins))
     if num_origins < 3 * block:
         return Interval(value, math.nan, math.nan)
-    blocks = math.ceil(num_origins / block)
-    starts = torch.randint(num_origins, (draws, blocks, 1), generator=torch.Generator().manual_seed(seed))
-    origins = ((starts + torch.arange(block)) % num_origins).flatten(1)[:, :num_origins]
-    again = torch.tensor([metric(drawn) for drawn in origins], dtype=torch.float64)
+    drawn = drawn_origins(num_origins, block, draws, seed)
+    again = torch.tensor([metric(origins) for origins in drawn], dtype=torch.float64)
     low, high = again.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return Interval(value, low, high)
+
+
+def drawn_origins(num_origins: int, block: int = BLOCK, draws: int = DRAWS, seed: int = 0) -> Tensor:
+    """Return the origins of each bootstrap draw, in circular blocks.
+
+    Args:
+        num_origins: O.
+        block: origins per block.
+        draws: number of bootstrap draws.
+        seed: of the draws.
+
+    Returns:
+        Positions of the origins. Shape: (draws, O), int64.
+    """
+    starts = torch.randint(
+        num_origins, (draws, math.ceil(num_origins / block), 1), generator=torch.Generator().manual_seed(seed)
+    )
+    return ((starts + torch.arange(block)) % num_origins).flatten(1)[:, :num_origins]

@@ -83,7 +83,7 @@ def real_figures(real: Windows, draws: int = REAL_DRAWS) -> Figures:
     }
     figures = {name: point(value) for name, value in PERFECT.items()}
     for name, statistic in statistics.items():
-        figures[name] = _over_origins(real, statistic, draws)
+        figures[name] = over_origins(real, statistic, draws)
     return figures
 
 
@@ -206,7 +206,7 @@ def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
     Args:
         accuracies: by the classifier's name, of `discriminate` or `discriminate_real`.
     """
-    figures = {f"{name}_score": _distance_from_chance(accuracies[name]) for name in DISCRIMINATORS}
+    figures = {f"{name}_score": distance_from_chance(accuracies[name]) for name in DISCRIMINATORS}
     lstm = accuracies["lstm"]
     return figures | {"lstm_error": Interval(1.0 - lstm.mean, 1.0 - lstm.high, 1.0 - lstm.low)}
 
@@ -230,14 +230,14 @@ def to_json(figures: Mapping[str, Interval]) -> dict[str, dict[str, float | None
     }
 
 
-def _distance_from_chance(accuracy: Interval) -> Interval:
+def distance_from_chance(accuracy: Interval) -> Interval:
     """Return |accuracy - 0.5|, with lower bound 0 if the interval contains 0.5."""
     mean, low, high = (part - 0.5 for part in accuracy)
     nearest = 0.0 if low < 0.0 < high else min(abs(low), abs(high))
     return Interval(abs(mean), nearest, max(abs(low), abs(high)))
 
 
-def _over_origins(windows: Windows, statistic: Callable[[Windows], float], draws: int) -> Interval:
+def over_origins(windows: Windows, statistic: Callable[[Windows], float], draws: int) -> Interval:
     """Return a statistic of windows with the bootstrap's interval over origins."""
     return block_bootstrap(lambda origins: statistic(windows.select(origins)), len(windows.returns), draws=draws)
 

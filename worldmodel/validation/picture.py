@@ -1,79 +1,63 @@
-"""Validation plot: tails, autocorrelation, leverage, correlations, drawdowns, and fan charts."""
+"""Validation plot: tails, dependence, volatility by day, calibration, volume, ranges, correlations, and fan charts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from vecenv.worldmodel.metrics.dependence import autocorrelation, cross_correlation, leverage
-from vecenv.worldmodel.metrics.paths import max_drawdowns
-from vecenv.worldmodel.metrics.windows import Windows, present_values, standardise
+from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
+from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
+from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN
+from vecenv.worldmodel.validation.cluster_order import cluster_order
 from vecenv.worldmodel.validation.judge import HORIZON, Trial
+from vecenv.worldmodel.validation.rows import LAST_YEAR_BOOTSTRAP
+from vecenv.worldmodel.validation.sketch import FAN_LEVELS, QUANTILES, Band, Sketch
+from vecenv.worldmodel.validation.table import heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#8C564B", "#F0E442")
-"""Colours of the models, cyclic; the real days are black."""
+COLOURS = {
+    "neural": "#D55E00",
+    RUNNING_MEAN_CHAIN: "#0072B2",
+    "independent transformer, 3 Gaussians": "#009E73",
+    "CNN+GRU, 3 Gaussians": "#CC79A7",
+    GeometricBrownianMotion.name: "#E69F00",
+    "bootstrap": "#56B4E9",
+    LAST_YEAR_BOOTSTRAP: "#999999",
+    GarchT.name: "#8C564B",
+    FilteredHistoricalSimulation.name: "#332288",
+}
+"""Colour of each model, the same in all pictures; the real days are black."""
 
-LEGEND_COLUMNS = 7
+OTHER_COLOURS = ("#117733", "#882255", "#44AA99", "#AA4499")
+"""Colours of models without one, cyclic."""
 
-TAIL_POINTS = 200
-FAN_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
-class Sketch(NamedTuple):
-    """Plotted statistics of the real days or of a model.
-
-    Attributes:
-        tail: absolute standardised returns, descending, at the exceedance shares `tail_share`. Shape: (points,).
-        tail_share: shares of returns that are at least as large. Shape: (points,).
-        magnitude_acf: of |r|, by lag from 1. Shape: (20,).
-        leverage: by lag from 1. Shape: (10,).
-        correlation: between stocks. Shape: (N, N).
-        drawdown: quantiles of maximum drawdowns in percentage points, at evenly spaced levels. Shape: (101,).
-        fan: quantiles of the equal-weight market's return since each origin, percent, the levels `FAN_LEVELS`.
-            Shape: (5, O, H).
-    """
-
-    tail: np.ndarray
-    tail_share: np.ndarray
-    magnitude_acf: np.ndarray
-    leverage: np.ndarray
-    correlation: np.ndarray
-    drawdown: np.ndarray
-    fan: np.ndarray
+LEGEND_COLUMNS = 6
+PIT_BINS = 20
+COVERED = np.linspace(0.05, 0.95, 19)
+"""Central intervals whose coverage is plotted."""
 
 
-def sketch(windows: Windows) -> Sketch:
-    """Compute the plotted statistics of windows."""
-    sizes = np.sort(present_values(standardise(windows.returns).abs()).numpy())[::-1]
-    rank = np.unique(np.geomspace(1, len(sizes) / 2, TAIL_POINTS).astype(int))
-    falls = present_values(max_drawdowns(windows)).double().numpy()
-    market = 100.0 * torch.expm1(windows.market.nan_to_num().cumsum(-1))
-    levels = torch.tensor(FAN_LEVELS, dtype=market.dtype)
-    return Sketch(
-        tail=sizes[rank - 1],
-        tail_share=rank / len(sizes),
-        magnitude_acf=autocorrelation(windows.returns.abs()).numpy(),
-        leverage=leverage(windows.returns).numpy(),
-        correlation=cross_correlation(windows).matrix.numpy(),
-        drawdown=np.quantile(falls, np.linspace(0, 1, 101)),
-        fan=market.quantile(levels, dim=1).numpy(),
-    )
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each model."""
+    others = cycle(OTHER_COLOURS)
+    return {name: COLOURS.get(name) or next(others) for name in names}
 
 
-def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], shown: str, path: Path) -> None:
+def draw_validation(
+    trial: Trial, real: Sketch, real_bands: Mapping[str, Band], models: Mapping[str, Sketch], shown: str, path: Path
+) -> None:
     """Draw one figure of the real days and all models.
 
     Args:
         trial: of the models.
         real: sketch of the real days.
+        real_bands: bands of the real days' curves, by name; empty for none.
         models: sketches of the models, by name.
         shown: name of the model with plotted correlations and fans.
         path: of the PNG.
@@ -82,55 +66,108 @@ def draw_validation(trial: Trial, real: Sketch, models: Mapping[str, Sketch], sh
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
 
-    figure = plt.figure(figsize=(15, 13), layout="constrained")
-    grid = figure.add_gridspec(3, 3)
-    tails, memory, effect, observed, generated, falls = (figure.add_subplot(grid[i // 3, i % 3]) for i in range(6))
-    colours = {"real": "black"} | dict(zip(models, cycle(COLOURS), strict=False))
+    figure = plt.figure(figsize=(15, 21), layout="constrained")
+    grid = figure.add_gridspec(5, 3)
+    panels = [figure.add_subplot(grid[i // 3, i % 3]) for i in range(12)]
+    tails, memory, effect, volatility, pit, coverage, volume, ranges, falls = panels[:9]
+    of_curve = {
+        "magnitude_acf": memory,
+        "leverage": effect,
+        "volatility": volatility,
+        "volume_pairs": volume,
+        "range_pairs": ranges,
+        "drawdown": falls,
+    }
+    distributions = {volume, ranges, falls}
+    colour = {"real": "black", **colours(models)}
     for name, side in {"real": real, **models}.items():
-        curves = {
-            tails: (side.tail, side.tail_share),
-            memory: (np.arange(1, len(side.magnitude_acf) + 1), side.magnitude_acf),
-            effect: (np.arange(1, len(side.leverage) + 1), side.leverage),
-            falls: (side.drawdown, np.linspace(0, 1, len(side.drawdown))),
-        }
-        for axes, (x, y) in curves.items():
-            axes.plot(x, y, color=colours[name], linewidth=2.2 if name in ("real", shown) else 1.2, label=name)
-    tails.set(xscale="log", yscale="log", xlabel="|z|, size of a daily return in standard deviations")
-    tails.set(ylabel="share of days at least as large", title="Return tails")
+        first = name in ("real", shown)
+        style: dict[str, Any] = {"color": colour[name], "linewidth": 2.2 if first else 1.2, "zorder": 3 if first else 2}
+        tails.plot(side.tail, side.tail_share, label=heading(name), **style)
+        for key, axes in of_curve.items():
+            values = side.curves[key]
+            x, y = (values, QUANTILES) if axes in distributions else (np.arange(1, len(values) + 1), values)
+            axes.plot(x, y, **style)
+        if len(side.pit):
+            _calibration(pit, coverage, side.pit, style)
+    for key, (low, high) in real_bands.items():
+        if of_curve[key] in distributions:
+            of_curve[key].fill_betweenx(QUANTILES, low, high, color="black", alpha=0.15, linewidth=0)
+        else:
+            lags = np.arange(1, len(low) + 1)
+            of_curve[key].fill_between(lags, low, high, color="black", alpha=0.15, linewidth=0)
+    _label(tails, memory, effect, volatility, pit, coverage, volume, ranges, falls)
     tails.set_xlim(0.5, 1.5 * float(max(real.tail[0], models[shown].tail[0])))
-    memory.set(xlabel="lag, days", title="ACF of |r|: clusters of volatility")
-    effect.set(xlabel="lag, days", title="Leverage: corr(z(t), z(t+k)²)")
-    falls.set(xlabel="percentage points", ylabel="share at most as deep", title="40-day maximum drawdown of a stock")
-    falls.set_xlim(0, 1.1 * float(max(real.drawdown[99], models[shown].drawdown[99])))
-    for axes in (tails, memory, effect, falls):
-        axes.grid(True, alpha=0.3)
-    for axes in (memory, effect):
-        axes.axhline(0.0, color="grey", linewidth=0.8)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _correlations({observed: ("real", real), generated: (shown, models[shown])})
-    _fans(figure.add_subplot(grid[2, :]), trial, real, models[shown], shown, colours[shown])
-    columns = min(len(colours), LEGEND_COLUMNS)
-    figure.legend(*tails.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
-    first, last = trial.bars.dates[trial.first], trial.bars.dates[-1]
-    figure.suptitle(
-        f"{len(trial.bars.symbols)} stocks of {Path(trial.bars.source).name}, test days {first} to {last}", fontsize=12
+    falls.set_xlim(0, 1.1 * float(max(side.curves["drawdown"][99] for side in (real, models[shown]))))
+    _correlations(panels[9:], real.correlation, models[shown].correlation, heading(shown))
+    _fans(figure.add_subplot(grid[4, :]), trial, real, models[shown], heading(shown), colour[shown])
+    figure.legend(
+        *tails.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=min(len(colour), LEGEND_COLUMNS),
+        frameon=False,
+        title="Grey bands: 95% of a block bootstrap of the real days. †: sees the test's own past.",
     )
-    figure.savefig(path, dpi=110)
+    stocks, source = len(trial.bars.symbols), Path(trial.bars.source).name
+    days = f"{trial.bars.dates[trial.first]} to {trial.bars.dates[-1]}"
+    figure.suptitle(f"{stocks} stocks of {source}, test days {days}", fontsize=12)
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 
-def _correlations(panels: Mapping[Axes, tuple[str, Sketch]]) -> None:
-    """Draw correlation matrices with one scale, stocks sorted by the first one's leading eigenvector."""
-    first = next(iter(panels.values()))[1].correlation
-    order = np.argsort(np.abs(np.linalg.eigh(np.nan_to_num(first))[1][:, -1]))[::-1]
-    highest = float(np.nanmax(np.where(np.eye(len(first), dtype=bool), np.nan, first)))
-    for axes, (name, side) in panels.items():
-        matrix = side.correlation[order][:, order].copy()
-        np.fill_diagonal(matrix, np.nan)
-        image = axes.imshow(matrix, vmin=0.0, vmax=highest, cmap="viridis")
-        axes.set(xticks=[], yticks=[], title=f"Correlations of stocks, {name}")
+def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mapping[str, Any]) -> None:
+    """Draw the density of the transforms, and the coverage of central intervals less their probability."""
+    density, edges = np.histogram(pit, bins=PIT_BINS, range=(0.0, 1.0), density=True)
+    histogram.stairs(density, edges, **style)
+    inside = (2.0 * np.abs(pit - 0.5) <= COVERED[:, None]).mean(1)
+    coverage.plot(COVERED, inside - COVERED, **style)
+
+
+def _label(
+    tails: Axes,
+    memory: Axes,
+    effect: Axes,
+    volatility: Axes,
+    pit: Axes,
+    coverage: Axes,
+    volume: Axes,
+    ranges: Axes,
+    falls: Axes,
+) -> None:
+    """Set titles, labels and lines of reference."""
+    from matplotlib.ticker import MaxNLocator
+
+    tails.set(xscale="log", yscale="log", xlabel="|z|, size of a daily return in standard deviations")
+    tails.set(ylabel="share of days at least as large", title="Return tails")
+    memory.set(xlabel="lag, days", title="ACF of |r|: clusters of volatility")
+    effect.set(xlabel="lag, days", title="Leverage: corr(z(t), z(t+k)²)")
+    volatility.set(xlabel="day of the path", title="Volatility by day of the path", ylabel="over the test's volatility")
+    pit.set(xlabel="transform of the next day's return", title="PIT of one-day forecasts", ylabel="density")
+    coverage.set(xlabel="probability of a central interval", title="Coverage less probability, one day")
+    volume.set(xlabel="correlation", ylabel="share of pairs at most as high", title="Pair correlations of volume moves")
+    ranges.set(
+        xlabel="correlation", ylabel="share of pairs at most as high", title="Pair correlations of log-range moves"
+    )
+    falls.set(xlabel="percentage points", ylabel="share at most as deep", title="40-day maximum drawdown of a stock")
+    for axes in (tails, memory, effect, volatility, pit, coverage, volume, ranges, falls):
+        axes.grid(True, alpha=0.3)
+    for axes, level in ((memory, 0.0), (effect, 0.0), (coverage, 0.0), (pit, 1.0)):
+        axes.axhline(level, color="black", linewidth=1.0, linestyle="--")
+    for axes in (memory, effect, volatility):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _correlations(panels: Iterable[Axes], real: np.ndarray, model: np.ndarray, name: str) -> None:
+    """Draw both matrices and their difference on one signed scale, stocks in the order of the real clusters."""
+    order = cluster_order(real)
+    highest = float(np.nanmax(np.where(np.eye(len(real), dtype=bool), np.nan, np.abs(real))))
+    titles = ("Correlations of stocks, real", f"Correlations of stocks, {name}", f"{name} less real")
+    for axes, matrix, title in zip(panels, (real, model, model - real), titles, strict=True):
+        drawn = matrix[order][:, order]
+        np.fill_diagonal(drawn, np.nan)
+        image = axes.imshow(drawn, vmin=-highest, vmax=highest, cmap="RdBu_r")
+        axes.set(xticks=[], yticks=[], title=title, facecolor="lightgrey")
         axes.grid(False)
         axes.figure.colorbar(image, ax=axes, shrink=0.8)
 

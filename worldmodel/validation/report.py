@@ -14,17 +14,30 @@ from rich.markup import escape
 from rich.table import Table
 
 import vecenv
+from vecenv.worldmodel.validation.acceptance import Bar, Verdict
 from vecenv.worldmodel.validation.figures import Figures, to_json
 from vecenv.worldmodel.validation.judge import HORIZON, Trial
-from vecenv.worldmodel.validation.table import Row, cells, markdown, rows, verdict
+from vecenv.worldmodel.validation.rows import Row, rows
+from vecenv.worldmodel.validation.table import (
+    SEES_TEST,
+    Differences,
+    cells,
+    count,
+    difference_cells,
+    markdown,
+    verdict,
+)
 from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
 
 LEGEND = (
     "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins; "
     "of the median stock's volatility ratio, the 5–95% range over stocks. Discriminators learn from the first half of "
     "the test days and are asked about the second. The real column has a perfect model's value where the real days "
-    "have none of their own, and of discriminators real days against other real ones. A dash: the model has no such "
-    "figure, or the run cannot tell."
+    "have none of their own, and of discriminators real days against other real ones. Discriminators of whole bars see "
+    "gap, body, wicks and volume of all generated paths. Surely below: the whole interval of the difference, paired by "
+    "day, lies below zero; undecided if it contains zero, which counts as not met. A dash: the model has no such "
+    f"figure, or the run cannot tell. {SEES_TEST} draws from the days before each origin, which are days of the test "
+    "as origins roll on: it sees the test's own past."
 )
 
 TABLE_WIDTH, MODEL_WIDTH = 52, 14
@@ -44,6 +57,7 @@ class Report:
         judged: name of the model held to the acceptance bars; the others are its rivals. None without such a model.
         seconds: wall time of each model, by name.
         sweep: measures of the judged model by temperature.
+        differences: paired differences of the judged model's scores less the other models'; empty without one.
     """
 
     trial: Trial
@@ -54,11 +68,23 @@ class Report:
     judged: str | None
     seconds: Mapping[str, float]
     sweep: Sweep
+    differences: Differences
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """Lines of the table."""
         return rows(self.settings["long_days"])
+
+    @property
+    def summary(self) -> str:
+        """Sentences on how many bars the judged model meets, by the present bars and by those of earlier tables."""
+        counts = self.to_json()["counts"]
+        now, before = counts["bars"], counts["former_bars"]
+        undecided = f", {now['undecided']} undecided" if now["undecided"] else ""
+        return (
+            f"{self.judged} meets {now['met']} of {now['of']} bars{undecided}. Of the lines of earlier tables, by "
+            f"their bars, it meets {before['met']} of {before['of']}."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the validation as JSON-able values, None where there is no number."""
@@ -79,12 +105,30 @@ class Report:
             "temperatures": {str(temperature): values for temperature, values in self.sweep.items()},
         }
         if self.judged is not None:
-            model = self.models[self.judged]
-            rivals = {name: figures for name, figures in self.models.items() if name != self.judged}
-            met = {row: verdict(row, self.real, model, rivals) for row in self.rows}
-            bars = {row.key: {"bar": row.bar.text, "met": met[row]} for row in self.rows if row.bar}
-            values |= {"judged": self.judged, "bars": bars}
+            present = self._verdicts({row: row.bar for row in self.rows})
+            values |= {
+                "judged": self.judged,
+                "bars": {row.key: _told(bar, met) for row, (bar, met) in present.items()},
+                "former_bars": {row.key: _told(bar, met) for row, (bar, met) in self._former().items()},
+                "counts": {"bars": _count(present), "former_bars": _count(self._former())},
+                "differences": {key: to_json(by_rival) for key, by_rival in self.differences.items()},
+            }
         return values
+
+    def _verdicts(self, bars: Mapping[Row, Bar | None]) -> dict[Row, tuple[Bar, Verdict | None]]:
+        """Return bars, and the judged model's verdicts, of the rows that have one."""
+        assert self.judged is not None
+        model = self.models[self.judged]
+        rivals = {name: figures for name, figures in self.models.items() if name != self.judged}
+        return {
+            row: (bar, verdict(bar, row, self.real, model, rivals, self.differences))
+            for row, bar in bars.items()
+            if bar is not None
+        }
+
+    def _former(self) -> dict[Row, tuple[Bar, Verdict | None]]:
+        """Return the same of the lines that earlier tables had, by their bars."""
+        return self._verdicts({row: row.former or row.bar for row in self.rows if row.earlier})
 
     def to_markdown(self) -> str:
         """Return the validation as Markdown."""
@@ -97,8 +141,10 @@ class Report:
             f"{run['forecast_days']} days; {settings['seeds']} seed(s)."
         )
         title = f"# Realism on {Path(self.trial.bars.source).name}"
-        table = markdown(*cells(self.rows, self.real, self.models, self.judged))
-        parts = [title, head, LEGEND, table]
+        table = markdown(*cells(self.rows, self.real, self.models, self.judged, differences=self.differences))
+        parts = [title, head, LEGEND, *([self.summary] if self.judged else []), table]
+        if self.differences:
+            parts += [f"## {self.judged} less each other model", markdown(*difference_cells(self.differences))]
         if self.sweep:
             parts += [f"## {self.judged} by temperature", markdown(*sweep_cells(self.sweep))]
         return "\n\n".join(parts) + "\n"
@@ -117,7 +163,9 @@ def print_report(report: Report, console: Console) -> None:
     printed = [_table("Realism on test days", *cells(report.rows, report.real, report.models, intervals=False))]
     if report.judged is not None:
         good = [row for row in report.rows if row.bar]
-        headings, lines = cells(good, report.real, report.models, report.judged, intervals=False)
+        headings, lines = cells(
+            good, report.real, report.models, report.judged, intervals=False, differences=report.differences
+        )
         columns = len(headings) - len(report.models) + 1
         printed.append(_table("What counts as good", headings[:columns], [line[:columns] for line in lines]))
     if report.sweep:
@@ -125,6 +173,21 @@ def print_report(report: Report, console: Console) -> None:
     wide = Console(width=max(console.width, TABLE_WIDTH + MODEL_WIDTH * len(report.models)))
     for table in printed:
         wide.print(table)
+    if report.judged is not None:
+        console.print(report.summary)
+
+
+def _told(bar: Bar, met: Verdict | None) -> dict[str, Any]:
+    """Return a bar and its verdict as JSON-able values; undecided counts as not met."""
+    return {
+        "bar": bar.text,
+        "met": None if met is None else met is Verdict.MET,
+        "verdict": None if met is None else met.value,
+    }
+
+
+def _count(told: Mapping[Row, tuple[Bar, Verdict | None]]) -> dict[str, int]:
+    return count(met for _, met in told.values())._asdict()
 
 
 def _table(title: str, headings: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:

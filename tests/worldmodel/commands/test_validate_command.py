@@ -23,7 +23,8 @@ from vecenv.worldmodel.network.return_chain import Joint
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling import blocks
 from vecenv.worldmodel.validation.judge import HORIZON
-from vecenv.worldmodel.validation.table import RUNNING_MEAN_CHAIN, cells, rows
+from vecenv.worldmodel.validation.rows import RUNNING_MEAN_CHAIN, rows
+from vecenv.worldmodel.validation.table import cells
 
 QUICK = ("--paths", "8", "--draws", "199", "--every", "20", "--forecast-every", "60", "--memory", "251")
 QUICK += ("--discriminator-seeds", "1")
@@ -105,9 +106,21 @@ def test_a_density_that_is_missing_is_left_out_and_shown_as_a_dash(run):
 
 @pytest.mark.slow
 def test_rivals_of_the_bars_are_in_the_run(run):
-    """Also the running-mean chain; only four origins give the real figures no intervals."""
-    _, result = run
-    assert [key for key, bar in result["bars"].items() if bar["met"] is None] == ["excess_kurtosis", "hill"]
+    """Also the running-mean chain; only four origins give real figures and paired differences no intervals."""
+    out, result = run
+    unknown = ["crps", "energy_score", "excess_kurtosis", "hill"]
+    assert [key for key, bar in result["bars"].items() if bar["met"] is None] == unknown
+    assert [key for key, bar in result["former_bars"].items() if bar["met"] is None] == unknown[2:]
+    for kind, lost in (("bars", 4), ("former_bars", 2)):
+        met = [bar["met"] for bar in result[kind].values()]
+        assert result["counts"][kind] == {"met": met.count(True), "undecided": 0, "of": len(met) - lost}
+    told = result["counts"]["former_bars"]
+    assert f"it meets {told['met']} of {told['of']}." in (out / "validation.md").read_text()
+    rivals = set(result["models"]) - {"neural"}
+    assert set(result["differences"]["crps"]) == set(result["differences"]["energy_score"]) == rivals
+    means = {name: figures["crps"]["mean"] for name, figures in result["models"].items()}
+    for name, less in result["differences"]["crps"].items():
+        assert less["mean"] == pytest.approx(means["neural"] - means[name])
     assert RUNNING_MEAN_CHAIN in result["bars"]["joint_nll"]["bar"]
 
 

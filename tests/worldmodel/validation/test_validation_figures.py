@@ -16,6 +16,9 @@ from vecenv.market.sources import read_bars
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
 from vecenv.worldmodel.commands.validate import BASELINES
 from vecenv.worldmodel.data.market_model import MarketModel
+from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, Told
+from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
+from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
 from vecenv.worldmodel.validation.figures import (
     DISCRIMINATORS,
     PERFECT,
@@ -29,7 +32,8 @@ from vecenv.worldmodel.validation.figures import (
     real_figures,
 )
 from vecenv.worldmodel.validation.judge import HORIZON, choose_trial, sample_forecasts, sample_paths
-from vecenv.worldmodel.validation.table import reference, rows
+from vecenv.worldmodel.validation.rows import rows
+from vecenv.worldmodel.validation.table import reference
 from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
 
 NAN = float("nan")
@@ -201,3 +205,30 @@ def test_the_dow_leaves_out_the_symbol_listed_in_2019():
 def test_baselines_have_names_of_their_own(trial):
     names = [fit(trial.train).name for fit in BASELINES]
     assert len(set(names)) == len(names) == 5
+
+
+def test_figures_of_whole_bars_are_those_of_the_real_days_for_who_draws_them(trial):
+    real, synthetic = trial.aligned(sample_paths(trial, Prophet(trial.bars), 3, seed=1).double())
+    known, figures = real_bar_figures(real, trial.every, draws=20), bar_figures(synthetic, trial.every)
+    keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
+    assert known.keys() == figures.keys() == keys
+    for name in keys:
+        assert figures[name].mean == pytest.approx(known[name].mean, rel=1e-3, abs=1e-3), name
+    assert known["drift"].low < known["drift"].mean < known["drift"].high
+    assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
+
+
+def test_kurtosis_of_gaps_is_of_windows_that_do_not_overlap(trial):
+    """Of origins six days apart every seventh is taken."""
+    real = trial.real
+    apart = real.select(torch.arange(0, len(real.returns), 7))
+    assert bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
+    assert bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
+
+
+def test_discriminators_of_whole_bars_tell_accuracy_and_auc():
+    told = {name: Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)) for name in BAR_FORMS}
+    figures = bar_discriminator_figures(told)
+    assert figures.keys() == {row.key for row in rows() if not row.earlier and row.key.endswith(("_score", "_auc"))}
+    assert figures["bars_gru_score"] == pytest.approx((0.1, 0.05, 0.2))
+    assert figures["panel_bars_boosting_auc"] == Interval(0.35, 0.2, 0.4)
