@@ -10,6 +10,7 @@ equal-weight mean of the scaled returns is as large as on the training days.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -40,13 +41,19 @@ DAYS_AT_ONCE = 128
 """Days per batch of draws."""
 
 
-def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+def calibrate_coupling(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> None:
     """Set the coupling of a market, 1 if training has fewer than `FEWEST` symbols or no complete day.
 
     Args:
         network: trained, in evaluation mode; changed in place.
         market: training data.
         seed: of symbols and draws.
+        advance: told the share of the work done since the last call.
     """
     coupling = network.coupling_of(market.name)
     coupling.fill_(1.0)
@@ -61,7 +68,10 @@ def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int
 
     def gap(at: float) -> float:
         coupling.fill_(at)
-        sizes = [_drawn_moves(network, part, seed + number) for number, part in enumerate(parts)]
+        sizes = []
+        for number, part in enumerate(parts):
+            sizes.append(_drawn_moves(network, part, seed + number))
+            advance(1 / (2 * len(parts)))
         return math.log(target / float(torch.cat(sizes).abs().mean()))
 
     still, moved = gap(1.0), gap(TRIAL)

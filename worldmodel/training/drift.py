@@ -10,6 +10,7 @@ a drift for several numbers of symbols. It is added to all returns of a day afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,12 @@ LIMIT = 0.05
 """Largest drift."""
 
 
-def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+def calibrate_drift(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> None:
     """Set the drifts of a market.
 
     If there are too few symbols with bars on `WARM_UP` days, the drift is that of the next smaller number, or 0.
@@ -66,6 +72,7 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
         network: trained, in evaluation mode; changed in place.
         market: training data.
         seed: of days, symbols and draws.
+        advance: told the share of the work done since the last call.
     """
     drifts = network.drifts_of(market.name)
     drifts.zero_()
@@ -73,6 +80,9 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
     returns, valid = daily_returns(market.encoded)
     train = market.split.train
     target = float(returns[:train][valid[:train]].mean())
+    sizes = [size for size in EFFORTS if size <= max(len(market.often()), 1)]
+    sizes = sizes[:1] if network.settings.joint == "none" else sizes
+    stock_paths = sum(size * EFFORTS[size].paths for size in sizes) * (1 + 1 / TRIAL_SHARE)
     for place, (symbols, effort) in enumerate(EFFORTS.items()):
         if place and network.settings.joint == "none":
             return
@@ -83,8 +93,10 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
         few = -(-effort.paths // TRIAL_SHARE)
         drifts[place:] = 0.0
         still = _mean_returns(model, starts, effort.paths, seed)
+        advance(symbols * effort.paths / stock_paths)
         drifts[place:] = TRIAL
         slope = float((_mean_returns(model, starts, few, seed) - still[:few]).mean()) / TRIAL
+        advance(symbols * few / stock_paths)
         drifts[place:] = min(max((target - float(still.mean())) / slope, -LIMIT), LIMIT)
 
 
