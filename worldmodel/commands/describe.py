@@ -40,11 +40,9 @@ def describe(settings: DescribeSettings) -> dict[str, Any]:
         first, trained, chosen, digest = (
             source.get(key, UNKNOWN) for key in ("first_day", "train_end", "validation_end", "sha256")
         )
-        console.print(
-            f"{name}: {len(source.get('symbols', ()))} symbols from {first}, trained until {trained}, chosen on the days "
-            f"until {chosen}, bars {digest}",
-            soft_wrap=True,
-        )
+        symbols = len(source.get("symbols", ()))
+        told = f"{symbols} symbols from {first}, trained until {trained}, chosen until {chosen}, bars {digest}"
+        console.print(f"{name}: {told}", soft_wrap=True)
     if (start := saved.record.get("init")) is not None:
         console.print(f"Fitted from {start['weights']}, market {start.get('market', UNKNOWN)}", soft_wrap=True)
     return {"file": str(file), "parameters": parameters, "label": label, "sources": sources}

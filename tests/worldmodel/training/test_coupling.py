@@ -111,3 +111,9 @@ def test_the_coupling_stays_within_its_limits(monkeypatch):
     network = untrained_network()
     calibrate_coupling(network, market_of())
     assert abs(float(network.coupling_of("us")) - 1.0) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_shares_of_the_work_sum_up_to_one():
+    done: list[float] = []
+    calibrate_coupling(untrained_network(), market_of(), advance=done.append)
+    assert len(done) == 2 * coupling.CHOICES and sum(done) == pytest.approx(1.0)
