@@ -58,7 +58,7 @@ class TrainSettings:
     """Sizes of the transformer, if the architecture has one."""
     cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
     """Sizes of the convolutions and the recurrent unit of cnn-gru."""
-    training: Annotated[TrainingSettings, conf.arg(prefix_name=False)] = field(default_factory=TrainingSettings)
+    training: Annotated[TrainingSettings, conf.arg(name="")] = field(default_factory=TrainingSettings)
     """Optimisation."""
     label: str | None = None
     """Word about the weights in their record, such as judged or shipped."""
