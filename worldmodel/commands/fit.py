@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from vecenv.core.device import device_named
+from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.interrupts import first_interrupt_asks
@@ -64,7 +65,7 @@ class Defaults(NamedTuple):
     learning_rate: float
 
 
-FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(600, 1e-3)
+FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
 """Chosen on ten US stocks of 2009 to 2018 that the shipped weights have not seen."""
 
 
@@ -87,7 +88,7 @@ class FitSettings:
     embargo: int = 20
     """Embargo: last training days that are left out, so that training and validation share no days."""
     steps: int | None = None
-    """Maximum number of updates, by default 480, and 600 from nothing."""
+    """Maximum number of updates, by default 480, and 300 from nothing."""
     learning_rate: float | None = None
     """Peak learning rate, by default 5e-5, and 1e-3 from nothing."""
     evaluate_every: int = 40
@@ -162,9 +163,12 @@ def _run(settings: FitSettings) -> dict[str, Any]:
             record["init"] |= {"market": nearest, "label": initial.record.get("label"), "zero_shot": told}
             console.print(f"zero-shot: {told_scores(scores)}; it starts from {nearest}", soft_wrap=True)
             state = state_from(network, training)
-        kept.unlink(missing_ok=True)
+        if model_file(settings.init).absolute() != kept.absolute():
+            kept.unlink(missing_ok=True)
         try:
             interrupted = _train(state, market, training, bar, kept, record)
+            if not state.history:
+                raise KeyboardInterrupt
             state.network.load_state_dict(state.best)
             starts, tensors = calibrate(state.network, [market], {name: bars.symbols}, bar.part)
         except KeyboardInterrupt:
@@ -173,7 +177,8 @@ def _run(settings: FitSettings) -> dict[str, Any]:
     record |= {"history": state.history, "kept_step": state.best_step}
     record |= {"interrupted": interrupted, "calibrated": _validated(state.network, market)._asdict()}
     record |= {"starts": starts, "seconds": time.monotonic() - began}
-    save_network(settings.out, state.network, record, tensors)
+    with telling_what_is_kept(kept, f"step {state.best_step}" if kept.exists() else None):
+        save_network(settings.out, state.network, record, tensors)
     kept.unlink(missing_ok=True)
     console.print(validation_table(state.history))
     _tell_result(console, settings, record, name)
@@ -201,7 +206,8 @@ def _train(
         if state.bad_validations == 0:
             best = deepcopy(state.network)
             best.load_state_dict(state.best)
-            save_network(kept, best, {**record, "step": state.step}, {})
+            with telling_what_is_kept(kept, "an earlier step" if kept.exists() else None):
+                save_network(kept, best, {**record, "step": state.step}, {})
 
     asking = first_interrupt_asks(
         "Stopping the training; the best weights so far are calibrated now, Ctrl+C again leaves that out"

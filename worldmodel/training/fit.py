@@ -158,7 +158,7 @@ def train_network(
         settings: of the optimisation.
         on_step: called after every update with the loss.
         on_validation: called after every validation; the state is consistent and may be saved.
-        stopped: asked before every update.
+        stopped: asked after every update; the last one is validated too.
     """
     sizes = [market.split.train * market.observed.valid.shape[2] for market in markets]
     weight = np.sqrt(sizes) / np.sqrt(sizes).sum()
@@ -173,7 +173,7 @@ def train_network(
         loss = _update(state, subsets[period], settings, generator)
         state.step += 1
         on_step(state, loss)
-        if state.step % settings.evaluate_every == 0 or state.step == settings.steps:
+        if state.step % settings.evaluate_every == 0 or state.step == settings.steps or stopped():
             scores = _validate_average(state, markets)
             _keep_best(state, settings, scores, loss)
             on_validation(state, scores)

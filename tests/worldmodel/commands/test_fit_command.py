@@ -134,6 +134,25 @@ def test_a_model_from_nothing_has_no_zero_shot(market, tmp_path, quick, monkeypa
     assert [entry["step"] for entry in result["history"]] == [2, 4] and "zero-shot" not in capsys.readouterr().out
 
 
+def test_an_interruption_before_the_first_validation_of_random_weights(market, tmp_path, quick, monkeypatch, capsys):
+    """The step is validated, so that the weights are not those before it; before any step nothing is written."""
+    small = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
+    monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(small, 16, markets))
+    train_network, out = training.train_network, tmp_path / "m.safetensors"
+    for first in (0, 1):
+
+        def interrupted(state, *rest, first=first):
+            stops = iter([False] * first)
+            train_network(state, *rest[:-1], lambda: next(stops, True))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(fit_command, "train_network", interrupted)
+            assert fit(market, out, "--init", "none", "--evaluate-every", 50) == (0 if first else INTERRUPTED)
+        assert out.exists() == bool(first)
+    assert "nothing is kept" in " ".join(capsys.readouterr().out.split())
+    assert load_network(out).record["kept_step"] == 1
+
+
 @pytest.mark.parametrize(("symbols", "told"), [(1, "the joint part of the model has nothing"), (3, "needs 5 symbols")])
 def test_small_markets_are_fitted_and_told(symbols, told, initial, tmp_path, quick, capsys):
     market, out = write_market(tmp_path / "few.parquet", symbols), tmp_path / "m.safetensors"
@@ -174,7 +193,8 @@ def test_a_first_interruption_ends_the_training_and_not_the_calibration(market, 
     monkeypatch.setattr(fit_command, "train_network", interrupted)
     words = ("--init", initial, "--steps", 1000, "--evaluate-every", 10, "--learning-rate", 0.003)
     result = fitted(market, out, *words)
-    assert result["interrupted"] and result["kept_step"] == 10 and result["history"][-1]["step"] == 10
+    assert result["interrupted"] and [entry["step"] for entry in result["history"]] == [0, 10, 15]
+    assert result["kept_step"] in (10, 15)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -194,14 +214,26 @@ def test_an_interrupted_calibration_tells_what_is_kept(market, initial, tmp_path
     assert result["init"]["market"] == "mine" and out.exists() and not best_path(out).exists()
 
 
+LITTLE_EFFORT = """
+import sys
+from vecenv.tasks.commands.cli import main
+from vecenv.worldmodel.training import drift
+drift.EFFORTS = {size: drift.Effort(starts=4, paths=16) for size in drift.EFFORTS}
+sys.exit(main())
+"""
+"""Command line in a process of its own."""
+
+
 @pytest.mark.slow
-def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path):
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path, times):
     """A first one ends the training, a second one the calibration."""
     out = tmp_path / "m.safetensors"
     words = ["worldmodel", "fit", "--market", market, "--out", out, "--init", initial, "--steps", 100_000]
     words += ["--evaluate-every", 5, "--patience", 100_000, "--learning-rate", 0.003]
-    command = [sys.executable, "-u", "-m", "vecenv.tasks.commands.cli", *map(str, words)]
+    command = [sys.executable, "-u", "-c", LITTLE_EFFORT, *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    assert process.stdout is not None
     said = []
     for line in process.stdout:
         said.append(line)
@@ -209,11 +241,17 @@ def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path):
             process.send_signal(signal.SIGINT)
         if line.startswith("Stopping the training"):
             break
-    process.send_signal(signal.SIGINT)
+    if times == 2:
+        process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=120)
-    assert process.returncode == INTERRUPTED, "".join(said) + rest
-    assert f"--init {best_path(out)} goes on" in " ".join(rest.split()) and "Traceback" not in rest
-    assert best_path(out).exists() and not out.exists()
+    assert process.returncode == (0 if times == 1 else INTERRUPTED), "".join(said) + rest
+    assert "Traceback" not in rest
+    if times == 2:
+        assert f"--init {best_path(out)} goes on" in " ".join(rest.split())
+        assert best_path(out).exists() and not out.exists()
+    else:
+        assert "Ended by Ctrl+C" in rest and load_network(out).record["interrupted"]
+        assert load_network(out).record["kept_step"] in (5, 10, 15, 20) and not best_path(out).exists()
 
 
 @pytest.mark.parametrize(
