@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,14 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Scenario
 from vecenv.market.account import MarketAccount
-from vecenv.market.load import Market, MarketOptions, load_market
+from vecenv.market.load import Market, MarketOptions, fitting_symbols, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.text.recording import Recording
 from vecenv.text.task_text import TaskText
 
 GROUP = "vecenv.tasks"
+
+Config = TypeVar("Config", bound=Any)
 
 Split = Literal["train", "validation", "test"]
 """What episodes are for."""
@@ -229,7 +231,8 @@ def make(
         ValueError: unknown task, unknown setting or market option, or invalid market data.
     """
     record = task_named(task)
-    config = config if config is not None else record.config()
+    own = config is None
+    config = record.config() if own else config
     known = [item.name for item in fields(config)]
     unknown = sorted(set(overrides) - set(known))
     if unknown:
@@ -238,8 +241,16 @@ def make(
     tape = None
     if record.market is not None:
         source = record.generator if market is None else market
+        if own and "symbols" not in overrides and "symbols" not in (market_options or {}):
+            config = with_fitting_symbols(config, source)
         tape = load_market(source, record.market(config).updated(market_options or {}), device)
     return VecEnv(record.build(tape, config), num_envs, seed, device, compile, params, env_ids)
+
+
+def with_fitting_symbols(config: Config, market: object) -> Config:
+    """Return a task's default config with a generator's own symbols, if it names symbols that the generator lacks."""
+    wanted = getattr(config, "symbols", ())
+    return replace(config, symbols=fitting_symbols(market, wanted)) if wanted else config
 
 
 def make_spoken(task: str | Task, num_envs: int = 1, **options: Any) -> VecEnv:  # noqa: ANN401

@@ -121,8 +121,8 @@ def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) ->
         ],
         "sft": [
             *("--data", str(data), "--folder", str(start), "--seed", str(seed), "--device", "cpu"),
-            *("--tiny.vocabulary", str(config.vocabulary), "--training.epochs", str(config.epochs)),
-            *("--training.batch-size", "32"),
+            *("--tiny.vocabulary", str(config.vocabulary), "--epochs", str(config.epochs)),
+            *("--batch-size", "32"),
             *(word for name, value in words.items() for word in (f"--language.{name.replace('_', '-')}", str(value))),
         ],
         "train": [

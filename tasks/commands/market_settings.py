@@ -14,7 +14,7 @@ from vecenv.market.currency import checked_currency
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
-from vecenv.registry import Task, task_named
+from vecenv.registry import Task, task_named, with_fitting_symbols
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)
 
@@ -43,9 +43,10 @@ class MarketSettings:
 
     market: str = "neural"
     """CSV or Parquet file, folder of CSVs, npz, or a generator: neural, synthetic, planted, random_walk, or a file of
-    vecenv worldmodel train."""
+    vecenv worldmodel fit or train."""
     symbols: tuple[str, ...] = ()
-    """Symbols to trade, by default all, or the tier's; in a tier of one symbol also random."""
+    """Symbols to trade, by default all, or the tier's, or as many of the model's own where it lacks one of these; in a
+    tier of one symbol also random."""
     start: date | None = None
     """First day used."""
     end: date | None = None
@@ -145,10 +146,17 @@ class MarketSettings:
         return names
 
     def with_symbols(self, config: TaskConfig) -> TaskConfig:
-        """Return a task's config with the symbols chosen here, if it has symbols."""
-        if self.symbols and any(item.name == "symbols" for item in fields(config)):
+        """Return a task's config with the symbols chosen here, if it has symbols.
+
+        The task's default symbols give way to those of a model's file that lacks some.
+        """
+        if not any(item.name == "symbols" for item in fields(config)):
+            return config
+        if self.symbols:
             return replace(config, symbols=self.symbols)
-        return config
+        task = getattr(self, "task", None)
+        usual = task is not None and config.symbols == task_named(task).config().symbols
+        return with_fitting_symbols(config, self.market) if usual else config
 
     def tape(self, config: Any, headroom: float = 1.0) -> MarketTape:  # noqa: ANN401
         """Read or generate the market of all days, with the context series and symbols that the config needs.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -48,7 +48,7 @@ class SftSettings(SftOptions):
     """Device: cpu, cuda, or auto for cuda if available."""
     lora_rank: int = 0
     """Rank of the trained low-rank adapters (LoRA), merged afterwards; 0 trains the full model."""
-    training: SupervisedConfig = field(default_factory=SupervisedConfig)
+    training: Annotated[SupervisedConfig, tyro.conf.arg(name="")] = field(default_factory=SupervisedConfig)
     """Settings of the training."""
     language: AnswerConfig = field(default_factory=AnswerConfig)
     """Answer settings: conversations are cut into the contexts that the agent will see."""

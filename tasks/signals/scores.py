@@ -8,7 +8,6 @@ from torch import Tensor
 from vecenv.kernels.rewards import risk_weighed
 from vecenv.market.panels import NEUTRAL
 
-
 MOVE_STEPS = 2.0**30
 """Changes of an action are multiples of 2⁻³⁰. Rounding keeps a compiler from fusing their product with a sum."""
 

@@ -27,11 +27,11 @@ def start(tmp_path_factory):
     assert main(collect) == 0
     tiny = ["--tiny.hidden", "32", "--tiny.layers", "1", "--tiny.heads", "2", "--tiny.vocabulary", "500"]
     words = [
-        "--training.learning-rate",
+        "--learning-rate",
         "0.01",
-        "--training.batch-size",
+        "--batch-size",
         "16",
-        "--training.epochs",
+        "--epochs",
         "3",
         "--device",
         "cpu",
@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_no_folder(start, tmp_path,
 
     monkeypatch.setattr("vecenv.language.models.save_model", full)
     folder, tiny = tmp_path / "runs" / "one", ("--tiny.hidden", "16", "--tiny.layers", "1", "--tiny.heads", "2")
-    words = ("--tiny.vocabulary", "400", "--training.epochs", "1", "--training.batch-size", "200", "--device", "cpu")
+    words = ("--tiny.vocabulary", "400", "--epochs", "1", "--batch-size", "200", "--device", "cpu")
     assert main(["sft", "--data", str(start[0]), "--folder", str(folder), *tiny, *words, *ASKED]) == BAD_INPUT
     told = capsys.readouterr().err.splitlines()[-1]
     assert told == f"vecenv sft: error: {folder}: the disk is full; no model has been written"

@@ -234,3 +234,34 @@ def test_a_real_file_against_plain_pandas(name: str) -> None:
     for column in columns:
         wide = frame.pivot(index="date", columns="symbol", values=column)[list(bars.symbols)]
         np.testing.assert_array_equal(bars.columns[column][0], wide)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"date": "Date", "symbol": "Ticker", "open": "Open", "high": "High", "low": "Low", "close": "Close"},
+        {"date": "datetime", "symbol": "instrument"},
+        {"date": "timestamp", "symbol": "TIC", "volume": "Vol"},
+        {name: f"<{name.upper()}>" for name in ("date", "open", "high", "low", "close")}
+        | {"symbol": "<TICKER>", "volume": "<VOL>"},
+        {"symbol": "Symbol", "volume": " Volume "},
+    ],
+)
+def test_other_usual_names_of_columns_are_read(
+    suffix: str, names: dict[str, str], long_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    path, renamed = tmp_path / f"bars{suffix}", long_frame.rename(columns=names)
+    renamed.to_csv(path, index=False) if suffix == ".csv" else renamed.to_parquet(path, index=False)
+    _assert_same(read_bars(path), read_bars(long_frame))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_that_claim_the_same_role_are_named(suffix: str, long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    path, twice = tmp_path / f"bars{suffix}", long_frame.assign(Ticker="AAA", Datetime="2024-01-01")
+    twice.to_csv(path, index=False) if suffix == ".csv" else twice.to_parquet(path, index=False)
+    with pytest.raises(MarketDataError, match="duplicate columns date: date and Datetime are read as one"):
+        read_bars(path)
+    twice = twice.drop(columns="Datetime")
+    with pytest.raises(MarketDataError, match="duplicate columns symbol: symbol and Ticker are read as one"):
+        read_bars(twice)

@@ -24,6 +24,7 @@ SUFFIXES = (".parquet", ".csv")
 
 _ALIASES = {
     "tic": "symbol",
+    "ticker": "symbol",
     "stock_symbol": "symbol",
     "article_title": "title",
     "article": "text",

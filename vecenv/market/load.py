@@ -52,6 +52,19 @@ def generator_of(market: object) -> Callable[..., Bars] | None:
     return partial(installed[suffix].load(), Path(market)) if suffix in installed else None
 
 
+def fitting_symbols(market: object, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return wanted symbols, or those that a generator has instead if it lacks some.
+
+    A generator of certain symbols tells them by an attribute ``fitting_symbols``, a function of its file and of the
+    wanted symbols; a `functools.partial` is asked through its function. Data and other generators keep what is wanted.
+    """
+    generate = generator_of(market)
+    if not isinstance(generate, partial) or not hasattr(generate.func, "fitting_symbols"):
+        return tuple(wanted)
+    found: Sequence[str] = generate.func.fitting_symbols(*generate.args, wanted)
+    return tuple(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MarketOptions:
     """What is read of a market's data or asked of a generator, and how the tape is made of it.

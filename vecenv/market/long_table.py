@@ -40,13 +40,22 @@ CURRENCY = "currency"
 """Text column, DataFrame attribute or Parquet metadata key of the currency code."""
 
 _TIME_ZONE, _CURRENCIES = "time_zone", "currencies"
-_ALIASES = {
+ALIASES = {
     "tic": "symbol",
+    "ticker": "symbol",
+    "instrument": "symbol",
+    "datetime": "date",
+    "timestamp": "date",
+    "vol": "volume",
     "adj close": "adj_close",
+    "adj. close": "adj_close",
     "adjclose": "adj_close",
     "adjusted close": "adj_close",
+    "adjusted_close": "adj_close",
     "adjcp": "adj_close",
 }
+"""Other usual names of columns, in lower case: those of FinRL, yfinance, Qlib, Alpha Vantage, Nasdaq Data Link and
+Stooq, which puts names in angle brackets."""
 # Missing-value markers in a CSV file, except in its symbol column.
 _MISSING = ["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"]
 # ElegantRL's arrays have no dates: business days are counted from this Monday.
@@ -62,8 +71,8 @@ def load_table(source: MarketSource, symbols: Sequence[str] | None = None, name:
     """Load daily bars as a long table; values are checked and not changed.
 
     The layouts are those of ``vecenv.market.sources.read_bars``. Column names are compared without
-    case; ``tic`` is ``symbol``. Unnamed index columns, FinRL's ``day`` (the day of the week) and, with
-    a warning, columns of text are left out.
+    case, and other usual ones are those of `ALIASES`. Unnamed index columns, FinRL's ``day`` (the day of the week) and,
+    with a warning, columns of text are left out.
 
     Args:
         source: path to a Parquet, CSV or npz file or to a folder of CSV files, or a DataFrame.
@@ -147,8 +156,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
     if header is None:
         raise MarketDataError(f"{path}: the file is empty, it has no header")
     # pandas would rename duplicates silently.
+    _check_roles(header, str(path))
     names = _canonical_names(header)
-    check_columns([name for name in names if name], [], str(path))
     texts = {header[i]: str for i, name in enumerate(names) if name == "symbol"}
     missing = {name: _MISSING for name in header if name and name not in texts}
     return pd.read_csv(
@@ -219,8 +228,22 @@ def _load_npz(path: Path) -> pd.DataFrame:
 
 def _canonical_names(names: Sequence[object]) -> list[str]:
     """Lower-case names with aliases resolved; unnamed ones become empty."""
-    lower = [str(name).strip().lower() for name in names]
-    return ["" if name.startswith("unnamed: ") else _ALIASES.get(name, name) for name in lower]
+    lower = [str(name).strip().lower().removeprefix("<").removesuffix(">") for name in names]
+    return ["" if name.startswith("unnamed: ") else ALIASES.get(name, name) for name in lower]
+
+
+def _check_roles(names: Sequence[object], source: str) -> None:
+    """Reject columns that claim the same role, by their own names.
+
+    Raises:
+        MarketDataError: naming them.
+    """
+    roles: dict[str, list[str]] = {}
+    for name, role in zip(names, _canonical_names(names), strict=True):
+        roles.setdefault(role, []).append(str(name).strip())
+    for role, claims in roles.items():
+        if role and len(claims) > 1:
+            raise MarketDataError(f"{source}: duplicate columns {role}: {' and '.join(claims)} are read as one")
 
 
 def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> pd.DataFrame:
@@ -234,6 +257,7 @@ def _canonical(frame: pd.DataFrame, source: str, symbol: str | None = None) -> p
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     finrl = "tic" in [str(name).strip().lower() for name in frame.columns]
+    _check_roles(frame.columns, source)
     names = _canonical_names(frame.columns)
     keep = [bool(name) and not (finrl and name == "day") for name in names]
     raw = frame.loc[:, keep].set_axis([name for name, kept in zip(names, keep, strict=True) if kept], axis=1)

@@ -39,8 +39,8 @@ def read_bars(
 
     A source is one of:
 
-    - a Parquet or CSV file in long format: ``date``, ``symbol`` or ``tic``, ``open, high, low, close,
-      volume`` and any numeric columns,
+    - a Parquet or CSV file in long format: ``date, symbol, open, high, low, close, volume``, or other usual names
+      of these (`vecenv.market.long_table.ALIASES`), and any numeric columns,
     - a folder of one such CSV per symbol, named by the file's stem,
     - a DataFrame in that format, FinRL's among them,
     - ElegantRL's npz: ``price_ary`` (or ``close_ary``) of shape (T, K) and ``tech_ary`` of shape

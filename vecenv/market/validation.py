@@ -49,7 +49,7 @@ def check_columns(names: Sequence[str], required: Sequence[str], source: str) ->
     duplicates = sorted({name for name in names if list(names).count(name) > 1})
     if duplicates:
         raise MarketDataError(
-            f"{source}: duplicate columns {', '.join(duplicates)} (names are compared without case, tic is symbol)"
+            f"{source}: duplicate columns {', '.join(duplicates)} (names are compared without case, ticker is symbol)"
         )
     missing = [name for name in required if name not in names]
     if missing:

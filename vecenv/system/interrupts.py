@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -44,6 +44,38 @@ def interrupts_held(what: str) -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
     if held and handled is None:
         raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def first_interrupt_asks(what: str) -> Iterator[Callable[[], bool]]:
+    """Within the context, a first Ctrl+C only asks to stop; later ones act as outside of it.
+
+    Only the main thread handles signals; in other threads this does nothing.
+
+    Args:
+        what: what follows a first Ctrl+C, a sentence without its end, for the standard error.
+
+    Yields:
+        Whether there was one.
+    """
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(signal.SIGINT, later)
+        # Not through sys.stderr: its buffer is not reentrant in a signal handler.
+        os.write(2, f"{what} …\n".encode())
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    later = signal.SIG_DFL if before is None else before
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, later)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from vecenv.market.parquet_files import write_parquet
 from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
-from vecenv.worldmodel.sampling.generator import WEIGHTS, PathOptions, draw_paths
+from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 
@@ -28,8 +29,8 @@ class GenerateSettings:
 
     out: Path
     """Folder for the paths, one Parquet file each, with preceding and drawn days."""
-    model: Path = WEIGHTS
-    """Checkpoint of ``vecenv worldmodel train``, by default the one that is shipped."""
+    model: str = "shipped"
+    """Weights by name, shipped or judged, or a checkpoint of ``vecenv worldmodel train`` or ``fit``."""
     history: Path | None = None
     """File of bars that the paths continue; without it they start without history."""
     market: str | None = None
@@ -95,8 +96,9 @@ def _run(settings: GenerateSettings) -> dict[str, Any]:
 
 def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.Tensor]:
     """Return real days, and the days drawn after them. Shape: (P, days, K, 5)."""
-    network = load_network(settings.model, device_named(settings.device)).network
-    model = NeuralMarket.of_file(settings.model, network, settings.market, settings.temperature)
+    model_path = model_file(settings.model)
+    network = load_network(model_path, device_named(settings.device)).network
+    model = NeuralMarket.of_file(model_path, network, settings.market, settings.temperature)
     history = read_bars(file, settings.symbols or None, end=settings.start)
     return history, model.generate(history, settings.paths, settings.days, settings.seed).cpu()
 
@@ -114,7 +116,7 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
         temperature=settings.temperature,
         market=settings.market,
     )
-    bars = draw_paths(settings.model, options).to("cpu")
+    bars = draw_paths(model_file(settings.model), options).to("cpu")
     return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
 
 

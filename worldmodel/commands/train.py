@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from tyro import conf
 
 from vecenv.core.device import device_named
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
@@ -22,17 +18,15 @@ from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
+from vecenv.worldmodel.commands.parts_bar import PartsBar
+from vecenv.worldmodel.commands.training_files import check_out, running_path, training_market
+from vecenv.worldmodel.commands.training_report import TRAINING_PART, told_scores, validation_table
 from vecenv.worldmodel.network.architectures import Architecture, network_settings
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
-from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.transformer import TransformerSettings
-from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.sampling.stationary import StationaryStart
-from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
-from vecenv.worldmodel.training.correlations import calibrate_correlations
-from vecenv.worldmodel.training.coupling import calibrate_coupling
-from vecenv.worldmodel.training.drift import calibrate_drift
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.calibration import calibrate, calibration_parts
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
 TRAINING, VALIDATION = 0.7, 0.1
@@ -64,8 +58,10 @@ class TrainSettings:
     """Sizes of the transformer, if the architecture has one."""
     cnn_gru: CnnGruSettings = field(default_factory=CnnGruSettings)
     """Sizes of the convolutions and the recurrent unit of cnn-gru."""
-    training: TrainingSettings = field(default_factory=TrainingSettings)
+    training: Annotated[TrainingSettings, conf.arg(name="")] = field(default_factory=TrainingSettings)
     """Optimisation."""
+    label: str | None = None
+    """Word about the weights in their record, such as judged or shipped."""
     device: str = "auto"
     """Device: cpu, cuda, or auto for cuda if available."""
 
@@ -90,7 +86,7 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     training = settings.training.on(device)
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
     markets, sources = _read_markets(settings, names, device)
-    record = {"sources": sources, "settings": asdict(training), "embargo": settings.embargo}
+    record = {"sources": sources, "settings": asdict(training), "embargo": settings.embargo, "label": settings.label}
     state = new_state(network, training, device)
     running = running_path(settings.out)
     if settings.resume:
@@ -99,57 +95,30 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
     console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
     began, kept = time.monotonic(), f"step {state.step}" if settings.resume else None
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
-        TimeRemainingColumn(), console=console,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("training", total=settings.training.steps, completed=state.step)
+    with PartsBar(console, [TRAINING_PART, *(part for name in names for part in calibration_parts(name))]) as bar:
 
         def on_step(state: TrainingState, loss: float) -> None:
-            bar.update(task, completed=state.step, description=f"loss {loss:+.3f}")
+            bar.tell(TRAINING_PART, f"step {state.step}, loss {loss:+.3f}", state.step / training.steps)
 
         def on_validation(state: TrainingState, scores: dict[str, Validation]) -> None:
-            told = "  ".join(f"{n}: {s.alone:.4f} alone, {s.joint:.4f} joint" for n, s in scores.items())
-            bar.console.print(f"step {state.step}: {told}", soft_wrap=True)
+            bar.console.print(f"step {state.step}: {told_scores(scores)}", soft_wrap=True)
             nonlocal kept
             with telling_what_is_kept(running, kept):
                 save_network(running, state.network, record | _progress(state), _extra(state))
             kept = f"step {state.step}"
 
-        train_network(state, markets, training, on_step, on_validation)
-    state.network.load_state_dict(state.best)
-    final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
-    console.print("Matching correlations, size and drift of moves, and making the days that paths start from …")
-    with telling_what_is_kept(running, kept):
-        calibrate_and_save(settings.out, state.network, final, markets)
+        with bar.part(TRAINING_PART):
+            train_network(state, markets, training, on_step, on_validation)
+        state.network.load_state_dict(state.best)
+        final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
+        symbols = {name: source["symbols"] for name, source in sources.items()}
+        with telling_what_is_kept(running, kept):
+            starts, tensors = calibrate(state.network, markets, symbols, bar.part)
+            save_network(settings.out, state.network, final | {"starts": starts}, tensors)
     running.unlink(missing_ok=True)
-    console.print(_table(state))
+    console.print(validation_table(state.history))
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return {"file": str(settings.out), "parameters": parameters, **final}
-
-
-def calibrate_and_save(
-    out: Path, network: MarketNetwork, record: dict[str, Any], markets: Sequence[TrainingMarket]
-) -> None:
-    """Calibrate correlations, coupling, drift and start of each market, and write the trained network."""
-    network.eval()
-    symbols: dict[str, tuple[str, ...]] = {}
-    tensors: dict[str, torch.Tensor] = {}
-    for trained in markets:
-        calibrate_correlations(network, trained)
-        market = trained.estimated_by(network)
-        calibrate_coupling(network, market)
-        calibrate_drift(network, market)
-        known, start = StationaryStart.learn(market, record["sources"][market.name]["symbols"])
-        if known:
-            symbols[market.name] = known
-            tensors |= start.with_warm_up(NeuralMarket(network, market.name)).tensors(market.name)
-    save_network(out, network, record | {"starts": symbols}, tensors)
-
-
-def running_path(out: Path) -> Path:
-    """Return the file of an unfinished run's state."""
-    return out.with_suffix(".running.safetensors")
 
 
 def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
@@ -164,8 +133,7 @@ def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:
         raise ValueError("give both train_end and validation_end, or neither")
     if len(set(names)) < len(names):
         raise ValueError(f"two markets have the same name: {', '.join(names)}")
-    if settings.out.suffix != ".safetensors" or not settings.out.absolute().parent.is_dir():
-        raise ValueError(f"{settings.out}: a file that ends in .safetensors, in a folder that exists, is needed")
+    check_out(settings.out)
 
 
 def _read_markets(
@@ -175,30 +143,11 @@ def _read_markets(
     markets, sources = [], {}
     for index, (file, name) in enumerate(zip(settings.market, names, strict=True)):
         bars = read_bars(file)
-        train_end, validation_end = (
-            (settings.train_end[index], settings.validation_end[index]) if settings.train_end else _default_ends(bars)
-        )
-        split = split_by_date(bars.dates, train_end, validation_end, settings.embargo, bars.source)
-        known = bars.days(0, split.stop)
-        markets.append(TrainingMarket.from_bars(name, known, split, device))
-        sources[name] = {
-            "file": file.name,
-            "symbols": list(bars.symbols),
-            "first_day": str(bars.dates[0]),
-            "train_end": train_end,
-            "validation_end": validation_end,
-            "sha256": bars_digest(known),
-        }
-        if bars.currency is not None:
-            sources[name]["currency"] = bars.currency
+        given = bool(settings.train_end)
+        ends = (settings.train_end[index], settings.validation_end[index]) if given else _default_ends(bars)
+        market, sources[name] = training_market(name, bars, file, ends, settings.embargo, device)
+        markets.append(market)
     return markets, sources
-
-
-def bars_digest(bars: Bars) -> str:
-    """SHA-256 hash of the bars, 16 hex digits."""
-    digest = hashlib.sha256(repr((bars.symbols, [str(day) for day in bars.dates])).encode())
-    digest.update(np.ascontiguousarray(bars.ohlcv.numpy()).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _default_ends(bars: Bars) -> tuple[str, str]:
@@ -210,6 +159,7 @@ def _progress(state: TrainingState) -> dict[str, Any]:
     return {
         "step": state.step,
         "best_loss": state.best_loss,
+        "best_step": state.best_step,
         "bad_validations": state.bad_validations,
         "history": state.history,
     }
@@ -261,22 +211,10 @@ def _restore(state: TrainingState, running: Path, record: dict[str, Any]) -> Non
         state.average[name].copy_(saved.extra[f"average.{name}"])
         state.best[name].copy_(saved.extra[f"best.{name}"])
     state.optimizer.load_state_dict(optimizer)
-    state.step, state.best_loss = saved.record["step"], saved.record["best_loss"]
+    state.step, state.best_step = saved.record["step"], saved.record["best_step"]
+    state.best_loss = saved.record["best_loss"]
     state.bad_validations, state.history = saved.record["bad_validations"], saved.record["history"]
 
 
 def _as_json(value: object) -> object:
     return json.loads(json.dumps(value))
-
-
-def _table(state: TrainingState) -> Table:
-    """Return the scores of the validations."""
-    table = Table(title="Validation: negative log-density, nats per stock-day (lower is better)")
-    for heading in ("step", "loss", "market", "alone", "joint", "shape"):
-        table.add_column(heading, justify="right")
-    for entry in state.history:
-        markets = {name: scores for name, scores in entry.items() if isinstance(scores, dict)}
-        for name, scores in markets.items():
-            numbers = (f"{scores[key]:.4f}" for key in Validation._fields)
-            table.add_row(str(entry["step"]), f"{entry['loss']:.3f}", name, *numbers)
-    return table

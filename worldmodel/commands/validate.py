@@ -25,6 +25,7 @@ from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, di
 from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
 from vecenv.worldmodel.metrics.forecast import TAILS
 from vecenv.worldmodel.metrics.intervals import BLOCK
+from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
@@ -64,8 +65,9 @@ class ValidateSettings:
     """File of bars: training days, to which the baselines are fitted, validation days and test days."""
     out: Path
     """Folder for validation.json, validation.md and validation.png."""
-    model: Path | None = None
-    """Checkpoint of ``vecenv worldmodel train``; without it only the baselines."""
+    model: str | None = None
+    """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train``; without it only the
+    baselines."""
     beside: tuple[Path, ...] = ()
     """Checkpoints of other architectures, evaluated as further baselines at temperature 1."""
     market: str | None = None
@@ -237,8 +239,9 @@ def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
     """
     models: dict[str, NeuralMarket] = {}
     train_end, validation_end = settings.train_end, settings.validation_end
-    for path in [settings.model, *settings.beside]:
-        temperature = settings.temperature if path == settings.model else 1.0
+    judged = None if settings.model is None else model_file(settings.model)
+    for path in [judged, *settings.beside]:
+        temperature = settings.temperature if path == judged else 1.0
         # Without dates the first model's apply to all.
         model, train_end, validation_end = judged_model(
             path, settings.market, temperature, train_end, validation_end, device_named(settings.device)

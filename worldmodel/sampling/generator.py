@@ -18,12 +18,13 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
+from vecenv.worldmodel.network.named_weights import is_named, weights_named
 from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
-WEIGHTS = Path(__file__).parents[1] / "weights" / "neural_market.safetensors"
-"""Shipped checkpoint, trained on NSE and Dow Jones stocks; see ``model_card.md`` beside it."""
+WEIGHTS = weights_named("shipped")
+"""Default checkpoint, trained on NSE and Dow Jones stocks; see ``model_card.md`` beside it."""
 
 DEFAULT_MARKET = "us"
 
@@ -144,6 +145,22 @@ model_bars.__signature__ = Signature(  # type: ignore[attr-defined]
     [*list(signature(model_bars).parameters.values())[:1], *signature(PathOptions).parameters.values()]
 )
 
+
+def model_symbols(model: Path, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return wanted symbols if a market of the model knows them all, else the first ones of its first market, as many.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a whole checkpoint, or has no start of paths.
+    """
+    known = _starts(load_network(model), model)
+    if any(set(wanted) <= set(names) for names in known.values()):
+        return tuple(wanted)
+    return next(iter(known.values()))[: len(wanted)]
+
+
+model_bars.fitting_symbols = model_symbols  # type: ignore[attr-defined]
+
 neural_bars = partial(model_bars, WEIGHTS)
 """`model_bars` with the shipped weights."""
 
@@ -151,21 +168,27 @@ neural_bars = partial(model_bars, WEIGHTS)
 def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:
     """Return the currency of a market's training prices, if known."""
     told = saved.record.get("sources", {}).get(market, {}).get("currency")
-    return SHIPPED_CURRENCIES.get(market) if told is None and model == WEIGHTS else told
+    return SHIPPED_CURRENCIES.get(market) if told is None and is_named(model) else told
+
+
+def _starts(saved: Checkpoint, model: Path) -> dict[str, tuple[str, ...]]:
+    """Return the symbols with a start of each market that has one."""
+    known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
+    if not known:
+        raise ValueError(f"{model.name} was trained on too few days to start paths without history")
+    return known
 
 
 def _market_and_symbols(
     saved: Checkpoint, model: Path, market: str | None, symbols: int | Sequence[str] | None
 ) -> tuple[str, tuple[str, ...]]:
     """Return the first market with all the symbols, and their names."""
-    known = {name: tuple(names) for name, names in saved.record.get("starts", {}).items()}
-    if not known:
-        raise ValueError(f"{model.name} was trained on too few days to start paths without history")
+    known = _starts(saved, model)
     if market is not None:
         if market not in known:
             raise ValueError(f"{model.name} has no start of a market {market!r}; it knows {', '.join(known)}")
         known = {market: known[market]}
-    first = DEFAULT_MARKET if model == WEIGHTS and market is None else next(iter(known))
+    first = DEFAULT_MARKET if is_named(model) and market is None else next(iter(known))
     if symbols is None:
         return first, known[first]
     if isinstance(symbols, int):

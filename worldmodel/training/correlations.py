@@ -10,6 +10,7 @@ known to the matrices of its late ones, which favours short memories in the pool
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -55,20 +56,26 @@ class EstimatorScore(NamedTuple):
     rmse: float
 
 
-def calibrate_correlations(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+def calibrate_correlations(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> None:
     """Set decay and shrinkage of a market; the defaults if it has fewer than `FEWEST` symbols or too few days.
 
     Args:
         network: trained, in evaluation mode; changed in place.
         market: training data; its own matrices are not read.
         seed: of the subsets of symbols.
+        advance: told the share of the work done since the last call.
     """
     decay, shrinkage = network.estimator_of(market.name)
     decay.fill_(DECAY)
     shrinkage.fill_(SHRINKAGE)
     if network.settings.joint != "correlations" or len(market.often()) < FEWEST or not recent_years(market):
         return
-    best = best_estimator(estimator_scores(network, market, seed))
+    best = best_estimator(estimator_scores(network, market, seed, advance))
     decay.fill_(0.5 ** (1.0 / best.half_life))
     shrinkage.fill_(best.shrinkage)
 
@@ -79,7 +86,12 @@ def best_estimator(scores: list[EstimatorScore]) -> EstimatorScore:
     return min((score for score in scores if score.nll <= best + TOLERANCE), key=lambda score: score.rmse)
 
 
-def estimator_scores(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> list[EstimatorScore]:
+def estimator_scores(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> list[EstimatorScore]:
     """Return the scores of all decays and shrinkages on subsets of a market's symbols over `recent_years`."""
     generator = np.random.default_rng([seed, SHRINKAGE_SYMBOLS])
     years = recent_years(market)
@@ -92,6 +104,7 @@ def estimator_scores(network: MarketNetwork, market: TrainingMarket, seed: int =
             for cell, shrinkage in zip(row, SHRINKAGES, strict=True):
                 matrices = correlations(returns, valid, 0.5 ** (1.0 / half_life), shrinkage)
                 cell += np.mean([trial.errors(network, matrices) for trial in trials], axis=0)
+            advance(1 / (CHOICES * len(HALF_LIVES)))
     totals /= CHOICES
     return [
         EstimatorScore(half_life, shrinkage, *totals[row, column].tolist())

@@ -11,6 +11,8 @@ the mean of their couplings is drawn toward 1 by its standard error (`shrunk_mea
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -38,13 +40,19 @@ DAYS_AT_ONCE = 128
 """Days per batch of draws."""
 
 
-def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+def calibrate_coupling(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> None:
     """Set the coupling of a market, 1 if there are fewer than `FEWEST` symbols or two years of complete days.
 
     Args:
         network: trained, in evaluation mode; changed in place.
         market: training data, with matrices by the market's calibrated estimate.
         seed: of symbols and draws.
+        advance: told the share of the work done since the last call.
     """
     coupling = network.coupling_of(market.name)
     coupling.fill_(1.0)
@@ -59,10 +67,11 @@ def calibrate_coupling(network: MarketNetwork, market: TrainingMarket, seed: int
 
     def gaps(at: float) -> np.ndarray:
         coupling.fill_(at)
-        drawn = [
-            _together([_drawn_moves(network, part, year, seed + number) for number, part in enumerate(parts)])
-            for year in years
-        ]
+        drawn = []
+        for year in years:
+            moves = [_drawn_moves(network, part, year, seed + number) for number, part in enumerate(parts)]
+            drawn.append(_together(moves))
+            advance(1 / (2 * len(years)))
         return np.log(np.array(real) / np.array(drawn))
 
     still, moved = gaps(1.0), gaps(TRIAL)

@@ -15,6 +15,7 @@ a drift for several numbers of symbols. It is added to all returns of a day afte
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +63,12 @@ LIMIT = 0.002
 """Largest drift, in log-return a day."""
 
 
-def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 0) -> None:
+def calibrate_drift(
+    network: MarketNetwork,
+    market: TrainingMarket,
+    seed: int = 0,
+    advance: Callable[[float], object] = lambda share: None,
+) -> None:
     """Set the drifts of a market.
 
     If there are too few symbols with bars on `WARM_UP` days, the drift is that of the next smaller number, or 0.
@@ -72,12 +78,16 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
         network: trained, in evaluation mode; changed in place.
         market: training data.
         seed: of days, symbols and draws.
+        advance: told the share of the work done since the last call.
     """
     drifts = network.drifts_of(market.name)
     drifts.zero_()
     model = NeuralMarket(network, market.name)
     returns, valid = (part[: market.split.stop] for part in daily_returns(market.encoded))
     target = float(returns[valid].mean())
+    sizes = [size for size in EFFORTS if size <= max(len(market.often()), 1)]
+    sizes = sizes[:1] if network.settings.joint == "none" else sizes
+    stock_paths = sum(size * EFFORTS[size].paths for size in sizes) * (1 + 1 / TRIAL_SHARE)
     for place, (symbols, effort) in enumerate(EFFORTS.items()):
         if place and network.settings.joint == "none":
             return
@@ -88,8 +98,10 @@ def calibrate_drift(network: MarketNetwork, market: TrainingMarket, seed: int = 
         few = -(-effort.paths // TRIAL_SHARE)
         drifts[place:] = 0.0
         still = _mean_returns(model, starts, effort.paths, seed)
+        advance(symbols * effort.paths / stock_paths)
         drifts[place:] = TRIAL
         slope = float((_mean_returns(model, starts, few, seed) - still[:few]).mean()) / TRIAL
+        advance(symbols * few / stock_paths)
         drifts[place:] = min(max((target - float(still.mean())) / slope, -LIMIT), LIMIT)
 
 

@@ -81,6 +81,10 @@ class Validation(NamedTuple):
     joint: float
     shape: float
 
+    def loss(self, settings: TrainingSettings) -> float:
+        """Return the weighted sum by which weights are compared: that of training."""
+        return self.joint + settings.alone_weight * self.alone + settings.shape_weight * self.shape
+
 
 @dataclass
 class TrainingState:
@@ -93,8 +97,10 @@ class TrainingState:
         best: weights of the best validation.
         step: updates done.
         best_loss: of the best validation.
+        best_step: its step.
         bad_validations: number since the best one.
         history: of validations: step, loss, and one `Validation` per market.
+        start: scores of the initial weights by market, if they are a candidate.
     """
 
     network: MarketNetwork
@@ -103,21 +109,36 @@ class TrainingState:
     best: dict[str, Tensor]
     step: int = 0
     best_loss: float = math.inf
+    best_step: int = 0
     bad_validations: int = 0
     history: list[dict[str, object]] = field(default_factory=list)
+    start: dict[str, Validation] = field(default_factory=dict)
 
 
 def new_state(
     network: NetworkSettings, settings: TrainingSettings, device: torch.device | str = "cpu"
 ) -> TrainingState:
-    """Return the initial state of a run."""
+    """Return the initial state of a run from random weights."""
     torch.manual_seed(settings.seed)
-    made = MarketNetwork(network).to(device)
+    return state_from(MarketNetwork(network).to(device), settings)
+
+
+def state_from(network: MarketNetwork, settings: TrainingSettings) -> TrainingState:
+    """Return the initial state of a run from the weights of a network, which is trained in place."""
     optimizer = torch.optim.AdamW(
-        made.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
+        network.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=settings.weight_decay
     )
-    weights = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-    return TrainingState(made, optimizer, weights, {name: tensor.clone() for name, tensor in weights.items()})
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    return TrainingState(network, optimizer, weights, {name: tensor.clone() for name, tensor in weights.items()})
+
+
+def judge_start(state: TrainingState, markets: Sequence[TrainingMarket], settings: TrainingSettings) -> None:
+    """Make the initial weights the first candidate.
+
+    Later ones are kept only if, in every market, the densities of returns are no worse than these, alone and joint.
+    """
+    state.start = _validate_average(state, markets)
+    _keep_best(state, settings, state.start, None)
 
 
 def train_network(
@@ -126,8 +147,9 @@ def train_network(
     settings: TrainingSettings,
     on_step: Callable[[TrainingState, float], None],
     on_validation: Callable[[TrainingState, dict[str, Validation]], None],
+    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train until the steps are done or validation stops improving.
+    """Train until the steps are done, validation stops improving, or it is stopped.
 
     Args:
         state: changed in place.
@@ -135,11 +157,12 @@ def train_network(
         settings: of the optimisation.
         on_step: called after every update with the loss.
         on_validation: called after every validation; the state is consistent and may be saved.
+        stopped: asked after every update; the last one is validated too.
     """
     sizes = [market.split.train * market.observed.valid.shape[2] for market in markets]
     weight = np.sqrt(sizes) / np.sqrt(sizes).sum()
     subsets: dict[tuple[int, int], TrainingMarket] = {}
-    while state.step < settings.steps and state.bad_validations < settings.patience:
+    while state.step < settings.steps and state.bad_validations < settings.patience and not stopped():
         generator = np.random.default_rng([settings.seed, state.step])
         index = int(generator.choice(len(markets), p=weight))
         period = (index, state.step // SUBSET_STEPS)
@@ -149,7 +172,7 @@ def train_network(
         loss = _update(state, subsets[period], settings, generator)
         state.step += 1
         on_step(state, loss)
-        if state.step % settings.evaluate_every == 0 or state.step == settings.steps:
+        if state.step % settings.evaluate_every == 0 or state.step == settings.steps or stopped():
             scores = _validate_average(state, markets)
             _keep_best(state, settings, scores, loss)
             on_validation(state, scores)
@@ -229,17 +252,19 @@ def _validate_average(state: TrainingState, markets: Sequence[TrainingMarket]) -
     return scores
 
 
-def _keep_best(state: TrainingState, settings: TrainingSettings, scores: dict[str, Validation], loss: float) -> None:
-    """Save the weights if the validation is the best so far."""
-    mean = sum(
-        score.joint + settings.alone_weight * score.alone + settings.shape_weight * score.shape
-        for score in scores.values()
-    ) / len(scores)
+def _keep_best(
+    state: TrainingState, settings: TrainingSettings, scores: dict[str, Validation], loss: float | None
+) -> None:
+    """Save the weights if the validation is the best so far. The loss is that of the last update, if there is one."""
+    mean = sum(score.loss(settings) for score in scores.values()) / len(scores)
     state.history.append(
         {"step": state.step, "loss": loss, **{name: score._asdict() for name, score in scores.items()}}
     )
-    if mean < state.best_loss:
-        state.best_loss, state.bad_validations = mean, 0
+    no_worse = all(
+        scores[name].alone <= first.alone and scores[name].joint <= first.joint for name, first in state.start.items()
+    )
+    if no_worse and mean < state.best_loss:
+        state.best_loss, state.best_step, state.bad_validations = mean, state.step, 0
         state.best = {name: tensor.clone() for name, tensor in state.average.items()}
     else:
         state.bad_validations += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import numpy as np
@@ -10,9 +11,12 @@ import torch
 
 from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
+from vecenv.registry import task_named
+from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.worldmodel.sampling import generator
 
 CONFIG = StockTradingConfig(features=("rsi_30",))
 DAYS = 300
@@ -140,3 +144,26 @@ def test_symbols_name_those_of_a_generator():
 def test_what_cannot_be_is_refused(values, words):
     with pytest.raises(ValueError, match=words):
         settings(**values)
+
+
+def test_a_task_trades_the_symbols_that_a_model_knows(monkeypatch):
+    """Its own symbols where the model knows them all; those named by the user stay as they are."""
+    known = {"nse": ("TCS", "RELIANCE", "HDFCBANK", "INFY"), "mine": ("AA", "BB", "CC")}
+    monkeypatch.setattr(generator, "load_network", lambda path: None)
+    monkeypatch.setattr(generator, "_starts", lambda saved, path: known)
+    task = task_named("multi_stock_3")
+
+    def symbols(**given):
+        settings = EvaluateSettings(market="m.safetensors", task="multi_stock_3", env=task.config(), **given)
+        return settings.with_symbols(settings.env).symbols
+
+    usual = task.config().symbols
+    assert symbols() == (usual if set(usual) <= set(known["nse"]) else known["nse"][:3])
+    del known["nse"]
+    assert symbols() == ("AA", "BB", "CC") and symbols(symbols=("BB",)) == ("BB",)
+    known["mine"] = ("AA", "BB", "CC", "DD", "EE")
+    assert symbols() == ("AA", "BB", "CC")
+    chosen = EvaluateSettings(market="m.safetensors", task="multi_stock_3", env=replace(task.config(), symbols=("XX",)))
+    assert chosen.with_symbols(chosen.env).symbols == ("XX",)
+    data = EvaluateSettings(market="m.parquet", task="multi_stock_3", env=task.config())
+    assert data.with_symbols(data.env).symbols == usual

@@ -21,7 +21,7 @@ from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 
 SMALL = (
     *("--network.layers", "1", "--network.width", "16", "--network.heads", "2", "--network.hidden", "32"),
-    *("--network.window", "8", "--training.days", "32", "--training.evaluate-every", "2"),
+    *("--network.window", "8", "--days", "32", "--evaluate-every", "2"),
 )
 
 
@@ -48,7 +48,7 @@ def train(market, out, *words):
 def model(market, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     result = folder / "result.json"
-    assert train(market, folder / "m.safetensors", "--training.steps", "4", "--json", str(result)) == 0
+    assert train(market, folder / "m.safetensors", "--steps", "4", "--json", str(result)) == 0
     return folder / "m.safetensors", json.loads(result.read_text())
 
 
@@ -80,7 +80,7 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
 def test_every_architecture_is_trained_and_drawn_from(market, tmp_path, architecture, sizes, told):
     """Its weights are not those it started with, and the file serves as any other."""
     out, words = tmp_path / "m.safetensors", ("--market", str(market), "--out", str(tmp_path / "m.safetensors"))
-    steps = (*SMALL[10:], "--training.steps", "2")
+    steps = (*SMALL[10:], "--steps", "2")
     assert main(["worldmodel", "train", *words, "--architecture", architecture, *sizes, *steps]) == 0
     network = load_network(out).network
     assert (network.settings.joint, network.settings.density, network.settings.trunk.width) == told
@@ -103,27 +103,27 @@ def interrupted(market, tmp_path, monkeypatch):
     out = tmp_path / "m.safetensors"
     with monkeypatch.context() as patch:
         patch.setattr(train_command, "save_network", save_and_stop)
-        assert train(market, out, "--training.steps", "4") == INTERRUPTED
+        assert train(market, out, "--steps", "4") == INTERRUPTED
     assert running_path(out).exists() and not out.exists()
     return out
 
 
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_network(model, market, interrupted):
-    assert train(market, interrupted, "--training.steps", "4", "--resume") == 0
+    assert train(market, interrupted, "--steps", "4", "--resume") == 0
     whole, resumed = (load_network(path).network.state_dict() for path in (model[0], interrupted))
     assert all(bool((whole[name] == resumed[name]).all()) for name in whole)
 
 
 def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted, capsys):
-    assert train(market, interrupted, "--training.steps", "6", "--resume") == BAD_INPUT
+    assert train(market, interrupted, "--steps", "6", "--resume") == BAD_INPUT
     assert "its settings are not those of this command" in capsys.readouterr().err
     other = write_market(interrupted.parent / "prices.parquet", seed=1)
-    assert train(other, interrupted, "--training.steps", "4", "--resume") == BAD_INPUT
+    assert train(other, interrupted, "--steps", "4", "--resume") == BAD_INPUT
     assert "its sources are not those of this command" in capsys.readouterr().err
-    assert train(market, interrupted, "--training.steps", "4", "--network.hidden", "64", "--resume") == BAD_INPUT
+    assert train(market, interrupted, "--steps", "4", "--network.hidden", "64", "--resume") == BAD_INPUT
     assert "other sizes" in capsys.readouterr().err
-    assert train(market, interrupted, "--training.steps", "4", "--architecture", "published", "--resume") == BAD_INPUT
+    assert train(market, interrupted, "--steps", "4", "--architecture", "published", "--resume") == BAD_INPUT
     assert "its network is another" in capsys.readouterr().err
     assert train(market, interrupted.parent / "none.safetensors", "--resume") == BAD_INPUT
     assert "none.running.safetensors" in capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_run_with_tensors_or_a_record_of_others_is_refused(market, interrupted
     ):
         tensors = {name: tensor for name, tensor in (saved.extra | extra).items() if tensor is not None}
         save_network(running, saved.network, saved.record | record, tensors)
-        assert train(market, interrupted, "--training.steps", "4", "--resume") == BAD_INPUT
+        assert train(market, interrupted, "--steps", "4", "--resume") == BAD_INPUT
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"vecenv worldmodel: error: {running}: {told}")
 
@@ -157,7 +157,7 @@ def test_a_full_disk_ends_training_in_a_sentence_that_names_what_is_kept(market,
 
     out = tmp_path / "m.safetensors"
     monkeypatch.setattr(train_command, "save_network", full)
-    assert train(market, out, "--training.steps", "4") == BAD_INPUT
+    assert train(market, out, "--steps", "4") == BAD_INPUT
     kept = f"the checkpoint of step 2, {running_path(out)}, is kept"
     assert capsys.readouterr().err == f"vecenv worldmodel: error: {tmp_path}: the disk is full; {kept}\n"
     assert list(tmp_path.iterdir()) == [running_path(out)]

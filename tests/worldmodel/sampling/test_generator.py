@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,8 @@ from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
-from vecenv.worldmodel.commands.train import calibrate_and_save
 from vecenv.worldmodel.data.bar_moves import encode_bars
-from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling import generator, stationary
@@ -25,6 +25,7 @@ from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import drift
+from vecenv.worldmodel.training.calibration import calibrate
 
 KNOWN = ("AA", "BB", "CC")
 BURN_IN = 5
@@ -58,7 +59,9 @@ def model(first, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stationary, "BURN_IN", BURN_IN)
         patch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, paths=32) for size in DRIFT_SIZES})
-        calibrate_and_save(path, network, record, markets)
+        symbols = {name: source["symbols"] for name, source in record["sources"].items()}
+        starts, tensors = calibrate(network, markets, symbols, lambda part: nullcontext(lambda share: None))
+    save_network(path, network, record | {"starts": starts}, tensors)
     return path
 
 
@@ -211,6 +214,21 @@ def test_the_shipped_weights_know_their_currencies():
         "india": "INR",
         "us": "USD",
     }
+
+
+def test_default_symbols_of_a_task_give_way_to_those_of_the_model(model):
+    """As many as the task has; those that the task is given are refused, and known ones stay."""
+    options = {"num_paths": 2, "num_days": WARM_UP + 40}
+    portfolio = vecenv.make("portfolio", market=model, market_options=options, compile=False)
+    assert portfolio.scenario.tape.symbols == KNOWN and portfolio.scenario.config.symbols == KNOWN
+    single = vecenv.make("single_stock", market=model, market_options=options, compile=False)
+    assert single.scenario.tape.symbols == KNOWN[:1]
+    with pytest.raises(ValueError, match="has not seen TCS"):
+        vecenv.make("portfolio", market=model, market_options=options, symbols=("AA", "TCS"))
+    assert generator.model_symbols(model, ("CC", "AA")) == ("CC", "AA")
+    assert generator.model_symbols(model, ("EE",)) == ("EE",)
+    assert generator.model_symbols(model, ("EE", "AA")) == KNOWN[:2]
+    assert vecenv.make("portfolio", market="neural", market_options=options).scenario.config.symbols[0] == "RELIANCE"
 
 
 def test_random_dates_of_real_history(model, history):

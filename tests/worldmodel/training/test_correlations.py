@@ -189,3 +189,9 @@ def test_recent_years_end_with_validation_and_have_the_same_length(monkeypatch):
     early = replace(market, split=Split(100, 110, 200))
     assert recent_years(early) == [range(60, 200)]
     assert recent_years(replace(market, split=Split(40, 45, 60))) == []
+
+
+def test_shares_of_the_work_sum_up_to_one():
+    done: list[float] = []
+    calibrate_correlations(gaussian_network(), market_of(sectors(3)[None], days=400), advance=done.append)
+    assert len(done) > 5 and sum(done) == pytest.approx(1.0)

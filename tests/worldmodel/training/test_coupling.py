@@ -19,6 +19,7 @@ from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 from vecenv.worldmodel.training import coupling, recent
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
+from vecenv.worldmodel.training.recent import recent_years
 
 DAYS, SYMBOLS, STOP = 200, 8, 180
 SMALL = NetworkSettings(
@@ -161,3 +162,10 @@ def test_the_coupling_of_years(monkeypatch, moved):
     steps = np.log(moved) / math.log(1.05) * 0.05
     expected = 0.0 if moved[1] < 1.0 else steps.mean() - steps.var(ddof=1) / 2 / steps.mean()
     assert float(network.coupling_of("us")) == pytest.approx(1.0 + expected, abs=1e-6)
+
+
+def test_shares_of_the_work_sum_up_to_one():
+    done: list[float] = []
+    market = market_of()
+    calibrate_coupling(untrained_network(), market, advance=done.append)
+    assert len(done) == 2 * len(recent_years(market)) and sum(done) == pytest.approx(1.0)

@@ -134,3 +134,10 @@ def test_stretches_are_days_of_the_history():
         assert market.split.stop - drift.YEARS * drift.YEAR - WARM_UP <= first <= market.split.stop - len(path)
         chosen.add(symbols)
     assert len(chosen) > 4
+
+
+@pytest.mark.parametrize("joint", ["correlations", "none"])
+def test_shares_of_the_work_sum_up_to_one(joint):
+    done: list[float] = []
+    calibrate_drift(untrained_network(replace(SMALL, joint=joint)), market_of(380), advance=done.append)
+    assert len(done) == (4 if joint == "correlations" else 2) and sum(done) == pytest.approx(1.0)

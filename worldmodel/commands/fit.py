@@ -1,0 +1,312 @@
+"""Fit a neural market to the user's own market: fine-tune shipped weights, keep the best, calibrate, save."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from vecenv.core.device import device_named
+from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.market.bars import Bars
+from vecenv.market.sources import read_bars
+from vecenv.system.interrupts import first_interrupt_asks
+from vecenv.system.write_lock import WriteLock
+from vecenv.worldmodel.commands.parts_bar import PartsBar
+from vecenv.worldmodel.commands.training_files import check_out, training_market
+from vecenv.worldmodel.commands.training_report import TRAINING_PART, told_scores, validation_table
+from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network, save_network
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.network.one_market import one_market_network
+from vecenv.worldmodel.sampling.stationary import LEAST_DAYS
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.calibration import Advance, calibrate, calibration_parts
+from vecenv.worldmodel.training.coupling import FEWEST
+from vecenv.worldmodel.training.fit import (
+    TrainingSettings,
+    TrainingState,
+    Validation,
+    judge_start,
+    new_state,
+    state_from,
+    train_network,
+    validate_network,
+)
+
+NOTHING = "none"
+"""Initial weights drawn at random."""
+
+VALIDATION_SHARE = 0.15
+"""Default share of the days for validation, the last ones."""
+
+LEAST_VALIDATION = 60
+"""Minimum number of validation days."""
+
+READING, ZERO_SHOT = "reading", "zero-shot"
+"""Parts before the training."""
+
+
+class Defaults(NamedTuple):
+    """Default size of the optimisation.
+
+    Attributes:
+        steps: maximum number of updates.
+        learning_rate: peak rate.
+    """
+
+    steps: int
+    learning_rate: float
+
+
+FINE_TUNING, FROM_NOTHING = Defaults(480, 5e-5), Defaults(300, 1e-3)
+"""Chosen on ten US stocks of 2009 to 2018 that the shipped weights have not seen."""
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Fit a neural market to daily bars of your own, from the weights that are shipped."""
+
+    market: Path
+    """File of bars, which becomes the only market of the model."""
+    out: Path
+    """File to write, ending in .safetensors."""
+    init: str = "shipped"
+    """Weights to start from: shipped, judged, a checkpoint, or none for random ones."""
+    name: str | None = None
+    """Name of the market, by default that of the file."""
+    train_end: str | None = None
+    """Last date of training, by default that before the last 15% of the days, at least 60."""
+    validation_end: str | None = None
+    """Last date of validation, by default the last one; later days are not read. No days are held out for a test."""
+    embargo: int = 20
+    """Embargo: last training days that are left out, so that training and validation share no days."""
+    steps: int | None = None
+    """Maximum number of updates, by default 480, and 300 from nothing."""
+    learning_rate: float | None = None
+    """Peak learning rate, by default 5e-5, and 1e-3 from nothing."""
+    evaluate_every: int = 40
+    """Updates between validations."""
+    patience: int = 8
+    """Validations without improvement before training stops."""
+    seed: int = 0
+    """Seed of the draws, and of random weights."""
+    device: str = "auto"
+    """Device: cpu, cuda, or auto for cuda if available."""
+
+    def training(self) -> TrainingSettings:
+        """Return the settings of the optimisation."""
+        usual = FROM_NOTHING if self.init == NOTHING else FINE_TUNING
+        return TrainingSettings(
+            steps=usual.steps if self.steps is None else self.steps,
+            learning_rate=usual.learning_rate if self.learning_rate is None else self.learning_rate,
+            evaluate_every=self.evaluate_every,
+            patience=self.patience,
+            seed=self.seed,
+        )
+
+
+def fit(settings: FitSettings) -> dict[str, Any]:
+    """Fit a neural market to daily bars of your own, from the weights that are shipped.
+
+    Each market of the initial weights is tried on the validation days as it is (zero-shot), and the best one is
+    fine-tuned. Of the validations with returns no less likely than at first, alone and joint, the best is kept; without
+    one the weights stay what they were. Ctrl+C ends the training, not the calibration that follows.
+
+    Raises:
+        ValueError: the settings do not fit the file, which may have too few days.
+        FileNotFoundError: there are no such initial weights.
+    """
+    check_out(settings.out)
+    for name in ("steps", "learning_rate", "evaluate_every", "patience"):
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} must be positive, got {value}")
+    if settings.embargo < 0:
+        raise ValueError(f"embargo must not be negative, got {settings.embargo}")
+    with WriteLock.beside(settings.out):
+        return _run(settings)
+
+
+def best_path(out: Path) -> Path:
+    """Return the file of the best weights until they are calibrated."""
+    return out.with_suffix(".best.safetensors")
+
+
+def _run(settings: FitSettings) -> dict[str, Any]:
+    """Fit into a locked file."""
+    console, device = Console(), device_named(settings.device)
+    training, name = settings.training().on(device), settings.name or settings.market.stem
+    initial = None if settings.init == NOTHING else load_network(model_file(settings.init), device)
+    began, kept = time.monotonic(), best_path(settings.out)
+    parts = [READING, *([] if initial is None else [ZERO_SHOT]), TRAINING_PART, *calibration_parts(name)]
+    with PartsBar(console, parts) as bar:
+        with bar.part(READING):
+            bars = read_bars(settings.market)
+            ends = _ends(bars, settings)
+            market, source = training_market(name, bars, settings.market, ends, settings.embargo, device)
+        _tell_market(console, market, bars, ends)
+        record: dict[str, Any] = {"sources": {name: source}, "settings": asdict(training), "embargo": settings.embargo}
+        record["init"] = {"weights": settings.init}
+        if initial is None:
+            state = new_state(NetworkSettings(markets=(name,)), training, device)
+        else:
+            with bar.part(ZERO_SHOT) as advance:
+                network, scores, nearest = _nearest(initial, market, training, advance)
+            told = {known: score._asdict() for known, score in scores.items()}
+            record["init"] |= {"market": nearest, "label": initial.record.get("label"), "zero_shot": told}
+            console.print(f"zero-shot: {told_scores(scores)}; it starts from {nearest}", soft_wrap=True)
+            state = state_from(network, training)
+        if model_file(settings.init).absolute() != kept.absolute():
+            kept.unlink(missing_ok=True)
+        try:
+            interrupted = _train(state, market, training, bar, kept, record)
+            if not state.history:
+                raise KeyboardInterrupt
+            state.network.load_state_dict(state.best)
+            starts, tensors = calibrate(state.network, [market], {name: bars.symbols}, bar.part)
+        except KeyboardInterrupt:
+            _tell_kept(console, kept)
+            raise
+    record |= {"history": state.history, "kept_step": state.best_step}
+    record |= {"interrupted": interrupted, "calibrated": _validated(state.network, market)._asdict()}
+    record |= {"starts": starts, "seconds": time.monotonic() - began}
+    with telling_what_is_kept(kept, f"step {state.best_step}" if kept.exists() else None):
+        save_network(settings.out, state.network, record, tensors)
+    kept.unlink(missing_ok=True)
+    console.print(validation_table(state.history))
+    _tell_result(console, settings, record, name)
+    return {"file": str(settings.out), **record}
+
+
+def _train(
+    state: TrainingState,
+    market: TrainingMarket,
+    training: TrainingSettings,
+    bar: PartsBar,
+    kept: Path,
+    record: Mapping[str, Any],
+) -> bool:
+    """Train until the steps are done, patience ends or Ctrl+C; return whether it was Ctrl+C.
+
+    The best weights so far are kept in a file.
+    """
+
+    def on_step(state: TrainingState, loss: float) -> None:
+        bar.tell(TRAINING_PART, f"step {state.step}, loss {loss:+.3f}", state.step / training.steps)
+
+    def on_validation(state: TrainingState, scores: dict[str, Validation]) -> None:
+        bar.console.print(f"step {state.step}: {told_scores(scores)}", soft_wrap=True)
+        if state.bad_validations == 0:
+            best = deepcopy(state.network)
+            best.load_state_dict(state.best)
+            with telling_what_is_kept(kept, "an earlier step" if kept.exists() else None):
+                save_network(kept, best, {**record, "step": state.step}, {})
+
+    asking = first_interrupt_asks(
+        "Stopping the training; the best weights so far are calibrated now, Ctrl+C again leaves that out"
+    )
+    if "market" in record["init"]:
+        judge_start(state, [market], training)
+    with bar.part(TRAINING_PART), asking as stopped:
+        train_network(state, [market], training, on_step, on_validation, stopped)
+        return stopped()
+
+
+def _ends(bars: Bars, settings: FitSettings) -> tuple[str, str]:
+    """Return the last dates of training and validation.
+
+    Raises:
+        ValueError: there are too few days, of the market or of every symbol.
+    """
+    last = str(bars.dates[-1]) if settings.validation_end is None else settings.validation_end
+    days = int((bars.dates <= np.datetime64(last, "D")).sum())
+    validation = max(round(days * VALIDATION_SHARE), LEAST_VALIDATION)
+    # With too few days the first one: the split is refused below, with the others.
+    first = str(bars.dates[max(days - validation - 1, 0)]) if settings.train_end is None else settings.train_end
+    end = np.datetime64(first, "D")
+    train = int((bars.dates <= end).sum()) - settings.embargo
+    if train <= LEAST_DAYS or days - train - settings.embargo < LEAST_VALIDATION:
+        raise ValueError(
+            f"{bars.source}: {len(bars.dates)} days, {max(train, 0)} to train on until {first} less an embargo of "
+            f"{settings.embargo}, and {max(days - train - settings.embargo, 0)} to validate on until {last}; more than "
+            f"{LEAST_DAYS} and at least {LEAST_VALIDATION} are needed"
+        )
+    listed = bars.listed[0]
+    if int(listed[:train].sum(0).max()) <= LEAST_DAYS:
+        raise ValueError(f"{bars.source}: no symbol has more than {LEAST_DAYS} bars in its {train} days of training")
+    return first, last
+
+
+def _tell_market(console: Console, market: TrainingMarket, bars: Bars, ends: tuple[str, str]) -> None:
+    """Tell the days and symbols of the market, and which parts of the model they are too few for."""
+    symbols, split = len(bars.symbols), market.split
+    plural = "symbol" if symbols == 1 else "symbols"
+    console.print(
+        f"{market.name}: {symbols} {plural}, {split.train} days to train on until {ends[0]}, "
+        f"{split.stop - split.validation} to validate on until {ends[1]}, none held out for a test",
+        soft_wrap=True,
+    )
+    often = len(market.often())
+    if symbols == 1:
+        console.print("One symbol: the joint part of the model has nothing to learn, it stays as it was")
+    elif often < FEWEST:
+        told = f"the coupling of the market's moves needs {FEWEST} symbols with nearly all days: it stays 1"
+        console.print(f"{often} symbols with nearly all days: {told}", soft_wrap=True)
+    returns = market.encoded.valid[0, : split.train].sum(0).tolist()
+    few = [name for name, count in zip(bars.symbols, returns, strict=True) if count < LEAST_DAYS]
+    if few:
+        told = f"fewer than {LEAST_DAYS} returns in training, no paths without a history: {', '.join(few)}"
+        console.print(f"Symbols with {told}", soft_wrap=True)
+
+
+def _nearest(
+    initial: Checkpoint, market: TrainingMarket, training: TrainingSettings, advance: Advance
+) -> tuple[MarketNetwork, dict[str, Validation], str]:
+    """Try all markets of a checkpoint on the validation days as they are.
+
+    Returns:
+        The best one as a network of this market alone, all scores by market, and the best one's name.
+    """
+    known = initial.network.settings.markets
+    networks = {each: one_market_network(initial.network, each, market.name) for each in known}
+    scores = {}
+    for each, network in networks.items():
+        scores[each] = _validated(network, market)
+        advance(1 / len(known))
+    best = min(known, key=lambda each: scores[each].loss(training))
+    return networks[best], scores, best
+
+
+def _validated(network: MarketNetwork, market: TrainingMarket) -> Validation:
+    return validate_network(network, market, market.split.validation, market.split.stop)
+
+
+def _tell_result(console: Console, settings: FitSettings, record: dict[str, Any], name: str) -> None:
+    """Tell which weights are kept, and what they are worth beside those that it started with."""
+    step, after = record["kept_step"], record["calibrated"]
+    which = f"those after step {step}"
+    if not step:
+        which = "those that it started with: no validation was better"
+    ended = "Ended by Ctrl+C. " if record["interrupted"] else ""
+    console.print(f"{ended}The weights that are kept are {which}.", soft_wrap=True)
+    told = f"{after['alone']:.4f} alone, {after['joint']:.4f} joint"
+    if "market" in record["init"]:
+        first = record["history"][0][name]
+        told += f", zero-shot {first['alone']:.4f} and {first['joint']:.4f}"
+    console.print(f"Written to {settings.out}, after the calibration on the validation days {told}", soft_wrap=True)
+
+
+def _tell_kept(console: Console, kept: Path) -> None:
+    """Tell after an interruption what is left, and how to go on."""
+    if kept.exists():
+        told = f"the best weights so far are kept in {kept}, without calibration; --init {kept} goes on from them"
+    else:
+        told = "nothing is kept, no validation was better than the start"
+    console.print(f"Interrupted: {told}", soft_wrap=True)
