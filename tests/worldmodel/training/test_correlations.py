@@ -194,4 +194,4 @@ def test_recent_years_end_with_validation_and_have_the_same_length(monkeypatch):
 def test_shares_of_the_work_sum_up_to_one():
     done: list[float] = []
     calibrate_correlations(gaussian_network(), market_of(sectors(3)[None], days=400), advance=done.append)
-    assert len(done) > 5 and sum(done) == pytest.approx(1.0)
+    assert len(done) == calibration.CHOICES * len(calibration.HALF_LIVES) and sum(done) == pytest.approx(1.0)
