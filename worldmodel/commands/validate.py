@@ -84,12 +84,12 @@ class ValidateSettings:
     """Maximum number of symbols, the first ones, for a quick run."""
     every: int = 20
     """Test days between origins of paths."""
-    paths: int = 64
-    """Paths per origin; 200 for reported figures."""
+    paths: int = 128
+    """Paths per origin: the Monte-Carlo error of FHS' energy score on 46 origins is 0.004, with 32 paths 0.007."""
     forecast_every: int = 10
     """Test days between origins of one-day forecasts; 1 scores every day."""
-    draws: int = 200
-    """Draws per one-day forecast."""
+    draws: int = 1000
+    """Draws per one-day forecast: the Monte-Carlo error of FHS' CRPS on 50 days is 0.08, with 200 draws 0.22."""
     long_days: int = 0
     """Days of longer paths for the figures from day 41 on, such as 250; 0 for none."""
     long_paths: int = 16
@@ -114,7 +114,7 @@ def validate(settings: ValidateSettings) -> dict[str, Any]:
     """Measure how real a neural market is, beside all baselines, on days that none of them has seen.
 
     For 25 symbols over two test years, 16 paths after every tenth day take a minute of a core for the baselines and
-    three for a network of 1.1 million parameters. The discriminators add two minutes for each model and for the
+    three for a network of 1.1 million parameters. The discriminators add four minutes for each model and for the
     real days. Time grows with symbols, paths and seeds: 100 symbols with 200 paths and three seeds take hours on
     two cores.
 

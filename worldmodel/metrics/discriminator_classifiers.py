@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -74,10 +75,13 @@ def boosting(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
 
 
 def weighed_boosting(real: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
-    """Classify rows by the trees of `boosting`; a `WeighedClassifier`."""
-    classifier = _trees(len(real) + len(generated), seed, class_weight="balanced")
+    """Classify rows by the trees of `boosting`; a `WeighedClassifier`.
+
+    The logit of all rows less the logarithm of the classes' odds is that of classes of the same size.
+    """
+    classifier = _trees(len(real) + len(generated), seed)
     classifier.fit(torch.cat([real, generated]).numpy(), np.arange(len(real) + len(generated)) >= len(real))
-    return torch.from_numpy(classifier.decision_function(test.numpy()))
+    return torch.from_numpy(classifier.decision_function(test.numpy())) - math.log(len(generated) / len(real))
 
 
 def gru(fit: Tensor, generated: Tensor, test: Tensor, seed: int) -> Tensor:
@@ -122,12 +126,10 @@ def _train_and_classify(
         return network(test) > 0
 
 
-def _trees(rows: int, seed: int, class_weight: str | None = None) -> HistGradientBoostingClassifier:
+def _trees(rows: int, seed: int) -> HistGradientBoostingClassifier:
     # Early stopping would validate on windows that overlap the training ones; large leaves avoid splits of few rows.
     leaf = min(LEAF, max(1, rows // LEAF))
-    return boosting_class()(
-        max_iter=TREES, early_stopping=False, min_samples_leaf=leaf, random_state=seed, class_weight=class_weight
-    )
+    return boosting_class()(max_iter=TREES, early_stopping=False, min_samples_leaf=leaf, random_state=seed)
 
 
 def _gru_cell(features: int) -> nn.GRU:

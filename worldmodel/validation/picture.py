@@ -119,7 +119,7 @@ def draw_validation(
 def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mapping[str, Any]) -> None:
     """Draw the density of the transforms, and the coverage of central intervals less their probability."""
     density, edges = np.histogram(pit, bins=PIT_BINS, range=(0.0, 1.0), density=True)
-    histogram.stairs(density, edges, **style)
+    histogram.stairs(density, edges, baseline=None, **style)
     inside = (2.0 * np.abs(pit - 0.5) <= COVERED[:, None]).mean(1)
     coverage.plot(COVERED, inside - COVERED, **style)
 
