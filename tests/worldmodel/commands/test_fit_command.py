@@ -63,8 +63,6 @@ def initial(tmp_path_factory) -> Path:
 def quick(monkeypatch) -> None:
     """Calibration of little effort."""
     monkeypatch.setattr(stationary, "BURN_IN", 5)
-    monkeypatch.setattr(stationary, "WARM_UP", 40)
-    monkeypatch.setattr(drift, "WARM_UP", 40)
     monkeypatch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, paths=16) for size in DRIFT_SIZES})
     monkeypatch.setattr(coupling, "PATHS", 2)
 
