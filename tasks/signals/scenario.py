@@ -54,9 +54,7 @@ class SignalTrading(StockTrading):
         self.shared = {
             **self.shared,
             "sentiment": scores[..., SCORES.index("sentiment")].contiguous(),
-            "risk_worth": risk_worth(
-                self.shared["close"], scores[..., SCORES.index("risk")], self.money.single
-            ),
+            "risk_worth": risk_worth(self.shared["close"], scores[..., SCORES.index("risk")], self.money.single),
             "features": self._with_panels(self.shared["features"]),
         }
         masks = {name: f"{name}_known" for name in SCORES}

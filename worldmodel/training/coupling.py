@@ -6,17 +6,19 @@ the previous ones, so shortfalls accumulate along the chain. So co-movement is m
 symbols' mean scaled return over that of their own, so that an error of volatility is not made up by correlation.
 Returns of the days of recent years are drawn at two couplings, and for each year the coupling is found at which,
 log-linearly interpolated, they move together as the symbols did. Years differ by more than a coupling can repair, so
-the mean of their couplings is drawn toward 1 by its standard error (`shrunk_mean`).
+the mean of their couplings is drawn toward 1 by its error (`shrunk_mean`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.learn.metrics import student_quantile
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE
 from vecenv.worldmodel.network.market_network import MarketNetwork
@@ -80,13 +82,15 @@ def calibrate_coupling(
 
 
 def shrunk_mean(values: np.ndarray) -> float:
-    """Return the mean of several values, drawn toward 0 by its standard error: 0 if it is less than that.
+    """Return the mean of several values, drawn toward 0 by its error: 0 if its 95% interval contains 0.
 
-    (1 - s² / m²)⁺ m with mean m and squared standard error s², the form of W. James and C. Stein, "Estimation with
-    quadratic loss", 1961, for a single mean. Shape: (n,), with n of at least 2.
+    (1 - e² / m²)⁺ m with mean m and the interval's half width e, Student's quantile times the standard error. With the
+    standard error alone for e this is the form of W. James and C. Stein, "Estimation with quadratic loss", 1961, which
+    takes the variance as known; that of a few years is not. Shape: (n,), with n of at least 2.
     """
-    mean, error = float(values.mean()), float(values.var(ddof=1)) / len(values)
-    return 0.0 if mean**2 <= error else mean * (1.0 - error / mean**2)
+    mean = float(values.mean())
+    error = student_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return 0.0 if abs(mean) <= error else mean * (1.0 - (error / mean) ** 2)
 
 
 def _whole_days(market: TrainingMarket, days: range) -> Tensor:

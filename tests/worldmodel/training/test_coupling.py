@@ -34,8 +34,8 @@ def untrained_network(settings: NetworkSettings = SMALL) -> MarketNetwork:
 
 @pytest.fixture(autouse=True)
 def _short_years(monkeypatch):
-    """Two years up to the last day of validation."""
-    monkeypatch.setattr(recent, "YEAR", 60)
+    """Four years up to the last day of validation."""
+    monkeypatch.setattr(recent, "YEAR", 30)
 
 
 def market_of(symbols: int = SYMBOLS, stop: int = STOP) -> TrainingMarket:
@@ -60,7 +60,14 @@ def drawn_moves(network: MarketNetwork, market: TrainingMarket, paths: int) -> T
     return torch.cat(moves)
 
 
+@pytest.fixture
+def plain_mean(monkeypatch):
+    """The short years of these histories differ too much for any coupling."""
+    monkeypatch.setattr(coupling, "shrunk_mean", np.mean)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("plain_mean")
 def test_symbols_move_together_as_they_did(monkeypatch):
     """Measured by whole days that are generated, not by the draws that it was matched on."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
@@ -77,6 +84,7 @@ def test_symbols_move_together_as_they_did(monkeypatch):
     assert gaps[matched] < 0.04
 
 
+@pytest.mark.usefixtures("plain_mean")
 def test_volatility_is_not_made_up_by_the_coupling(monkeypatch):
     """Twice the moves of all symbols leave the coupling as it is."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
@@ -89,6 +97,7 @@ def test_volatility_is_not_made_up_by_the_coupling(monkeypatch):
     assert couplings[0] == pytest.approx(couplings[1], rel=1e-5) and couplings[0] != 1.0
 
 
+@pytest.mark.usefixtures("plain_mean")
 def test_later_days_do_not_count(monkeypatch):
     """After validation symbols move against each other."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
@@ -106,7 +115,7 @@ def test_later_days_do_not_count(monkeypatch):
 
 @pytest.mark.parametrize(
     ("settings", "symbols", "stop"),
-    [(replace(SMALL, joint="none"), SYMBOLS, STOP), (SMALL, coupling.FEWEST - 1, STOP), (SMALL, SYMBOLS, 170)],
+    [(replace(SMALL, joint="none"), SYMBOLS, STOP), (SMALL, coupling.FEWEST - 1, STOP), (SMALL, SYMBOLS, 110)],
     ids=["independent symbols", "few symbols", "a single year"],
 )
 def test_where_there_is_nothing_to_match_symbols_follow_as_the_network_says(settings, symbols, stop):
@@ -117,6 +126,7 @@ def test_where_there_is_nothing_to_match_symbols_follow_as_the_network_says(sett
     assert float(network.coupling_of("india")) == pytest.approx(1.1)
 
 
+@pytest.mark.usefixtures("plain_mean")
 def test_a_choice_of_symbols_that_never_move_on_the_same_day_is_left_out(monkeypatch):
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     market = market_of()
@@ -127,12 +137,12 @@ def test_a_choice_of_symbols_that_never_move_on_the_same_day_is_left_out(monkeyp
     )
     choices = iter([torch.tensor([0, 1, 2]), *[torch.arange(2, SYMBOLS)] * (coupling.CHOICES - 1)])
     monkeypatch.setattr(TrainingMarket, "some", lambda *_: next(choices))
-    monkeypatch.setattr(coupling, "shrunk_mean", np.mean)
     network = untrained_network()
     calibrate_coupling(network, patchy)
     assert next(choices, None) is None and float(network.coupling_of("us")) != 1.0
 
 
+@pytest.mark.usefixtures("plain_mean")
 def test_the_coupling_stays_within_its_limits(monkeypatch):
     monkeypatch.setattr(coupling, "LIMITS", (0.999, 1.001))
     network = untrained_network()
@@ -140,27 +150,31 @@ def test_the_coupling_stays_within_its_limits(monkeypatch):
     assert abs(float(network.coupling_of("us")) - 1.0) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_mean_of_years_is_drawn_toward_zero_by_its_standard_error():
-    """Means 0.3 with a standard error of 0.1, one without, and one within it."""
-    assert shrunk_mean(np.array([0.2, 0.4])) == pytest.approx(0.3 * (1.0 - 0.01 / 0.09))
-    assert shrunk_mean(np.array([-0.2, -0.4])) == pytest.approx(-0.3 * (1.0 - 0.01 / 0.09))
+def test_a_mean_of_years_is_drawn_toward_zero_by_its_error():
+    """Means 0.3 with a standard error of 0.05 of five years, one without, and one within its error."""
+    values = 0.3 + 0.05 * math.sqrt(2.0) * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    # Student's 97.5% quantile with four degrees of freedom is 2.7764.
+    assert shrunk_mean(values) == pytest.approx(0.3 * (1.0 - (2.7764 * 0.05 / 0.3) ** 2), rel=5e-3)
+    assert shrunk_mean(-values) == pytest.approx(-shrunk_mean(values))
     assert shrunk_mean(np.array([0.1, 0.1, 0.1])) == pytest.approx(0.1)
-    assert shrunk_mean(np.array([-0.1, 0.2])) == 0.0
+    assert shrunk_mean(np.array([0.05, 0.2])) == 0.0
 
 
-@pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.3)], ids=["torn", "alike", "spread"])
+@pytest.mark.parametrize(
+    "moved", [(1.2, 1 / 1.2, 1.2, 1 / 1.2), (1.2, 1.2, 1.2, 1.2), (1.2, 1.3, 1.2, 1.3)], ids=["torn", "alike", "spread"]
+)
 def test_the_coupling_of_years(monkeypatch, moved):
-    """Drawn symbols move together as the coupling says, real ones by ``moved`` in two years."""
+    """Drawn symbols move together as the coupling says, real ones by ``moved`` in four years."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
     network, market = untrained_network(), market_of()
-    real = dict(zip((range(60, 120), range(120, STOP)), moved, strict=True))
+    real = dict(zip(recent.recent_years(market), moved, strict=True))
     monkeypatch.setattr(coupling, "_real_moves", lambda _, year: real[year])
     monkeypatch.setattr(coupling, "_drawn_moves", lambda network, *_: float(network.coupling_of("us")))
     monkeypatch.setattr(coupling, "_together", lambda sizes: sizes[0])
     calibrate_coupling(network, market)
     # Log-linear interpolation between couplings 1 and 1.05.
     steps = np.log(moved) / math.log(1.05) * 0.05
-    expected = 0.0 if moved[1] < 1.0 else steps.mean() - steps.var(ddof=1) / 2 / steps.mean()
+    expected = 0.0 if moved[1] < 1.0 else shrunk_mean(steps)
     assert float(network.coupling_of("us")) == pytest.approx(1.0 + expected, abs=1e-6)
 
 
