@@ -95,9 +95,12 @@ class FeatureState(NamedTuple):
     @classmethod
     def stacked(cls, states: Sequence[FeatureState]) -> FeatureState:
         """Stack the states after successive days. Batch of each: (P, K); of the result: (P, T, K)."""
-        parts = [torch.stack(days, dim=1) for days in zip(*(state._tensors() for state in states), strict=True)]
-        moves, scales = len(MoveState._fields), len(BarScales._fields)
-        return cls(MoveState(*parts[:moves]), *parts[moves:-scales], BarScales(*parts[-scales:]))
+        return cls(
+            MoveState(*(torch.stack(days, dim=1) for days in zip(*(state.moves for state in states), strict=True))),
+            torch.stack([state.slow_variance for state in states], dim=1),
+            torch.stack([state.market_variance for state in states], dim=1),
+            BarScales(*(torch.stack(days, dim=1) for days in zip(*(state.scales for state in states), strict=True))),
+        )
 
     def _tensors(self) -> tuple[Tensor, ...]:
         return (*self.moves, self.slow_variance, self.market_variance, *self.scales)
@@ -143,7 +146,8 @@ class ObservedHistory(NamedTuple):
         return self._taken(lambda part: part.to(device))
 
     def _taken(self, take: Callable[[Tensor], Tensor]) -> ObservedHistory:
-        return ObservedHistory(*(take(part) for part in self[:-1]), self.after.taken(take))  # type: ignore[call-arg]
+        features, scaled, volatility, valid, scales, standardised = (take(part) for part in self[:-1])
+        return ObservedHistory(features, scaled, volatility, valid, scales, standardised, self.after.taken(take))
 
 
 def initial_state(moves: MoveState) -> FeatureState:
@@ -230,10 +234,10 @@ def observe_history(encoded: EncodedBars) -> ObservedHistory:
         before = MoveState(*(part[:, day] for part in encoded.before))
         state = state._replace(moves=before)
         scaled = scaled_moves(encoded.moves[:, day], state.volatility)
-        told = (scaled, state.volatility, encoded.valid[:, day], state.scales.features())
-        standardised = state.scales.standardised(scaled)
+        told = (scaled, state.volatility, state.scales.features(), state.scales.standardised(scaled))
         shown, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
-        days.append((shown.float(), *told, standardised))
+        days.append((shown.float(), *told))
         states.append(state)
-    stacked = (torch.stack(parts, dim=1) for parts in zip(*days, strict=True))
-    return ObservedHistory(*stacked, FeatureState.stacked(states))
+    features, scaled, volatility, scales, standardised = (torch.stack(part, 1) for part in zip(*days, strict=True))
+    after = FeatureState.stacked(states)
+    return ObservedHistory(features, scaled, volatility, encoded.valid, scales, standardised, after)

@@ -19,7 +19,7 @@ from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCAL
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
 from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
-from vecenv.worldmodel.network.sinh_arcsinh import SinhArcsinh
+from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, SinhArcsinh
 
 SMALLEST_WICK = 1e-4
 """Shorter wicks count as zero: prices are rounded. In volatilities."""
@@ -71,6 +71,25 @@ class BarNoise(NamedTuple):
     zero: Tensor
 
 
+class _Scored(NamedTuple):
+    """A quantity of symbols under its distribution. Shape of each: (..., K).
+
+    Attributes:
+        density: its log-density, or the log-probability of an exact zero.
+        normal: its standard normal number.
+        present: whether it is not an exact zero.
+    """
+
+    density: Tensor
+    normal: Tensor
+    present: Tensor
+
+    @classmethod
+    def of(cls, law: SinhArcsinh, value: Tensor) -> _Scored:
+        """Score numbers that are never an exact zero."""
+        return cls(law.log_prob(value), law.normal(value), torch.ones_like(value, dtype=torch.bool))
+
+
 class _Law(NamedTuple):
     """Distribution of a number that may be exactly zero. Shape of the logit: (...).
 
@@ -86,6 +105,21 @@ class _Law(NamedTuple):
     def of_raw(cls, raw: Tensor, location: Tensor, log_scale: Tensor | float = 0.0) -> _Law:
         """Return the distribution; location and scale as in `SinhArcsinh.of_raw`. Shapes: (..., 5), (...), (...)."""
         return cls(raw[..., 0] + ZERO_LOGIT, SinhArcsinh.of_raw(raw[..., 1:], location, log_scale))
+
+    def scored(self, value: Tensor) -> _Scored:
+        """Score numbers."""
+        other = functional.logsigmoid(-self.zero) + self.other.log_prob(value)
+        density = torch.where(value == 0, functional.logsigmoid(self.zero), other)
+        return _Scored(density, self.other.normal(value), value != 0)
+
+    def scored_wick(self, length: Tensor) -> _Scored:
+        """Score wicks by a distribution of their logarithm; those below `SMALLEST_WICK` count as zero."""
+        value, rest = length.clamp(min=SMALLEST_WICK).log(), functional.logsigmoid(-self.zero)
+        below = rest + self.other.log_below(torch.full_like(value, math.log(SMALLEST_WICK)))
+        zero = torch.logaddexp(functional.logsigmoid(self.zero), below)
+        present = length >= SMALLEST_WICK
+        density = torch.where(present, rest + self.other.log_prob(value) - value, zero)
+        return _Scored(density, self.other.normal(value), present)
 
     def wick(self, normal: Tensor, zero: Tensor) -> Tensor:
         """Return wicks from standard normal and uniform numbers, of a distribution of their logarithm."""
@@ -133,7 +167,7 @@ class BarHeads(nn.Module):
         self.joint = joint
         self.known = nn.Linear(width, hidden)
         self.said = nn.Linear(2 + len(DaySummary._fields) + NUM_SCALES, hidden, bias=False)
-        law = SinhArcsinh.NUM_PARAMETERS
+        law = NUM_PARAMETERS
         self.gap = _stage(hidden, 0, law + 2)
         self.upper = _stage(hidden, 2, law + 1)
         self.lower = _stage(hidden, 4, law + 1)
@@ -175,25 +209,16 @@ class BarHeads(nn.Module):
         """
         gap, body, upper, lower, volume = scaled.unbind(-1)
         inputs = self._begin(known, gap + body, day_summary(gap + body, valid), scales)
-        laws = (self._gap(inputs, gap + body), self._upper(inputs, gap, body), self._lower(inputs, gap, body, upper))
-        zeros = (gap == 0, upper < SMALLEST_WICK, lower < SMALLEST_WICK)
-        total, normals, present = torch.zeros_like(gap), [], []
-        for law, number, zero, wick in zip(laws, (gap, upper, lower), zeros, (False, True, True), strict=True):
-            value = number.clamp(min=SMALLEST_WICK).log() if wick else number
-            other, exact = functional.logsigmoid(-law.zero), functional.logsigmoid(law.zero)
-            if wick:
-                # Those drawn shorter count as zero too.
-                least = torch.full_like(value, math.log(SMALLEST_WICK))
-                exact = torch.logaddexp(exact, other + law.other.log_below(least))
-                other = other - value
-            total = total + torch.where(zero, exact, other + law.other.log_prob(value))
-            normals.append(law.other.normal(value))
-            present.append(valid & ~zero)
-        law = self._volume(inputs, gap, body, upper, lower)
-        total = total + law.log_prob(volume)
-        normal, here = torch.stack([*normals, law.normal(volume)], -2), torch.stack([*present, valid], -2)
+        quantities = (
+            self._gap(inputs, gap + body).scored(gap),
+            self._upper(inputs, gap, body).scored_wick(upper),
+            self._lower(inputs, gap, body, upper).scored_wick(lower),
+            _Scored.of(self._volume(inputs, gap, body, upper, lower), volume),
+        )
+        density, normal, present = (torch.stack(parts, dim=-2) for parts in zip(*quantities, strict=True))
+        total, present = density.sum(-2), present & valid.unsqueeze(-2)
         if self.joint != "none":
-            tied = copula_log_density(self.factors(matrices, here, market), normal, here).sum(-1)
+            tied = copula_log_density(self.factors(matrices, present, market), normal, present).sum(-1)
             total = total + (tied / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
         return total.where(valid, 0.0)
 

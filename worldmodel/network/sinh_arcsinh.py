@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+NUM_PARAMETERS = 4
+
 LOG_SCALE_LIMITS = (-5.0, 3.0)
 
 TAIL_LIMITS = (0.35, 2.0)
@@ -37,8 +39,6 @@ class SinhArcsinh(NamedTuple):
     scale: Tensor
     skew: Tensor
     tail: Tensor
-
-    NUM_PARAMETERS = 4
 
     @classmethod
     def of_raw(cls, raw: Tensor, location: Tensor | float = 0.0, log_scale: Tensor | float = 0.0) -> SinhArcsinh:
