@@ -13,6 +13,7 @@ from simulated_windows import NAN, correlated, normal, valid_bars, windows_of
 from vecenv.market.bars import CLOSE, HIGH, OPEN, VOLUME
 from vecenv.worldmodel.metrics import discriminator_classifiers
 from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, discriminate_bars, discriminate_real_bars, wins
+from vecenv.worldmodel.metrics.discriminator import over_seeds
 from vecenv.worldmodel.metrics.discriminator_classifiers import weighed_boosting, weighed_gru
 from vecenv.worldmodel.metrics.whole_bars import (
     Part,
@@ -216,6 +217,15 @@ def test_auc_by_its_definition():
     real, generated = torch.tensor([[0.0, 1.0], [2.0, 2.0]]), torch.tensor([[1.0, 3.0, -1.0], [2.0, 2.0, 2.0]])
     expected = [(1.0 + 0.5 + 1.0 + 1.0) / 6, 1.0, 2 / 6, 0.5]
     assert wins(real, generated).flatten().tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_interval_of_the_auc_draws_the_origins_of_both_classes(axis):
+    """Whether real or generated windows of some origins are told, the AUC is as uncertain."""
+    values = torch.rand(30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pairs = values.reshape(1, -1, 1) if axis == 1 else values.reshape(1, 1, -1)
+    found, alone = over_seeds(pairs.expand(1, 30, 30)), over_seeds(values[None])
+    assert found == pytest.approx(alone) and found.high - found.low > 0.1
 
 
 @pytest.mark.parametrize("classify", [weighed_boosting, weighed_gru])
