@@ -84,7 +84,7 @@ class CorrelationState(NamedTuple):
         level = float((raw * evidence)[off].sum() / weight) if size > 1 else 0.0
         known = float(evidence.max())
         constant = max(0.0, known * level + (1.0 - known) * PRIOR_CORRELATION)
-        trust = max(0.0, 1.0 - float(shrinkage) * math.sqrt(size / SHRINKAGE_SYMBOLS)) * evidence
+        trust = ((1.0 - shrinkage * math.sqrt(size / SHRINKAGE_SYMBOLS)) * evidence).clamp(min=0.0)
         mixed = trust * raw + (1.0 - trust) * constant
         return positive_definite(torch.where(off, mixed, 1.0), LOWEST_EIGENVALUE)
 
