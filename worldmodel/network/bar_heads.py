@@ -33,6 +33,9 @@ ZERO_LOGIT = -3.0
 WICK_LOCATION = -1.0
 """Offset of a wick's logarithm, since wicks are small."""
 
+LEAST_OWN = 1e-3
+"""Least weight of what is a symbol's own, so that matrices stay positive definite."""
+
 MATRICES = (0, 1, 1, 2)
 """Correlation matrix of gap, upper wick, lower wick and volume among those of gap, wicks and volume."""
 
@@ -188,7 +191,8 @@ class BarHeads(nn.Module):
         Returns:
             Shape: (..., 4, K, K).
         """
-        weights = (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
+        weights = (1.0 - LEAST_OWN) * (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
+        weights = weights + LEAST_OWN * torch.eye(3, dtype=weights.dtype, device=weights.device)[0]
         return masked_factor(mixed_correlation(matrices[..., MATRICES, :, :], weights), present)
 
     def log_prob(

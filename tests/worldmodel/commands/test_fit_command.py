@@ -111,7 +111,7 @@ def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial,
     assert result["kept_step"] == 0 and "no validation was better" in capsys.readouterr().out
     begun = one_market_network(load_network(initial).network, result["init"]["market"], "mine").state_dict()
     for name, tensor in load_network(out).network.state_dict().items():
-        assert torch.equal(tensor, begun[name]) or name in ("drifts", "couplings"), name
+        assert torch.equal(tensor, begun[name]) or name in ("drifts", "couplings", "decays", "shrinkages"), name
 
 
 def test_returns_are_never_less_likely_than_at_first(market, initial, tmp_path, quick, monkeypatch):
