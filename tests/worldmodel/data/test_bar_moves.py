@@ -86,3 +86,23 @@ def test_a_wild_gap_does_not_change_the_return():
     move = torch.tensor([[[5.0, -4.98, 0.0, 0.0, 0.0]]], dtype=torch.float64)
     bounded = bounded_moves(state, move)[0, 0].tolist()
     assert math.isclose(bounded[0], 0.7) and math.isclose(bounded[0] + bounded[1], 0.02)
+
+
+def test_a_gap_of_rounded_prices_is_none_and_the_return_stays():
+    """An open a millionth above the last close opens at it; one of ten millionths is a gap."""
+    ohlcv = torch.tensor([[[100.0, 101.0, 99.0, 100.0, 1e6]], [[100.0001, 103.0, 100.0, 102.0, 1e6]]])[None].double()
+    moves = encode_bars(ohlcv).moves[0, 1, 0]
+    assert float(moves[Move.GAP]) == 0.0
+    assert float(moves[Move.BODY]) == pytest.approx(math.log(1.02), abs=1e-15)
+    ohlcv[0, 1, 0, 0] = 100.001
+    moves = encode_bars(ohlcv).moves[0, 1, 0]
+    assert float(moves[Move.GAP]) == pytest.approx(1e-5, rel=1e-4)
+    assert float(moves[Move.GAP] + moves[Move.BODY]) == pytest.approx(math.log(1.02), abs=1e-15)
+
+
+def test_a_bar_after_a_gap_of_zero_opens_at_exactly_the_last_close():
+    state = MoveState(*torch.tensor([[2.345], [12.0], [4e-4]], dtype=torch.float64))
+    days = torch.zeros(1, 2, 1, 5, dtype=torch.float64)
+    days[0, 0, 0, : Move.UPPER] = torch.tensor([0.0123, -0.0371])
+    bars = decode_bars(MoveState(*(part[None] for part in state)), days)
+    assert float(bars[0, 1, 0, 0]) == float(bars[0, 0, 0, 3])
