@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import (
     INITIAL_VOLATILITY,
+    Move,
     MoveState,
     bounded_moves,
     decode_bars,
