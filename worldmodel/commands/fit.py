@@ -162,7 +162,7 @@ def _run(settings: FitSettings) -> dict[str, Any]:
             told = {known: score._asdict() for known, score in scores.items()}
             record["init"] |= {"market": nearest, "label": initial.record.get("label"), "zero_shot": told}
             console.print(f"zero-shot: {told_scores(scores)}; it starts from {nearest}", soft_wrap=True)
-            state = state_from(network, training)
+            state, market = state_from(network, training), market.estimated_by(network)
         if model_file(settings.init).absolute() != kept.absolute():
             kept.unlink(missing_ok=True)
         try:
@@ -285,7 +285,8 @@ def _nearest(
 
 
 def _validated(network: MarketNetwork, market: TrainingMarket) -> Validation:
-    return validate_network(network, market, market.split.validation, market.split.stop)
+    estimated = market.estimated_by(network)
+    return validate_network(network, estimated, market.split.validation, market.split.stop)
 
 
 def _tell_result(console: Console, settings: FitSettings, record: dict[str, Any], name: str) -> None:
