@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vecenv.learn.metrics import Interval
-from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, checked_halves, deal, over_seeds
+from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, checked_halves, dealt_sides, over_seeds
 from vecenv.worldmodel.metrics.discriminator_classifiers import WeighedClassifier, weighed_boosting, weighed_gru
 from vecenv.worldmodel.metrics.discriminator_features import draw_panels
 from vecenv.worldmodel.metrics.whole_bars import (
@@ -93,14 +93,7 @@ def discriminate_real_bars(
         ValueError: as `discriminate_bars`, or a half has fewer than two origins.
     """
     fit, test = checked_halves(real, origins, REAL_LEAST)
-    parts = bar_parts(real)
-
-    def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        dealt = [deal(half, generator) for half in (fit, test)]
-        first, second = (torch.cat(side) for side in zip(*dealt, strict=True))
-        return parts[first], parts[second]
-
-    return _told(sides, len(fit) // 2, seeds, forms)
+    return _told(dealt_sides(bar_parts(real), fit, test), len(fit) // 2, seeds, forms)
 
 
 def wins(real: Tensor, generated: Tensor) -> Tensor:

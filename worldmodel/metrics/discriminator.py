@@ -120,14 +120,24 @@ def discriminate_real(
         ValueError: as `discriminate`, or a half has fewer than two origins.
     """
     fit, test = checked_halves(real, origins, REAL_LEAST)
-    features = bar_features(real)
+    return _accuracies(dealt_sides(bar_features(real), fit, test), len(fit) // 2, seeds, forms)
+
+
+def dealt_sides(values: Tensor, fit: Tensor, test: Tensor) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    """Return the draw of two real classes: half of the training origins and half of the test origins each.
+
+    Args:
+        values: of each origin. Shape: (O, ...).
+        fit: training origins. Shape: (F,).
+        test: test origins. Shape: (E,).
+    """
 
     def sides(generator: torch.Generator) -> tuple[Tensor, Tensor]:
         dealt = [deal(half, generator) for half in (fit, test)]
         first, second = (torch.cat(parts) for parts in zip(*dealt, strict=True))
-        return features[first], features[second]
+        return values[first], values[second]
 
-    return _accuracies(sides, len(fit) // 2, seeds, forms)
+    return sides
 
 
 def checked_halves(real: Windows, origins: Sequence[int], least: int = 1) -> tuple[Tensor, Tensor]:
