@@ -193,7 +193,9 @@ class BarHeads(nn.Module):
         """
         weights = (1.0 - LEAST_OWN) * (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
         weights = weights + LEAST_OWN * torch.eye(3, dtype=weights.dtype, device=weights.device)[0]
-        return masked_factor(mixed_correlation(matrices[..., MATRICES, :, :], weights), present)
+        # Indexing by a list would copy it to the device.
+        own = torch.stack([matrices[..., place, :, :] for place in MATRICES], dim=-3)
+        return masked_factor(mixed_correlation(own, weights), present)
 
     def log_prob(
         self, known: Tensor, scaled: Tensor, valid: Tensor, matrices: Tensor, scales: Tensor, market: int
