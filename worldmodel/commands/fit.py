@@ -121,9 +121,11 @@ def fit(settings: FitSettings) -> dict[str, Any]:
 
     Raises:
         ValueError: the settings do not fit the file, which may have too few days.
-        FileNotFoundError: there are no such initial weights.
+        FileNotFoundError: there are no such initial weights, or no such file.
     """
     check_out(settings.out)
+    if not settings.market.exists():
+        raise FileNotFoundError(f"{settings.market}: there is no such file or folder")
     for name in ("steps", "learning_rate", "evaluate_every", "patience"):
         value = getattr(settings, name)
         if value is not None and not value > 0:

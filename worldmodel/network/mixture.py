@@ -1,4 +1,4 @@
-"""Output distributions: mixtures of Student-t or normals for signed numbers, zero-inflated log-normals for wicks.
+"""Output distributions of returns: mixtures of Student-t or normal distributions.
 
 Draws are functions of given uniform numbers, so that a path does not depend on the batch.
 """
@@ -19,16 +19,10 @@ from vecenv.worldmodel.network.component_draw import (
     degrees_of_freedom,
     normal_draw,
     student_t_draw,
-    taken,
 )
 
 Density = Literal["student-t", "gaussian"]
 """Component families of mixtures for signed numbers."""
-
-WICK_LOCATION = -1.0
-"""Offset of the raw mean of a wick's logarithm, since wicks are small."""
-
-WICK_LOG_SCALE_LIMITS = (-3.0, 1.5)
 
 
 class StudentTMixture(NamedTuple):
@@ -146,55 +140,6 @@ class Stretched(NamedTuple):
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
         """Draw from a uniform number in (0, 1) and the mixture's noise. Shape: (...)."""
         return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.draw(choice, *noise))
-
-
-class WickMixture(NamedTuple):
-    """Zero-inflated mixture of C log-normal distributions, for wicks, of raw outputs of a network.
-
-    Attributes:
-        parameters: the logit of zero, then C numbers each for weights, locations and scales. Shape: (..., 1 + 3 C).
-    """
-
-    parameters: Tensor
-
-    @staticmethod
-    def num_parameters(components: int) -> int:
-        """Numbers of C components."""
-        return 1 + 3 * components
-
-    @property
-    def zero(self) -> Tensor:
-        """Logit of the probability of zero. Shape: (...)."""
-        return self.parameters[..., 0] - 3.0
-
-    def log_prob(self, value: Tensor, smallest: float = 1e-4) -> Tensor:
-        """Return the log-probability of a wick of about zero, or the log-density of a longer one. Shape: (...).
-
-        Args:
-            value: Shape: (...).
-            smallest: threshold below which numbers count as zero, for rounded prices.
-        """
-        weight, location, log_scale = self.parameters[..., 1:].unflatten(-1, (3, -1)).unbind(-2)
-        log_weight, location = functional.log_softmax(weight, -1), location + WICK_LOCATION
-        log_scale, zero_logit = log_scale.clamp(*WICK_LOG_SCALE_LIMITS), self.zero
-        scale = (-log_scale).exp()
-        least = torch.special.ndtr((math.log(smallest) - location) * scale).clamp(min=1e-30).log()
-        log_positive = functional.logsigmoid(-zero_logit)
-        zero = torch.logaddexp(
-            functional.logsigmoid(zero_logit), log_positive + torch.logsumexp(log_weight + least, dim=-1)
-        )
-        log_value = value.clamp(min=smallest).log()
-        standard = (log_value.unsqueeze(-1) - location) * scale
-        density = -0.5 * standard.square() - log_scale - 0.5 * math.log(2.0 * math.pi)
-        positive = torch.logsumexp(log_weight + density, dim=-1) - log_value + log_positive
-        return torch.where(value < smallest, zero, positive)
-
-    def draw(self, choice: Tensor, normal: Tensor, atom: Tensor) -> Tensor:
-        """Draw from a uniform number, a standard normal one, and another uniform one. Shape: (...)."""
-        location, log_scale = taken(self.parameters[..., 1:].movedim(-1, 0).unflatten(0, (3, -1)), choice)
-        scale = log_scale.clamp(*WICK_LOG_SCALE_LIMITS).exp()
-        positive = torch.addcmul(location + WICK_LOCATION, scale, normal).exp()
-        return positive.masked_fill(atom < torch.sigmoid(self.zero), 0.0)
 
 
 def _mean(laws: Tensor) -> Tensor:

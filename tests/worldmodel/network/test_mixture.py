@@ -7,10 +7,9 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, LogNormal, MixtureSameFamily, Normal, StudentT
+from torch.distributions import Categorical, MixtureSameFamily, Normal, StudentT
 
-from vecenv.core.random import box_muller
-from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, WickMixture
+from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture
 
 DRAWS = 100_000
 KS_LIMIT = 1.95 / math.sqrt(DRAWS)
@@ -28,15 +27,6 @@ def signed(request) -> SignedMixture:
     return request.param(parameters)
 
 
-@pytest.fixture
-def wick() -> WickMixture:
-    parameters = raw(WickMixture.num_parameters(2))
-    parameters[..., 0] += 2.0
-    # Narrow enough that the log-normal part has no mass to speak of below the smallest number.
-    parameters[..., 5:] = parameters[..., 5:] / 4
-    return WickMixture(parameters)
-
-
 def second(law, draws: int = 1):
     """Return the second law of a batch, as often as it is drawn from."""
     return type(law)(law.parameters[1].expand(draws, -1))
@@ -44,13 +34,8 @@ def second(law, draws: int = 1):
 
 def parts(law) -> list[Tensor]:
     """Return the numbers of the components as the laws have them: weights, locations, scales, degrees of freedom."""
-    wick = isinstance(law, WickMixture)
-    weight, location, log_scale, *rest = (
-        law.parameters[..., int(wick) :].unflatten(-1, (-1, 2 if wick else 3)).unbind(-2)
-    )
-    location, log_scale = (
-        (location - 1.0, log_scale.clamp(-3.0, 1.5)) if wick else (location, log_scale.clamp(-5.0, 4.0))
-    )
+    weight, location, log_scale, *rest = law.parameters.unflatten(-1, (-1, 3)).unbind(-2)
+    log_scale = log_scale.clamp(-5.0, 4.0)
     return [weight.softmax(-1), location, log_scale.exp(), *(2.1 + torch.log1p((raw + 4.0).exp()) for raw in rest)]
 
 
@@ -58,14 +43,6 @@ def signed_grid(largest: float = 1e4, nodes: int = 4001) -> tuple[Tensor, Tensor
     """Return nodes and weights of the trapezoid rule after x = sinh(u), which reaches far into the tails."""
     u = torch.linspace(-math.asinh(largest), math.asinh(largest), nodes, dtype=torch.float64)
     return u.sinh(), u.cosh() * (u[1] - u[0])
-
-
-def positive_grid(nodes: int = 4001) -> tuple[Tensor, Tensor]:
-    """Return nodes and weights of the trapezoid rule after x = exp(u), from 1e-4 up."""
-    u = torch.linspace(math.log(1e-4), 30.0, nodes, dtype=torch.float64)
-    weight = u.exp() * (u[1] - u[0])
-    weight[[0, -1]] *= 0.5
-    return u.exp(), weight
 
 
 def uniforms(*words: str) -> list[Tensor]:
@@ -132,8 +109,7 @@ def test_any_parameters_give_a_law_with_finite_variance():
         # The density falls with the degrees of freedom and one as its power, far from locations.
         assert size > 50.0 or float(near - far) / math.log(10.0) > 3.0
         gaussian = GaussianMixture(torch.tensor([[size, 0.0, *[size] * 4]]))
-        wick = WickMixture(torch.tensor([[size] * 7]))
-        for law in (student, gaussian, wick):
+        for law in (student, gaussian):
             assert bool(law.log_prob(torch.tensor([0.5])).isfinite().all())
 
 
@@ -153,38 +129,3 @@ def test_the_choice_falls_on_components_by_their_weight(signed):
     drawn = drawn_from(law, *uniforms("choice", "radial", "angular"))
     share = torch.stack([(drawn < -500), (drawn.abs() <= 500), (drawn > 500)]).double().mean(-1)
     assert torch.allclose(share, parameters[:3].softmax(0), atol=0.006)
-
-
-def test_wick_probability_is_normalised(wick):
-    """The atom and the density of positive numbers sum to one; next to nothing lies below the smallest number."""
-    x, weight = positive_grid()
-    total = (wick.log_prob(x[:, None]).exp() * weight[:, None]).sum(0) + wick.log_prob(torch.zeros(4)).exp()
-    assert torch.allclose(total, torch.ones(4, dtype=torch.float64), atol=2e-4)
-
-
-def test_wick_density_is_that_of_torch(wick):
-    weight, location, scale = parts(wick)
-    law = MixtureSameFamily(Categorical(weight), LogNormal(location, scale))
-    x = torch.logspace(-3, 3, 50, dtype=torch.float64)[:, None]
-    expected = law.log_prob(x) + torch.log(1.0 - torch.sigmoid(wick.zero))
-    assert torch.allclose(wick.log_prob(x), expected, atol=1e-10)
-    for nothing in (0.0, 9e-5, -1e-17):
-        assert torch.allclose(wick.log_prob(torch.full((4,), nothing)), torch.sigmoid(wick.zero).log())
-
-
-def test_wick_draws_follow_the_probability(wick):
-    choice, radial, angular, atom = uniforms("choice", "radial", "angular", "atom")
-    drawn = second(wick, DRAWS).draw(choice, box_muller(radial, angular)[0], atom)
-    law = second(wick)
-    x, weight = positive_grid()
-    density = law.log_prob(x).exp() * weight
-    zero = torch.sigmoid(law.zero)
-    assert 0.1 < float(zero) < 0.9 and float(drawn.min()) == 0.0
-    assert ks_distance(drawn, x, zero + density.cumsum(0) - 0.5 * density) < KS_LIMIT
-
-
-def test_wick_gradients_are_finite_at_zero(wick):
-    """A wick of zero takes the branch of the atom; the other branch must not poison the gradient."""
-    parameters = raw(WickMixture.num_parameters(2)).requires_grad_()
-    WickMixture(parameters).log_prob(torch.zeros(4)).sum().backward()
-    assert parameters.grad is not None and bool(parameters.grad.isfinite().all())
