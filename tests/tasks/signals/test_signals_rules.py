@@ -74,9 +74,11 @@ def test_the_risk_level_does_not_depend_on_the_order_of_symbols_and_is_close_to_
     level = risk_level(holdings, worth, risk_worth(close, risk), strength)
     # Half a step of 2^-20 for each of 500 symbols at the most, times the strength; rounding errors mostly cancel.
     assert float(level) == pytest.approx(1.0 + 0.1 * float(mean), abs=3e-6)
+    # A strength at which the last bit of the sum is not lost beside the 1.
+    level = risk_level(holdings, worth, risk_worth(close, risk), torch.tensor(1e3))
     for _ in range(20):
         order = torch.randperm(500, generator=generator)
-        again = risk_level(holdings[order], worth, risk_worth(close, risk)[order], strength)
+        again = risk_level(holdings[order], worth, risk_worth(close, risk)[order], torch.tensor(1e3))
         assert torch.equal(again, level)
 
 
