@@ -1,8 +1,6 @@
-"""Scores by a list of words: by hand, against plain Python, and on one core fast enough."""
+"""Scores by a list of words: by hand and against plain Python."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
@@ -101,17 +99,3 @@ def test_the_identity_tells_the_list(monkeypatch):
     assert LexiconScorer().identity == SCORER.identity
     monkeypatch.setitem(WEIGHTS, "good", (2.0, 0.0))
     assert LexiconScorer().identity != SCORER.identity
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [12, 60])
-def test_a_core_scores_a_hundred_thousand_texts_a_second(count):
-    """The best of five, in time of the process; every text is another one."""
-    words = np.random.default_rng(0).choice(" ".join(HEADLINES).split(), (20_000, count))
-    texts = [f"{number} {' '.join(row)}." for number, row in enumerate(words)]
-    seconds = []
-    for _ in range(5):
-        start = time.process_time()
-        SCORER.score(texts)
-        seconds.append(time.process_time() - start)
-    assert len(texts) / min(seconds) > 100_000
