@@ -63,7 +63,7 @@ class NewsLanguageConfig:
     """Epochs over them."""
     vocabulary: int = 2048
     """Largest vocabulary of the model."""
-    updates: int = 16
+    updates: int = 28
     """Updates of GRPO."""
     episodes: int = 256
     """Held-out episodes."""
