@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +21,14 @@ from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.commands.parts_bar import PartsBar
 from vecenv.worldmodel.commands.training_files import check_out, running_path, training_market
-from vecenv.worldmodel.commands.training_report import TRAINING_PART, told_scores, validation_table
+from vecenv.worldmodel.commands.training_report import BARS_PART, TRAINING_PART, told_scores, validation_table
 from vecenv.worldmodel.network.architectures import Architecture, network_settings
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
+from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
 from vecenv.worldmodel.training.calibration import calibrate, calibration_parts
 from vecenv.worldmodel.training.fit import TrainingSettings, TrainingState, Validation, new_state, train_network
 
@@ -60,6 +63,8 @@ class TrainSettings:
     """Sizes of the convolutions and the recurrent unit of cnn-gru."""
     training: Annotated[TrainingSettings, conf.arg(name="")] = field(default_factory=TrainingSettings)
     """Optimisation."""
+    bars: BarStageSettings = field(default_factory=BarStageSettings)
+    """Second stage, of gap, wicks and volume alone on the trunk as it is."""
     label: str | None = None
     """Word about the weights in their record, such as judged or shipped."""
     device: str = "auto"
@@ -86,7 +91,13 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     training = settings.training.on(device)
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
     markets, sources = _read_markets(settings, names, device)
-    record = {"sources": sources, "settings": asdict(training), "embargo": settings.embargo, "label": settings.label}
+    record = {
+        "sources": sources,
+        "settings": asdict(training),
+        "bars": asdict(settings.bars),
+        "embargo": settings.embargo,
+        "label": settings.label,
+    }
     state = new_state(network, training, device)
     running = running_path(settings.out)
     if settings.resume:
@@ -95,7 +106,8 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     days = ", ".join(f"{m.name} {m.split.train} days of {m.observed.valid.shape[2]} symbols" for m in markets)
     console.print(f"{parameters:,} parameters; training on {days}, on {device}", soft_wrap=True)
     began, kept = time.monotonic(), f"step {state.step}" if settings.resume else None
-    with PartsBar(console, [TRAINING_PART, *(part for name in names for part in calibration_parts(name))]) as bar:
+    stages = [TRAINING_PART, BARS_PART] if settings.bars.steps else [TRAINING_PART]
+    with PartsBar(console, [*stages, *(part for name in names for part in calibration_parts(name))]) as bar:
 
         def on_step(state: TrainingState, loss: float) -> None:
             bar.tell(TRAINING_PART, f"step {state.step}, loss {loss:+.3f}", state.step / training.steps)
@@ -110,7 +122,12 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
         with bar.part(TRAINING_PART):
             train_network(state, markets, training, on_step, on_validation)
         state.network.load_state_dict(state.best)
-        final = record | {"history": state.history, "training_seconds": time.monotonic() - began}
+        bar_history = _train_bars(state.network, markets, settings.bars, training, bar) if settings.bars.steps else []
+        final = record | {
+            "history": state.history,
+            "bar_history": bar_history,
+            "training_seconds": time.monotonic() - began,
+        }
         symbols = {name: source["symbols"] for name, source in sources.items()}
         with telling_what_is_kept(running, kept):
             starts, tensors = calibrate(state.network, markets, symbols, bar.part)
@@ -119,6 +136,22 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     console.print(validation_table(state.history))
     console.print(f"Written to {settings.out}", soft_wrap=True)
     return {"file": str(settings.out), "parameters": parameters, **final}
+
+
+def _train_bars(
+    network: MarketNetwork,
+    markets: Sequence[TrainingMarket],
+    settings: BarStageSettings,
+    training: TrainingSettings,
+    bar: PartsBar,
+) -> list[dict[str, object]]:
+    """Run the second stage; interrupted, it begins anew from what the first one left."""
+
+    def on_step(step: int, loss: float) -> None:
+        bar.tell(BARS_PART, f"step {step}, loss {loss:+.3f}", step / settings.steps)
+
+    with bar.part(BARS_PART):
+        return train_bars(network, markets, settings, training.seed, bool(training.bf16), on_step)
 
 
 def _check(settings: TrainSettings, names: tuple[str, ...]) -> None:

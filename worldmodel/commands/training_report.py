@@ -11,6 +11,9 @@ from vecenv.worldmodel.training.fit import Validation
 TRAINING_PART = "training"
 """Name of the training among the parts of a command."""
 
+BARS_PART = "bars"
+"""Name of the second stage of the training."""
+
 
 def told_scores(scores: Mapping[str, Validation]) -> str:
     """Return the scores of markets in one line."""

@@ -65,9 +65,9 @@ class ValidateSettings:
     """File of bars: training days, to which the baselines are fitted, validation days and test days."""
     out: Path
     """Folder for validation.json, validation.md and validation.png."""
-    model: str | None = None
-    """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train``; without it only the
-    baselines."""
+    model: tuple[str, ...] = ()
+    """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train``; of several, such as training
+    seeds, the figures are averaged. Without it only the baselines."""
     beside: tuple[Path, ...] = ()
     """Checkpoints of other architectures, evaluated as further baselines at temperature 1."""
     market: str | None = None
@@ -150,7 +150,11 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         halves(trial.dense_origins, HORIZON, REAL_LEAST)
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
-    fits: list[Callable[[Bars], MarketModel]] = [*(partial(_as_trained, model) for model in learned), *BASELINES]
+    groups: list[list[Callable[[Bars], MarketModel]]] = [
+        *([partial(_as_trained, model) for model in same] for same in learned),
+        *([fit] for fit in BASELINES),
+    ]
+    number = sum(map(len, groups))
     figures: dict[str, Figures] = {}
     scores: dict[str, dict[str, DailyScores]] = {}
     sketches: dict[str, Sketch] = {}
@@ -162,7 +166,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         TimeRemainingColumn(), console=console,
     ) as bar:  # fmt: skip
         sweep_steps = len(trial.origins()) + len(trial.forecast_days)
-        total = steps * settings.seeds * len(fits) + sweep_steps * len(settings.temperatures)
+        total = steps * settings.seeds * number + sweep_steps * len(settings.temperatures)
         task = bar.add_task("real days", total=total)
         advance = partial(bar.advance, task)
         real = real_figures(trial.real) | real_bar_figures(trial.real, settings.every)
@@ -171,24 +175,26 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
             dense = trial.real_after(origins)
             real |= discriminator_figures(discriminate_real(dense, origins, seeds))
             real |= bar_discriminator_figures(discriminate_real_bars(dense, origins, seeds))
-        for fit in fits:
+        for fits in groups:
             began = time.monotonic()
-            model = fit(trial.train)
-            bar.update(task, description=model.name)
-            densities = density_figures(trial, model)
             runs, scored = [], []
-            for seed in range(settings.seed, settings.seed + settings.seeds):
-                run, daily, sketches[model.name] = _run(trial, model, settings, seed, advance)
-                runs.append(densities | run)
-                scored.append(daily)
-            figures[model.name], scores[model.name] = average(runs), mean_scores(scored)
-            seconds[model.name] = time.monotonic() - began
+            for fit in fits:
+                model = fit(trial.train)
+                bar.update(task, description=model.name)
+                densities, name = density_figures(trial, model), model.name
+                for seed in range(settings.seed, settings.seed + settings.seeds):
+                    run, daily, sketches[name] = _run(trial, model, settings, seed, advance)
+                    runs.append(densities | run)
+                    scored.append(daily)
+            figures[name], scores[name] = average(runs), mean_scores(scored)
+            seconds[name] = time.monotonic() - began
         bar.update(task, description="temperatures")
-        colder_and_hotter = {each: learned[0].at_temperature(each) for each in settings.temperatures}
+        colder_and_hotter = {each: learned[0][0].at_temperature(each) for each in settings.temperatures}
         sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
-    judged = None if settings.model is None else learned[0].name
+    judged = learned[0][0].name if settings.model else None
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
     chosen["beside"] = [str(path) for path in settings.beside]
+    chosen["model"] = list(settings.model)
     differences = paired_differences(scores, judged) if judged else {}
     report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep, differences)
     result = write_report(report, settings.out)
@@ -220,7 +226,7 @@ def _check(settings: ValidateSettings) -> None:
     for temperature in (settings.temperature, *settings.temperatures):
         if temperature <= 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
-    if settings.temperatures and settings.model is None:
+    if settings.temperatures and not settings.model:
         raise ValueError("temperatures are of a model, and none is given")
     # The autocorrelation of a single day does not exist.
     if settings.long_days and settings.long_days < HORIZON + 2:
@@ -231,25 +237,35 @@ def _check(settings: ValidateSettings) -> None:
         boosting_class()
 
 
-def _learned(settings: ValidateSettings) -> tuple[list[NeuralMarket], str, str]:
-    """Return the networks, the judged one first, and the last dates of training and validation.
+def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str, str]:
+    """Return the networks by architecture, the judged ones first, and the last dates of training and validation.
 
     Raises:
-        ValueError: as `judged_model`, or two networks have the same name.
+        ValueError: as `judged_model`, the judged ones differ in architecture, or two others have the same name.
     """
-    models: dict[str, NeuralMarket] = {}
+    models: dict[str, list[NeuralMarket]] = {}
     train_end, validation_end = settings.train_end, settings.validation_end
-    judged = None if settings.model is None else model_file(settings.model)
-    for path in [judged, *settings.beside]:
-        temperature = settings.temperature if path == judged else 1.0
+    judged = [(model_file(name), True) for name in settings.model]
+    beside = [(path, False) for path in settings.beside]
+    for path, is_judged in [*(judged or [(None, False)]), *beside]:
         # Without dates the first model's apply to all.
         model, train_end, validation_end = judged_model(
-            path, settings.market, temperature, train_end, validation_end, device_named(settings.device)
+            path,
+            settings.market,
+            settings.temperature if is_judged else 1.0,
+            train_end,
+            validation_end,
+            device_named(settings.device),
         )
-        if model is not None:
-            if model.name in models:
-                raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
-            models[model.name] = model
+        if model is None:
+            continue
+        if is_judged and models and model.name not in models:
+            raise ValueError(
+                f"{path}: the architecture {model.name!r}, that of {judged[0][0]} is {next(iter(models))!r}"
+            )
+        if not is_judged and model.name in models:
+            raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
+        models.setdefault(model.name, []).append(model)
     assert train_end is not None and validation_end is not None
     return list(models.values()), train_end, validation_end
 

@@ -1,9 +1,9 @@
 """Joint distribution of the bars of a day given its returns: gap, wicks and volume of all symbols.
 
 A symbol's numbers follow one another, each given those before: gap, upper wick, lower wick, volume. Gaps may be exactly
-zero, as may wicks. Every other number is a closed form of a standard normal one, and a quantity's normal numbers are
-correlated among the symbols by a Gaussian copula, so that a day is drawn without a loop over symbols and its joint
-density is exact.
+zero, as may wicks. Every other number is a closed form of a normal one, and a quantity's normal numbers are correlated
+among the symbols by a Gaussian copula with common shocks, so that a day is drawn without a loop over symbols and its
+joint density is exact.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
+from vecenv.worldmodel.network.common_shocks import ShockSizes
 from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, SinhArcsinh
@@ -38,6 +39,10 @@ LEAST_OWN = 1e-3
 
 MATRICES = (0, 1, 1, 2)
 """Correlation matrix of gap, upper wick, lower wick and volume among those of gap, wicks and volume."""
+
+SHOCKED = (True, False, False, True)
+"""Whether gap, upper wick, lower wick and volume have common shocks. Wicks that are too short count as zero one by one,
+whose joint probability under a shock of all is no closed form."""
 
 MIXTURES: dict[Joint, tuple[float, float, float]] = {
     "correlations": (0.0, 0.0, 0.0),
@@ -63,15 +68,19 @@ class DaySummary(NamedTuple):
 
 
 class BarNoise(NamedTuple):
-    """Random numbers of a day's bars. Shape of each: (4, P, K).
+    """Random numbers of a day's bars.
 
     Attributes:
-        normal: independent, standard normal.
-        zero: uniform in (0, 1).
+        normal: independent, standard normal. Shape: (4, P, K).
+        zero: uniform in (0, 1), for exact zeros. Shape: (4, P, K).
+        shock: uniform in (0, 1), for the choice of a common shock. Shape: (4, P).
+        shock_size: standard normal, for its size. Shape: (4, P).
     """
 
     normal: Tensor
     zero: Tensor
+    shock: Tensor
+    shock_size: Tensor
 
 
 class _Scored(NamedTuple):
@@ -118,7 +127,8 @@ class _Law(NamedTuple):
     def scored_wick(self, length: Tensor) -> _Scored:
         """Score wicks by a distribution of their logarithm; those below `SMALLEST_WICK` count as zero."""
         value, rest = length.clamp(min=SMALLEST_WICK).log(), functional.logsigmoid(-self.zero)
-        below = rest + self.other.log_below(torch.full_like(value, math.log(SMALLEST_WICK)))
+        least = self.other.normal(torch.full_like(value, math.log(SMALLEST_WICK)))
+        below = rest + torch.special.log_ndtr(least)
         zero = torch.logaddexp(functional.logsigmoid(self.zero), below)
         present = length >= SMALLEST_WICK
         density = torch.where(present, rest + self.other.log_prob(value) - value, zero)
@@ -160,7 +170,7 @@ class BarHeads(nn.Module):
         width: of the trunk's output.
         hidden: width inside.
         joint: what ties the symbols; with "none" there is no input from the day's other symbols either.
-        markets: number of markets, each with its own sizes of correlations.
+        markets: number of markets, each with its own sizes of correlations and its own shocks.
     """
 
     mixtures: Tensor
@@ -178,6 +188,7 @@ class BarHeads(nn.Module):
         # How far laws follow the scales beyond what the stages make of them: wholly at first.
         self.sensitivity = nn.Parameter(torch.ones(NUM_SCALES))
         self.mixing = nn.Parameter(torch.zeros(markets, len(MATRICES), 3))
+        self.shocks = ShockSizes(markets, SHOCKED)
         self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
 
     def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
@@ -224,12 +235,20 @@ class BarHeads(nn.Module):
         density, normal, present = (torch.stack(parts, dim=-2) for parts in zip(*quantities, strict=True))
         total, present = density.sum(-2), present & valid.unsqueeze(-2)
         if self.joint != "none":
-            tied = copula_log_density(self.factors(matrices, present, market), normal, present).sum(-1)
+            factors = self.factors(matrices, present, market)
+            tied = copula_log_density(factors, normal, present, self.shocks(market)).sum(-1)
             total = total + (tied / valid.sum(-1).clamp(min=1)).unsqueeze(-1)
         return total.where(valid, 0.0)
 
     def draw(
-        self, known: Tensor, returns: Tensor, scales: Tensor, factors: Tensor, noise: BarNoise, temperature: float
+        self,
+        known: Tensor,
+        returns: Tensor,
+        scales: Tensor,
+        factors: Tensor,
+        noise: BarNoise,
+        temperature: float,
+        market: int,
     ) -> Tensor:
         """Draw the bars of a day given its returns.
 
@@ -240,13 +259,15 @@ class BarHeads(nn.Module):
             factors: from `factors`. Shape: (P, 4, K, K).
             noise: of the day.
             temperature: factor on gaps, about their median, and on wicks.
+            market: its number.
 
         Returns:
             Scaled moves. Shape: (P, K, 5).
         """
         normal = noise.normal
         if self.joint != "none":
-            normal = (factors @ normal.movedim(0, 1).unsqueeze(-1)).squeeze(-1).movedim(1, 0)
+            shift = self.shocks(market).drawn(noise.shock.T, noise.shock_size.T)
+            normal = (factors @ normal.movedim(0, 1).unsqueeze(-1) + shift[..., None, None]).squeeze(-1).movedim(1, 0)
         inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
         law = self._gap(inputs, returns)
         gap = law.other.drawn(normal[0])

@@ -21,7 +21,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
 FORMAT = "vecenv-neural-market"
-VERSION = 3
+VERSION = 4
 """Format version; changes only when older checkpoints can no longer be read as trained."""
 
 WEIGHTS = "network."

@@ -224,8 +224,20 @@ class MarketNetwork(nn.Module):
         for_return = self.returns.known(known)
         alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
         chained = self.returns(for_return, statistics, coupling).log_prob(still)
-        shape = self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, self._index(market))
+        shape = self.bar_log_prob(known, scaled, valid, matrices, scales, market)
         return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
+
+    def bar_log_prob(
+        self, known: Tensor, scaled: Tensor, valid: Tensor, matrices: Tensor, scales: Tensor, market: str
+    ) -> Tensor:
+        """Return the log-densities of gap, wicks and volume given the returns, as `DayLogProb.shape`. Shape: (..., K).
+
+        The arguments are those of `log_prob`.
+
+        Raises:
+            ValueError: the network does not know the market.
+        """
+        return self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, self._index(market))
 
 
 def _trunk(num_features: int, settings: TransformerSettings | CnnGruSettings) -> Trunk[Any]:

@@ -69,10 +69,6 @@ class SinhArcsinh(NamedTuple):
         steepness = self.tail.log() + argument.cosh().log() - self.scale.log() - 0.5 * torch.log1p(standard.square())
         return steepness - 0.5 * argument.sinh().square() - 0.5 * math.log(2.0 * math.pi)
 
-    def log_below(self, value: Tensor) -> Tensor:
-        """Return the logarithm of the probability of lower values. Shape: (...)."""
-        return torch.special.log_ndtr(self.normal(value))
-
     def drawn(self, normal: Tensor) -> Tensor:
         """Return the values of standard normal numbers. Shape: (...)."""
         return torch.addcmul(self.location, self.scale, ((normal.asinh() + self.skew) / self.tail).sinh())

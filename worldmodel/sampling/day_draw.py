@@ -22,11 +22,13 @@ class DayDraws(NamedTuple):
         returns: of the returns.
         bars: of the bars given the returns.
         bar_factors: of the bars' correlations, from `BarHeads.factors`. Shape: (P, 4, K, K).
+        market: its number.
     """
 
     returns: ReturnDraws
     bars: BarHeads
     bar_factors: Tensor
+    market: int
 
     def draw(
         self,
@@ -56,5 +58,7 @@ class DayDraws(NamedTuple):
         words = random_bits(key, stream, day * MAX_SYMBOLS + everyone)
         uniform = open_uniform(torch.stack(words, dim=1), torch.float32)
         returns = self.returns.draw(known, uniform[0, :3], temperature) + drift
-        noise = BarNoise(box_muller(uniform[1:, 0], uniform[1:, 1])[0], uniform[1:, 2])
-        return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature).double()
+        normal, other = box_muller(uniform[1:, 0], uniform[1:, 1])
+        # A day's shocks are drawn with its first symbol, from numbers that its bar has no use for.
+        noise = BarNoise(normal, uniform[1:, 2], uniform[1:, 3, ..., 0], other[..., 0])
+        return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature, self.market).double()

@@ -164,3 +164,19 @@ class TrainingMarket:
         given = (matrices, self.observed.scales[0, first:stop, order], volatility, self.name)
         read = network.log_prob(known[:, order], scaled, valid, *given)
         return read, valid, volatility.log()
+
+    def bar_log_prob(self, network: MarketNetwork, known: Tensor, days: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of the log-densities of some days' gaps, wicks and volumes given their returns.
+
+        Args:
+            network: its heads are asked.
+            known: the trunk's outputs before the days. Shape: (D, K, width).
+            days: positions. Shape: (D,).
+
+        Returns:
+            Sum, and number of stock-days in it. Shapes: (), ().
+        """
+        valid = self.observed.valid[0, days]
+        scaled, scales = self.observed.scaled[0, days].float(), self.observed.scales[0, days]
+        matrices = self.matrices[days // CORRELATION_STRIDE]
+        return network.bar_log_prob(known, scaled, valid, matrices, scales, self.name).sum(), valid.sum()

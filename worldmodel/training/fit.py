@@ -159,8 +159,7 @@ def train_network(
         on_validation: called after every validation; the state is consistent and may be saved.
         stopped: asked after every update; the last one is validated too.
     """
-    sizes = [market.split.train * market.observed.valid.shape[2] for market in markets]
-    weight = np.sqrt(sizes) / np.sqrt(sizes).sum()
+    weight = market_weights(markets)
     subsets: dict[tuple[int, int], TrainingMarket] = {}
     while state.step < settings.steps and state.bad_validations < settings.patience and not stopped():
         generator = np.random.default_rng([settings.seed, state.step])
@@ -168,7 +167,7 @@ def train_network(
         period = (index, state.step // SUBSET_STEPS)
         if period not in subsets:
             subsets = {key: value for key, value in subsets.items() if key[1] == period[1]}
-            subsets[period] = _subset(markets[index], np.random.default_rng([settings.seed, index, period[1]]))
+            subsets[period] = drawn_symbols(markets[index], np.random.default_rng([settings.seed, index, period[1]]))
         loss = _update(state, subsets[period], settings, generator)
         state.step += 1
         on_step(state, loss)
@@ -198,8 +197,15 @@ def validate_network(network: MarketNetwork, market: TrainingMarket, first: int,
     return Validation(*(totals / max(count, 1)).tolist())
 
 
-def _subset(market: TrainingMarket, generator: np.random.Generator) -> TrainingMarket:
-    """Choose some symbols, or all."""
+def market_weights(markets: Sequence[TrainingMarket]) -> np.ndarray:
+    """Return the probability of each market in training: by the root of its number of stock-days. Shape: (markets,)."""
+    roots = np.sqrt([market.split.train * market.observed.valid.shape[2] for market in markets])
+    shares: np.ndarray = roots / roots.sum()
+    return shares
+
+
+def drawn_symbols(market: TrainingMarket, generator: np.random.Generator) -> TrainingMarket:
+    """Restrict a market to as many symbols as `SUBSET_SIZES` says, or keep all."""
     total = market.observed.valid.shape[2]
     rest = 1.0 - sum(SUBSET_SIZES.values())
     size = int(generator.choice([*SUBSET_SIZES, total], p=[*SUBSET_SIZES.values(), rest]))
@@ -221,7 +227,7 @@ def _update(
     )
     loss = -total / valid.sum().clamp(min=1)
     for group in state.optimizer.param_groups:
-        group["lr"] = settings.learning_rate * _rate(state.step / settings.steps, settings.warm_up)
+        group["lr"] = settings.learning_rate * cosine_rate(state.step / settings.steps, settings.warm_up)
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -233,8 +239,8 @@ def _update(
     return float(loss.detach())
 
 
-def _rate(progress: float, warm_up: float) -> float:
-    """Return the learning-rate factor of a step."""
+def cosine_rate(progress: float, warm_up: float) -> float:
+    """Return the learning-rate factor of a step: a rise over the share of warm-up, then cosine decay to a hundredth."""
     if progress < warm_up:
         return max(progress / warm_up, 0.01)
     return 0.01 + 0.99 * 0.5 * (1.0 + math.cos(math.pi * (progress - warm_up) / (1.0 - warm_up)))

@@ -212,9 +212,11 @@ def discriminator_figures(accuracies: Mapping[str, Interval]) -> Figures:
 
 
 def average(runs: Sequence[Figures]) -> Figures:
-    """Return the mean of every metric, and of its bounds, over runs with different seeds."""
-    columns = {name: [run[name] for run in runs] for name in runs[0]}
-    return {name: Interval(*torch.tensor(parts).mean(0).tolist()) for name, parts in columns.items()}
+    """Return the mean of every metric, and of its bounds, over runs with different seeds or weights.
+
+    Bounds that a metric lacks are those of its range over the runs.
+    """
+    return {name: _averaged([run[name] for run in runs]) for name in runs[0]}
 
 
 def point(value: float) -> Interval:
@@ -245,3 +247,10 @@ def over_origins(windows: Windows, statistic: Callable[[Windows], float], draws:
 def _ratio(total: Tensor, count: Tensor, block: int = BLOCK) -> Interval:
     """Return the sum of totals over the sum of counts, with the bootstrap's interval over days. Shapes: (D,), (D,)."""
     return block_bootstrap(lambda days: float(total[days].sum() / count[days].sum()), len(total), block)
+
+
+def _averaged(figures: Sequence[Interval]) -> Interval:
+    mean, low, high = torch.tensor(figures, dtype=torch.float64).mean(0).tolist()
+    if len(figures) > 1 and math.isnan(low):
+        low, high = min(figure.mean for figure in figures), max(figure.mean for figure in figures)
+    return Interval(mean, low, high)

@@ -30,14 +30,15 @@ from vecenv.worldmodel.validation.table import (
 from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
 
 LEGEND = (
-    "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins; "
-    "of the median stock's volatility ratio, the 5–95% range over stocks. Discriminators learn from the first half of "
-    "the test days and are asked about the second. The real column has a perfect model's value where the real days "
-    "have none of their own, and of discriminators real days against other real ones. Discriminators of whole bars see "
-    "gap, body, wicks and volume of all generated paths. Surely below: the whole interval of the difference, paired by "
-    "day, lies below zero; undecided if it contains zero, which counts as not met. A dash: the model has no such "
-    f"figure, or the run cannot tell. {SEES_TEST} draws from the days before each origin, which are days of the test "
-    "as origins roll on: it sees the test's own past."
+    "↓ lower is better, ↑ higher, ≈ nearer to real. Brackets: 95% interval of a block bootstrap over days or origins;"
+    " of the median stock's volatility ratio, the 5–95% range over stocks; of figures without one, the range over "
+    "several weights or seeds. Discriminators learn from the first half of the test days and are asked about the "
+    "second. The real column has a perfect model's value where the real days have none of their own, and of "
+    "discriminators real days against other real ones. Discriminators of whole bars see gap, body, wicks and volume "
+    "of all generated paths. Surely below: the whole interval of the difference, paired by day, lies below zero; "
+    "undecided if it contains zero, which counts as not met. A dash: the model has no such figure, or the run cannot "
+    f"tell. {SEES_TEST} draws from the days before each origin, which are days of the test as origins roll on: it sees"
+    " the test's own past."
 )
 
 TABLE_WIDTH, MODEL_WIDTH = 52, 14

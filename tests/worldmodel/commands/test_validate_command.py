@@ -219,6 +219,9 @@ def test_bad_input_is_named_before_any_work(capsys, market, ends, checkpoint, tm
 def test_bad_checkpoints_beside_are_named_before_any_work(capsys, market, ends, checkpoint, chain, tmp_path):
     out = tmp_path / "out"
     beside = partial(refused, capsys, "--history", market, "--out", out, "--model", checkpoint, "--market", "a")
+    assert f"{chain}: the architecture '{RUNNING_MEAN_CHAIN}', that of {checkpoint} is 'neural'" in beside(
+        "--model", checkpoint, chain
+    )
     told = beside("--beside", checkpoint)
     assert f"{checkpoint}: a second model of the name 'neural'" in told
     assert f"{chain}: a second model of the name '{RUNNING_MEAN_CHAIN}'" in beside("--beside", chain, chain)

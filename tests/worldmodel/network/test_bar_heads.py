@@ -17,8 +17,11 @@ EVERYONE = torch.ones(3, dtype=torch.bool)
 
 
 def heads_of(joint: Joint = "correlations") -> BarHeads:
+    """Random heads, without common shocks."""
     torch.manual_seed(4)
-    return BarHeads(HIDDEN, HIDDEN, joint).requires_grad_(False)
+    heads = BarHeads(HIDDEN, HIDDEN, joint).requires_grad_(False)
+    heads.shocks.raw[..., 0] = -100.0
+    return heads
 
 
 def scales_of(symbols: int) -> torch.Tensor:
@@ -31,10 +34,13 @@ def drawn(heads: BarHeads, matrices: torch.Tensor, temperature: float = 1.0) -> 
     known = torch.randn(3, HIDDEN, generator=generator).expand(PATHS, -1, -1)
     returns = torch.tensor([0.5, -1.0, 0.2]).expand(PATHS, -1)
     noise = BarNoise(
-        torch.randn(4, PATHS, 3, generator=generator), torch.rand(4, PATHS, 3, generator=generator).clamp(min=1e-9)
+        torch.randn(4, PATHS, 3, generator=generator),
+        torch.rand(4, PATHS, 3, generator=generator).clamp(min=1e-9),
+        torch.rand(4, PATHS, generator=generator),
+        torch.randn(4, PATHS, generator=generator),
     )
     factors = heads.factors(matrices, EVERYONE, 0)
-    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature)
+    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature, 0)
 
 
 def test_the_summary_of_a_day_by_plain_numbers():
@@ -64,6 +70,18 @@ def test_symbols_of_one_quantity_are_drawn_with_its_own_correlation():
             # Exact zeros and what follows from the numbers before keep it below the normals' 0.9.
             assert (float(found[0, 1]) > 0.5) == (column in columns), (place, column)
             assert abs(float(found[0, 2])) < 0.05
+
+
+def test_a_shock_shifts_its_quantity_of_all_symbols():
+    """On every day, in volume alone: independent numbers of variance 1 with a shift of variance 4."""
+    heads, identity = heads_of(), torch.eye(3).repeat(3, 1, 1)
+    heads.mixing.copy_(torch.tensor([50.0, 0.0, -50.0]))
+    before = drawn(heads, identity)
+    heads.shocks.raw[0, 3, 1] = torch.tensor([100.0, -1.0, math.log(2.0)])
+    bars = drawn(heads, identity)
+    assert torch.equal(bars[..., :4], before[..., :4])
+    found = correlation_of(bars[..., 4].asinh())
+    assert all(0.65 < float(each) < 0.85 for each in found[[0, 0, 1], [1, 2, 2]])
 
 
 @pytest.mark.parametrize(("joint", "least", "most"), [("none", -0.03, 0.03), ("running mean", 0.3, 0.6)])
@@ -104,9 +122,9 @@ def test_scales_widen_gaps_and_volumes_and_lengthen_wicks():
         part[-1].weight.zero_()
         part[-1].bias.zero_()
     known, returns = torch.zeros(1, 1, HIDDEN), torch.zeros(1, 1)
-    noise = BarNoise(torch.ones(4, 1, 1), torch.ones(4, 1, 1))
+    noise = BarNoise(torch.ones(4, 1, 1), torch.ones(4, 1, 1), torch.zeros(4, 1), torch.zeros(4, 1))
     one, other = (
-        heads.draw(known, returns, scales, torch.ones(1, 4, 1, 1), noise, 1.0)[0, 0]
+        heads.draw(known, returns, scales, torch.ones(1, 4, 1, 1), noise, 1.0, 0)[0, 0]
         for scales in (torch.zeros(1, 1, 4), torch.full((1, 1, 4), math.log(2.0)))
     )
     torch.testing.assert_close(other[[0, 2, 3, 4]], 2.0 * one[[0, 2, 3, 4]])

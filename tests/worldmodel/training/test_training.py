@@ -14,7 +14,7 @@ from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling.training_market import TrainingMarket, split_by_date
-from vecenv.worldmodel.training.fit import TrainingSettings, _rate, new_state, train_network, validate_network
+from vecenv.worldmodel.training.fit import TrainingSettings, cosine_rate, new_state, train_network, validate_network
 
 NETWORK = NetworkSettings(
     TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.1), head=16, markets=("test",)
@@ -155,7 +155,7 @@ def test_the_weights_that_are_kept_are_those_that_were_validated(market):
 
 
 def test_the_learning_rate_rises_and_falls():
-    rates = [_rate(progress, 0.1) for progress in np.linspace(0, 1, 101)]
+    rates = [cosine_rate(progress, 0.1) for progress in np.linspace(0, 1, 101)]
     assert max(rates) == pytest.approx(1.0) and int(np.argmax(rates)) == 10
     assert rates[-1] == pytest.approx(0.01) and all(rate > 0 for rate in rates)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -138,6 +139,12 @@ def test_densities_are_of_the_test_days_alone_per_stock_and_day(trial):
 def test_figures_of_several_seeds_are_averaged():
     runs = [{"crps": Interval(1.0, 0.0, 2.0)}, {"crps": Interval(3.0, 1.0, 5.0)}]
     assert average(runs) == {"crps": Interval(2.0, 0.5, 3.5)}
+
+
+def test_a_figure_without_an_interval_has_its_range_over_the_runs():
+    assert average([{"drift": point(each)} for each in (2.0, -1.0, 5.0)]) == {"drift": Interval(2.0, -1.0, 5.0)}
+    alone = average([{"drift": point(2.0)}])["drift"]
+    assert alone.mean == 2.0 and math.isnan(alone.low) and math.isnan(alone.high)
 
 
 def test_discriminative_scores_are_distances_from_chance():

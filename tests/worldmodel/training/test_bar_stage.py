@@ -1,0 +1,104 @@
+"""Second stage of training: the bar heads alone gain, the best validation is kept, and a run repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+from tests.worldmodel.neural_market import small_network
+from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
+from vecenv.worldmodel.training import bar_stage
+from vecenv.worldmodel.training.bar_stage import BarStageSettings, train_bars
+
+SETTINGS = BarStageSettings(steps=30, learning_rate=2e-2, stock_days=100, evaluate_every=10)
+
+
+@cache
+def markets() -> tuple[TrainingMarket, ...]:
+    """Two markets, of which the first has more symbols."""
+    return tuple(
+        TrainingMarket.from_bars(name, synthetic_bars(1, 260, symbols, seed=symbols), Split(180, 200, 260))
+        for name, symbols in (("india", 4), ("us", 2))
+    )
+
+
+@cache
+def trained(settings: BarStageSettings = SETTINGS, seed: int = 0) -> tuple[MarketNetwork, list[dict[str, object]]]:
+    network = small_network().requires_grad_(True)
+    return network, train_bars(network, markets(), settings, seed)
+
+
+def changed(network: MarketNetwork) -> set[str]:
+    """The modules of which a weight is not what it was."""
+    before, after = small_network().state_dict(), network.state_dict()
+    return {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+
+
+def test_bars_alone_change_and_gain_on_days_that_were_not_trained_on():
+    network, history = trained()
+    assert changed(network) == {"bars"}
+    assert [entry["step"] for entry in history] == [0, 10, 20, 30]
+    for name in ("india", "us"):
+        assert history[-1][name] < history[0][name] - 0.3
+
+
+def test_a_validation_is_the_mean_density_of_the_validation_days():
+    network, history = trained()
+    market = markets()[0]
+    with torch.no_grad():
+        reach, order = network.settings.trunk.reach, torch.arange(4)
+        scores, valid, _ = market.log_prob(network, 200, 260, reach, order)
+    assert float(-scores.shape.sum() / valid.sum()) == pytest.approx(history[-1]["india"], abs=1e-4)
+
+
+def test_a_run_repeats_itself_and_another_seed_does_not():
+    (one, first), (other, second) = trained(), trained.__wrapped__()
+    assert first == second
+    assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+    assert trained(seed=1)[1][1] != first[1]
+
+
+def test_the_best_validation_is_kept_though_later_ones_are_worse(monkeypatch):
+    """Scores are told by another: the second is the best, whose weights are those after 10 steps."""
+    told = iter([5.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr(
+        bar_stage, "_validated", lambda network, markets, held_out, step: {"step": step, "a": next(told)}
+    )
+    monkeypatch.setattr(bar_stage, "_mean_loss", lambda scores, markets: scores["a"])
+    kept, _ = trained.__wrapped__()
+    told = iter([5.0, 1.0, 0.5, 3.0])
+    later, _ = trained.__wrapped__()
+    told = iter([0.0, 1.0, 0.5, 3.0])
+    first, _ = trained.__wrapped__()
+    assert changed(first) == set() and changed(kept) == changed(later) == {"bars"}
+    assert not torch.equal(kept.bars.mixing, later.bars.mixing)
+
+
+def test_no_steps_change_nothing():
+    network, history = trained(BarStageSettings(steps=0))
+    assert changed(network) == set() and [entry["step"] for entry in history] == [0]
+
+
+def test_steps_are_told():
+    steps, few = [], replace(SETTINGS, steps=3)
+    train_bars(small_network().requires_grad_(True), markets(), few, 0, on_step=lambda step, _: steps.append(step))
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": -1}, "bars.steps must be at least 0, got -1"),
+        ({"stock_days": 0}, "bars.stock_days must be at least 1, got 0"),
+        ({"evaluate_every": 0}, "bars.evaluate_every must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "bars.learning_rate must be positive, got 0.0"),
+    ],
+)
+def test_bad_settings_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        BarStageSettings(**wrong)

@@ -1,0 +1,169 @@
+"""Second stage of training: the bar heads alone, on the trunk as the first stage left it.
+
+Gap, wicks and volume go on gaining long after the densities of returns have begun to overfit. On a trunk that no longer
+changes, its outputs are computed once for many updates, which then cost a hundredth of an update of everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.sampling.training_market import TrainingMarket
+from vecenv.worldmodel.training.fit import VALIDATION_DAYS, cosine_rate, drawn_symbols, market_weights
+
+SUBSET_STEPS = 200
+"""Updates per choice of symbols, whose features and trunk outputs are computed for each choice."""
+
+KNOWN_DAYS = 256
+"""Days per batch of the trunk."""
+
+READ_BEFORE = 60
+"""Context days of a batch in training; validations read the whole receptive field."""
+
+LEAST_DAYS = 16
+"""Minimum number of days of an update."""
+
+WEIGHT_DECAY = 0.02
+
+AVERAGE_DECAY = 0.995
+"""Of the exponential moving average of the weights, which is validated and kept."""
+
+
+@dataclass(frozen=True)
+class BarStageSettings:
+    """Settings of the second stage, of gap, wicks and volume alone.
+
+    Attributes:
+        steps: updates; 0 leaves the stage out.
+        learning_rate: peak rate; cosine decay to a hundredth.
+        stock_days: of an update, drawn from all training days.
+        evaluate_every: updates between validations, the best of which is kept.
+    """
+
+    steps: int = 4000
+    learning_rate: float = 2e-3
+    stock_days: int = 1200
+    evaluate_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 0), ("stock_days", 1), ("evaluate_every", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"bars.{name} must be at least {least}, got {getattr(self, name)}")
+        if self.learning_rate <= 0:
+            raise ValueError(f"bars.learning_rate must be positive, got {self.learning_rate}")
+
+
+def train_bars(
+    network: MarketNetwork,
+    markets: Sequence[TrainingMarket],
+    settings: BarStageSettings,
+    seed: int,
+    bf16: bool = False,
+    on_step: Callable[[int, float], object] = lambda step, loss: None,
+) -> list[dict[str, object]]:
+    """Train the bar heads, keep the best of the validations, and return their history.
+
+    Without an improvement on the weights given, these are kept.
+
+    Args:
+        network: changed in place.
+        markets: drawn in proportion to the root of their number of stock-days.
+        settings: of the stage.
+        seed: of all draws.
+        bf16: multiply in bfloat16 in the trunk, but not in validations.
+        on_step: called after every update with its number and loss.
+
+    Returns:
+        Step, and negative log-density of bars in nats per stock-day by market; the first is of the weights given.
+    """
+    heads, weight = network.bars, market_weights(markets)
+    # Dropout is the trunk's alone, which does not learn here.
+    network.eval()
+    optimizer = torch.optim.AdamW(heads.parameters(), lr=settings.learning_rate, weight_decay=WEIGHT_DECAY)
+    held_out = [_held_out(network, market) for market in markets]
+    average = _copied(heads)
+    best, history = _copied(heads), [_validated(network, markets, held_out, 0)]
+    best_loss = _mean_loss(history[0], markets)
+    subsets: dict[int, tuple[TrainingMarket, Tensor]] = {}
+    for step in range(settings.steps):
+        generator = np.random.default_rng([seed, len(markets), step])
+        index, period = int(generator.choice(len(markets), p=weight)), step // SUBSET_STEPS
+        if step % SUBSET_STEPS == 0:
+            subsets = {}
+        if index not in subsets:
+            market = drawn_symbols(markets[index], np.random.default_rng([seed, len(markets), index, period]))
+            subsets[index] = market, _known(network, market, 1, market.split.train, READ_BEFORE, bf16)
+        loss = _bar_loss(network, *subsets[index], settings.stock_days, generator)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * cosine_rate(step / settings.steps, 0.02)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
+        optimizer.step()
+        decay = min(AVERAGE_DECAY, (1 + step) / (10 + step))
+        for name, tensor in heads.state_dict().items():
+            average[name].lerp_(tensor, 1.0 - decay)
+        on_step(step + 1, float(loss.detach()))
+        if (step + 1) % settings.evaluate_every == 0 or step + 1 == settings.steps:
+            own = _copied(heads)
+            heads.load_state_dict(average)
+            history.append(_validated(network, markets, held_out, step + 1))
+            if _mean_loss(history[-1], markets) < best_loss:
+                best_loss, best = _mean_loss(history[-1], markets), _copied(heads)
+            heads.load_state_dict(own)
+    heads.load_state_dict(best)
+    return history
+
+
+@torch.no_grad()
+def _known(
+    network: MarketNetwork, market: TrainingMarket, first: int, stop: int, context: int, bf16: bool = False
+) -> Tensor:
+    """Return the trunk's outputs before each of the days ``first`` to ``stop`` (exclusive). Shape: (days, K, width)."""
+    edges = range(first, stop, KNOWN_DAYS)
+    return torch.cat([market.known(network, day, min(day + KNOWN_DAYS, stop), context, bf16) for day in edges])
+
+
+def _bar_loss(
+    network: MarketNetwork, market: TrainingMarket, known: Tensor, stock_days: int, generator: np.random.Generator
+) -> Tensor:
+    """Return the mean negative log-density of the bars of random training days."""
+    count = max(LEAST_DAYS, stock_days // market.observed.valid.shape[2])
+    days = torch.from_numpy(generator.integers(1, market.split.train, size=count)).to(known.device)
+    total, number = market.bar_log_prob(network, known[days - 1], days)
+    return -total / number.clamp(min=1)
+
+
+def _held_out(network: MarketNetwork, market: TrainingMarket) -> Tensor:
+    """Return the trunk's outputs before the validation days. Shape: (days, K, width)."""
+    return _known(network, market, market.split.validation, market.split.stop, network.settings.trunk.reach)
+
+
+@torch.no_grad()
+def _validated(
+    network: MarketNetwork, markets: Sequence[TrainingMarket], held_out: Sequence[Tensor], step: int
+) -> dict[str, object]:
+    """Return the negative log-density of the bars of each market's validation days."""
+    found: dict[str, object] = {"step": step}
+    for market, known in zip(markets, held_out, strict=True):
+        days = torch.arange(market.split.validation, market.split.stop, device=known.device)
+        batches = zip(known.split(VALIDATION_DAYS), days.split(VALIDATION_DAYS), strict=True)
+        totals, numbers = zip(*(market.bar_log_prob(network, *batch) for batch in batches), strict=True)
+        found[market.name] = -float(sum(totals)) / max(int(sum(numbers)), 1)
+    return found
+
+
+def _mean_loss(scores: dict[str, object], markets: Sequence[TrainingMarket]) -> float:
+    values = [scores[market.name] for market in markets]
+    return math.fsum(value for value in values if isinstance(value, float)) / len(values)
+
+
+def _copied(heads: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in heads.state_dict().items()}
