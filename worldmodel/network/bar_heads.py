@@ -21,15 +21,7 @@ from vecenv.worldmodel.network.common_shocks import ShockSizes
 from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, SinhArcsinh
-
-SMALLEST_WICK = 1e-4
-"""Shorter wicks count as zero: prices are rounded. In volatilities."""
-
-LONGEST_LOG_WICK = math.log(50.0)
-"""Bound of a drawn wick's logarithm, whose distribution has heavy tails of its own. In volatilities."""
-
-ZERO_LOGIT = -3.0
-"""Logit of an exact zero for a raw output of 0."""
+from vecenv.worldmodel.network.zero_inflated import Scored, ZeroInflated
 
 WICK_LOCATION = -1.0
 """Offset of a wick's logarithm, since wicks are small."""
@@ -81,63 +73,6 @@ class BarNoise(NamedTuple):
     zero: Tensor
     shock: Tensor
     shock_size: Tensor
-
-
-class _Scored(NamedTuple):
-    """A quantity of symbols under its distribution. Shape of each: (..., K).
-
-    Attributes:
-        density: its log-density, or the log-probability of an exact zero.
-        normal: its standard normal number.
-        present: whether it is not an exact zero.
-    """
-
-    density: Tensor
-    normal: Tensor
-    present: Tensor
-
-    @classmethod
-    def of(cls, law: SinhArcsinh, value: Tensor) -> _Scored:
-        """Score numbers that are never an exact zero."""
-        return cls(law.log_prob(value), law.normal(value), torch.ones_like(value, dtype=torch.bool))
-
-
-class _Law(NamedTuple):
-    """Distribution of a number that may be exactly zero. Shape of the logit: (...).
-
-    Attributes:
-        zero: logit of an exact zero.
-        other: distribution otherwise.
-    """
-
-    zero: Tensor
-    other: SinhArcsinh
-
-    @classmethod
-    def of_raw(cls, raw: Tensor, location: Tensor, log_scale: Tensor | float = 0.0) -> _Law:
-        """Return the distribution; location and scale as in `SinhArcsinh.of_raw`. Shapes: (..., 5), (...), (...)."""
-        return cls(raw[..., 0] + ZERO_LOGIT, SinhArcsinh.of_raw(raw[..., 1:], location, log_scale))
-
-    def scored(self, value: Tensor) -> _Scored:
-        """Score numbers."""
-        other = functional.logsigmoid(-self.zero) + self.other.log_prob(value)
-        density = torch.where(value == 0, functional.logsigmoid(self.zero), other)
-        return _Scored(density, self.other.normal(value), value != 0)
-
-    def scored_wick(self, length: Tensor) -> _Scored:
-        """Score wicks by a distribution of their logarithm; those below `SMALLEST_WICK` count as zero."""
-        value, rest = length.clamp(min=SMALLEST_WICK).log(), functional.logsigmoid(-self.zero)
-        least = self.other.normal(torch.full_like(value, math.log(SMALLEST_WICK)))
-        below = rest + torch.special.log_ndtr(least)
-        zero = torch.logaddexp(functional.logsigmoid(self.zero), below)
-        present = length >= SMALLEST_WICK
-        density = torch.where(present, rest + self.other.log_prob(value) - value, zero)
-        return _Scored(density, self.other.normal(value), present)
-
-    def wick(self, normal: Tensor, zero: Tensor) -> Tensor:
-        """Return wicks from standard normal and uniform numbers, of a distribution of their logarithm."""
-        length = self.other.drawn(normal).clamp(max=LONGEST_LOG_WICK).exp()
-        return length.masked_fill(zero < torch.sigmoid(self.zero), 0.0)
 
 
 class _Inputs(NamedTuple):
@@ -230,7 +165,7 @@ class BarHeads(nn.Module):
             self._gap(inputs, gap + body).scored(gap),
             self._upper(inputs, gap, body).scored_wick(upper),
             self._lower(inputs, gap, body, upper).scored_wick(lower),
-            _Scored.of(self._volume(inputs, gap, body, upper, lower), volume),
+            Scored.of(self._volume(inputs, gap, body, upper, lower), volume),
         )
         density, normal, present = (torch.stack(parts, dim=-2) for parts in zip(*quantities, strict=True))
         total, present = density.sum(-2), present & valid.unsqueeze(-2)
@@ -291,23 +226,25 @@ class BarHeads(nn.Module):
         joined = functional.silu(self.known(known) + self.said(torch.cat([own, shared, scales], dim=-1)))
         return _Inputs(joined, scales * self.sensitivity)
 
-    def _gap(self, inputs: _Inputs, daily_return: Tensor) -> _Law:
+    def _gap(self, inputs: _Inputs, daily_return: Tensor) -> ZeroInflated:
         """Return the distribution of the gap over the volatility, about a share of the day's return."""
         raw, scale = self.gap(inputs.joined), inputs.scales[..., GAP_SCALE]
         # A regression on the return grows with the variance of gaps.
         share = torch.sigmoid(raw[..., 0] + 2.0 * scale)
-        return _Law.of_raw(raw[..., 1:], share * daily_return, scale)
+        return ZeroInflated.of_raw(raw[..., 1:], share * daily_return, scale)
 
-    def _upper(self, inputs: _Inputs, gap: Tensor, body: Tensor) -> _Law:
+    def _upper(self, inputs: _Inputs, gap: Tensor, body: Tensor) -> ZeroInflated:
         """Return the distribution of the logarithm of the upper wick over the volatility."""
         return self._wick(self.upper, inputs, [gap, body])
 
-    def _lower(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor) -> _Law:
+    def _lower(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor) -> ZeroInflated:
         """Return the distribution of the logarithm of the lower wick over the volatility."""
         return self._wick(self.lower, inputs, [gap, body, upper, body.abs()])
 
-    def _wick(self, stage: nn.Module, inputs: _Inputs, numbers: list[Tensor]) -> _Law:
-        return _Law.of_raw(stage(_with(inputs.joined, numbers)), WICK_LOCATION + inputs.scales[..., WICKS_SCALE])
+    def _wick(self, stage: nn.Module, inputs: _Inputs, numbers: list[Tensor]) -> ZeroInflated:
+        return ZeroInflated.of_raw(
+            stage(_with(inputs.joined, numbers)), WICK_LOCATION + inputs.scales[..., WICKS_SCALE]
+        )
 
     def _volume(self, inputs: _Inputs, gap: Tensor, body: Tensor, upper: Tensor, lower: Tensor) -> SinhArcsinh:
         """Return the distribution of the log-volume's distance from its level."""
