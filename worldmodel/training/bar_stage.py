@@ -1,7 +1,7 @@
 """Second stage of training: the bar heads alone, on the trunk as the first stage left it.
 
 Gap, wicks and volume go on gaining long after the densities of returns have begun to overfit. On a trunk that no longer
-changes, its outputs are computed once for many updates, which then cost a hundredth of an update of everything.
+changes, its outputs are computed once for all updates, which then cost a hundredth of an update of everything.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training.fit import VALIDATION_DAYS, cosine_rate, drawn_symbols, market_weights
 
-SUBSET_STEPS = 200
-"""Updates per choice of symbols, whose features and trunk outputs are computed for each choice."""
+CHOICES = 8
+"""Choices of symbols of each market, whose features and trunk outputs are computed once; updates take them in random
+order, because the averaged weights would lean to the last of a few that follow one another."""
 
 KNOWN_DAYS = 256
 """Days per batch of the trunk."""
@@ -91,16 +92,12 @@ def train_bars(
     average = _copied(heads)
     best, history = _copied(heads), [_validated(network, markets, held_out, 0)]
     best_loss = _mean_loss(history[0], markets)
-    subsets: dict[int, tuple[TrainingMarket, Tensor]] = {}
+    generators = [np.random.default_rng([seed, index]) for index in range(len(markets))]
+    choices = [_choices(network, *each, bf16) for each in zip(markets, generators, strict=True)]
     for step in range(settings.steps):
         generator = np.random.default_rng([seed, len(markets), step])
-        index, period = int(generator.choice(len(markets), p=weight)), step // SUBSET_STEPS
-        if step % SUBSET_STEPS == 0:
-            subsets = {}
-        if index not in subsets:
-            market = drawn_symbols(markets[index], np.random.default_rng([seed, len(markets), index, period]))
-            subsets[index] = market, _known(network, market, 1, market.split.train, READ_BEFORE, bf16)
-        loss = _bar_loss(network, *subsets[index], settings.stock_days, generator)
+        own = choices[int(generator.choice(len(markets), p=weight))]
+        loss = _bar_loss(network, *own[int(generator.integers(CHOICES))], settings.stock_days, generator)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * cosine_rate(step / settings.steps, 0.02)
         optimizer.zero_grad(set_to_none=True)
@@ -112,14 +109,22 @@ def train_bars(
             average[name].lerp_(tensor, 1.0 - decay)
         on_step(step + 1, float(loss.detach()))
         if (step + 1) % settings.evaluate_every == 0 or step + 1 == settings.steps:
-            own = _copied(heads)
+            current = _copied(heads)
             heads.load_state_dict(average)
             history.append(_validated(network, markets, held_out, step + 1))
             if _mean_loss(history[-1], markets) < best_loss:
                 best_loss, best = _mean_loss(history[-1], markets), _copied(heads)
-            heads.load_state_dict(own)
+            heads.load_state_dict(current)
     heads.load_state_dict(best)
     return history
+
+
+def _choices(
+    network: MarketNetwork, market: TrainingMarket, generator: np.random.Generator, bf16: bool
+) -> list[tuple[TrainingMarket, Tensor]]:
+    """Draw choices of a market's symbols, each with the trunk's outputs before its training days."""
+    drawn = [drawn_symbols(market, generator) for _ in range(CHOICES)]
+    return [(chosen, _known(network, chosen, 1, market.split.train, READ_BEFORE, bf16)) for chosen in drawn]
 
 
 @torch.no_grad()
