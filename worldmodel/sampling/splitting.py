@@ -1,7 +1,7 @@
 """Fixed-effort multilevel splitting: the probability that a path reaches a rare score, and paths that do.
 
-Garvels, "The splitting method in rare event simulation", thesis, University of Twente, 2000; levels are quantiles of the
-paths as in Cérou and Guyader, "Adaptive multilevel splitting for rare event analysis", Stochastic Analysis and
+Garvels, "The splitting method in rare event simulation", thesis, University of Twente, 2000; levels are quantiles of
+the paths as in Cérou and Guyader, "Adaptive multilevel splitting for rare event analysis", Stochastic Analysis and
 Applications 25(2), 2007. A path that reaches a level is stopped on that day. As many paths as before go on from stopped
 ones, drawn with replacement, each in its own way. The probability is the product of the shares that reach each level.
 """

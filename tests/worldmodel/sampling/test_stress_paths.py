@@ -43,7 +43,7 @@ def first_days(drawdowns: torch.Tensor, target: float) -> torch.Tensor:
 
 
 def test_drawdowns_by_hand():
-    """Of two symbols: the mean logarithm falls by log 2 / 2 from the day before, recovers, and falls from a new peak."""
+    """Of two symbols: the mean logarithm falls by log 2 / 2 from the day before, recovers, falls from a new peak."""
     before = torch.tensor([[1.0, 1.0]])
     closes = torch.tensor([[[0.5, 1.0], [1.0, 1.0], [4.0, 1.0], [1.0, 2.0]]])
     expected = [1 - math.sqrt(0.5), 0.0, 0.0, 1 - math.sqrt(0.5)]
@@ -68,15 +68,15 @@ def test_shares_are_told(share, told):
 
 @pytest.mark.slow
 def test_the_estimate_is_that_of_plain_sampling(market, past):
-    """A drawdown of a few percent of the paths: its probability, and when it is reached."""
+    """A drawdown of a twentieth of the paths: its probability, and when it is reached."""
     plain = MarketPaths(market, past, DAYS).begin(20_000, 1)
-    target = float(plain.scores.amax(1).quantile(0.98))
+    target = float(plain.scores.amax(1).quantile(0.95))
     there = plain.scores.amax(1) >= target
     found = [stress_paths(market, past, None, target, 300, DAYS, seed) for seed in range(12)]
     estimates = torch.tensor([split.probability for split in found])
     assert all(len(split.levels) > 1 for split in found)
-    error = math.hypot(float(estimates.std()) / math.sqrt(len(found)), 0.02 * math.sqrt(0.98 / (0.02 * 20_000)))
-    assert abs(float(estimates.mean()) - 0.02) < 3 * error and error < 2e-3
+    error = math.hypot(float(estimates.std()) / math.sqrt(len(found)), 0.05 * math.sqrt(0.95 / (0.05 * 20_000)))
+    assert abs(float(estimates.mean()) - 0.05) < 3 * error and error < 5e-3
     told = float(torch.tensor([split.relative_error for split in found]).square().mean().sqrt())
     assert told == pytest.approx(float(estimates.std() / estimates.mean()), rel=0.5)
     expected = torch.bincount(first_days(plain.scores[there], target), minlength=DAYS) / int(there.sum())
