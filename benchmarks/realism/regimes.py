@@ -210,7 +210,8 @@ def to_markdown(result: Mapping[str, Any]) -> str:
     head = (
         f"{len(result['symbols'])} symbols, {result['dates'][0]} to {result['dates'][1]}. Real: windows of "
         f"{config['days']} days that begin on every {STRIDE}th day; of a regime the most typical eighth. Generated: "
-        f"{config['paths']} paths of each, the most typical of {CANDIDATES} draws. Brackets: 95% interval, bootstrap over stretches of {2 * config['days']} days "
+        f"{config['paths']} paths of each, the most typical of {CANDIDATES} draws. Brackets: 95% interval, "
+        f"bootstrap over stretches of {2 * config['days']} days "
         "and over the days that paths go on from."
     )
     lines = ["| regime | | real | generated |", "|---|---|---:|---:|"]
@@ -223,7 +224,7 @@ def to_markdown(result: Mapping[str, Any]) -> str:
 
 def _told(interval: Mapping[str, float | None], scale: float) -> str:
     """Return a mean and its interval."""
-    mean, low, high = (None if interval[name] is None else scale * interval[name] for name in ("mean", "low", "high"))
+    mean, low, high = (None if value is None else scale * value for value in interval.values())
     shown = "–" if mean is None else f"{mean:.2f}"
     return shown if low is None or high is None else f"{shown} [{low:.2f}, {high:.2f}]"
 

@@ -39,8 +39,9 @@ def share_of(text: str, name: str) -> float:
 
 
 def told_share(share: float) -> str:
-    """Return a share in percent with two digits."""
-    return f"{100.0 * share:#.2g}".rstrip(".") + "%"
+    """Return a share in percent with two digits, or as a whole number."""
+    percent = 100.0 * share
+    return f"{percent:.0f}%" if percent >= 9.95 else f"{percent:#.2g}%"
 
 
 def market_drawdowns(before: Tensor, closes: Tensor) -> Tensor:

@@ -61,7 +61,10 @@ def test_what_is_no_share_is_refused_by_name(text):
         share_of(text, "drawdown")
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.3, "30%"), (0.0042, "0.42%"), (0.123, "12%"), (4e-5, "0.0040%")])
+@pytest.mark.parametrize(
+    ("share", "told"),
+    [(0.3, "30%"), (0.0042, "0.42%"), (0.123, "12%"), (1.0, "100%"), (0.0997, "10%"), (4e-5, "0.0040%")],
+)
 def test_shares_are_told(share, told):
     assert told_share(share) == told
 
