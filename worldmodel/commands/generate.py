@@ -174,7 +174,7 @@ def _weights(settings: GenerateSettings, found: Split, dates: np.ndarray, files:
         "probability": found.probability,
         "relative_standard_error": found.relative_error,
         "interval_95": [low, high],
-        "levels": [level._asdict() for level in found.levels],
+        "levels": [{"drawdown": level.score, "reached": level.reached, "paths": level.paths} for level in found.levels],
         "paths": {
             file: {"weight": found.probability / len(files), "reached": str(dates[day])}
             for file, day in zip(files, reached, strict=True)

@@ -214,6 +214,7 @@ def test_generated_paths_need_no_history(model, tmp_path):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
 @pytest.mark.parametrize("after", [True, False])
 def test_stress_paths_fall_as_far_and_have_weights(model, market, tmp_path, capsys, after):
     """After a history and without one."""
@@ -238,7 +239,7 @@ def test_stress_paths_fall_as_far_and_have_weights(model, market, tmp_path, caps
         assert float(falls.max()) >= 0.06
     told = capsys.readouterr().out
     assert "6.0% drawdown: reached by" in told and "6.0% drawdown within 15 days: probability" in told
-    assert (read_bars(out / names[0]).currency == "EUR") == after
+    assert read_bars(out / names[0]).currency == "EUR"
 
 
 def test_an_impossible_drawdown_leaves_no_files(model, market, tmp_path, capsys):
