@@ -157,6 +157,21 @@ def test_paths_after_parts_copy_their_parents_and_then_differ(market, past, monk
     assert len(own.unique()) == len(own)
 
 
+def test_paths_of_different_parts_have_numbers_of_their_own(market, past, monkeypatch):
+    """Copies of one stopped path in several parts go on in as many ways."""
+    paths = MarketPaths(market, past, DAYS)
+    copies = paths.begin(1, 2).only(torch.zeros(6, dtype=torch.int64))
+    monkeypatch.setattr(module, "ROWS_PER_READ", 3 * SYMBOLS)
+    after = paths.go_on(copies, torch.full((6,), 3), 40, 9)
+    assert len(after.days[:, 3, 0, CLOSE].unique()) == 1 and len(after.days[:, 4, 0, CLOSE].unique()) == 40
+
+
+def test_later_days_follow_the_last_one():
+    before, later = torch.arange(4.0).reshape(1, 4, 1, 1).expand(2, 4, 1, 1), torch.tensor([10.0, 11.0, 12.0])
+    joined = module._joined(before, torch.tensor([0, 2]), later.reshape(1, 3, 1, 1).expand(2, 3, 1, 1))
+    assert joined.squeeze().tolist() == [[0.0, 10.0, 11.0, 12.0], [0.0, 1.0, 2.0, 10.0]]
+
+
 def test_a_part_is_read_as_all_at_once(market, past):
     paths = MarketPaths(market, past, DAYS)
     drawn = paths.begin(5, 2)
