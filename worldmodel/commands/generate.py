@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
-from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.splitting import Level, Split
 from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.sampling.stress_paths import FEWEST_PATHS, share_of, stress_paths, told_share
+
+WEIGHTS_FILE = "weights.json"
+"""Probability and weights of the paths of a drawdown."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class GenerateSettings:
     """Days drawn per path."""
     keep: int = 250
     """Days written before the drawn ones, as warm-up of indicators; without history at most 252."""
+    drawdown: str | None = None
+    """Draw only paths on which the equal-weight market falls as far from its peak, such as 30%, with their weights."""
     temperature: float = 1.0
     """Temperature: factor on the size of every move; 1 draws from the model."""
     seed: int = 0
@@ -65,6 +73,12 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
             raise ValueError(f"{name} must be at least 1, got {getattr(settings, name)}")
     if settings.keep < 0 or settings.temperature <= 0:
         raise ValueError("keep must not be negative, and temperature must be positive")
+    if settings.history is None and settings.start is not None:
+        raise ValueError("start is the last date of a history, and none is given")
+    if settings.drawdown is not None:
+        share_of(settings.drawdown, "drawdown")
+        if settings.paths < FEWEST_PATHS:
+            raise ValueError(f"paths must be at least {FEWEST_PATHS} with a drawdown, got {settings.paths}")
     with WriteLock(settings.out) as lock:
         if any(path != lock.file for path in settings.out.iterdir()):
             raise ValueError(f"{settings.out}: the folder is not empty")
@@ -73,41 +87,51 @@ def generate(settings: GenerateSettings) -> dict[str, Any]:
 
 def _run(settings: GenerateSettings) -> dict[str, Any]:
     """Draw into an empty, locked folder."""
-    before, drawn = _from_nothing(settings) if settings.history is None else _after_history(settings, settings.history)
+    console = Console(soft_wrap=True)
+    found = None
+    if settings.drawdown is not None:
+        before, drawn, found = _stressed(settings, share_of(settings.drawdown, "drawdown"), console)
+    elif settings.history is not None:
+        model, history = _model_and_history(settings, settings.history)
+        drawn = model.generate(history, settings.paths, settings.days, settings.seed).cpu()
+        before = replace(history, ohlcv=history.ohlcv.expand(settings.paths, -1, -1, -1))
+    else:
+        bars = draw_paths(model_file(settings.model), _options(settings)).to("cpu")
+        before, drawn = bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
     later = np.busday_offset(before.dates[-1] + 1, np.arange(settings.days), roll="forward")
     dates = np.concatenate([before.dates, later])
     first = max(0, len(before.dates) - settings.keep)
-    for path, bars in enumerate(drawn):
-        past = before.ohlcv[path if settings.history is None else 0]
-        table = _long_table(before, dates[first:], torch.cat([past, bars])[first:])
-        write_parquet(table, settings.out / f"path_{path:04d}.parquet")
-    origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
-    Console().print(
-        f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}",
-        soft_wrap=True,
-    )
-    return {
+    files = [settings.out / f"path_{path:04d}.parquet" for path in range(settings.paths)]
+    for file, past, bars in zip(files, before.ohlcv, drawn, strict=True):
+        write_parquet(_long_table(before, dates[first:], torch.cat([past, bars])[first:]), file)
+    result: dict[str, Any] = {
         "folder": str(settings.out),
         "paths": settings.paths,
         "days": settings.days,
         "symbols": list(before.symbols),
     }
+    if found is not None:
+        weights = _weights(settings, found, dates[-settings.days :], [file.name for file in files])
+        (settings.out / WEIGHTS_FILE).write_text(json.dumps(weights, indent=2, allow_nan=False) + "\n")
+        result["probability"] = found.probability
+    origin = "from nothing" if settings.history is None else f"after {before.dates[-1]}"
+    console.print(
+        f"{settings.out}: {settings.paths} paths of {settings.days} days of {len(before.symbols)} symbols {origin}"
+    )
+    return result
 
 
-def _after_history(settings: GenerateSettings, file: Path) -> tuple[Bars, torch.Tensor]:
-    """Return real days, and the days drawn after them. Shape: (P, days, K, 5)."""
-    model_path = model_file(settings.model)
-    network = load_network(model_path, device_named(settings.device)).network
-    model = NeuralMarket.of_file(model_path, network, settings.market, settings.temperature)
-    history = read_bars(file, settings.symbols or None, end=settings.start)
-    return history, model.generate(history, settings.paths, settings.days, settings.seed).cpu()
+def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMarket, Bars]:
+    """Return the model and the real days."""
+    path = model_file(settings.model)
+    network = load_network(path, device_named(settings.device)).network
+    model = NeuralMarket.of_file(path, network, settings.market, settings.temperature)
+    return model, read_bars(file, settings.symbols or None, end=settings.start)
 
 
-def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
-    """Return a stored warm-up per path, and the days drawn after it. Shape: (P, days, K, 5)."""
-    if settings.start is not None:
-        raise ValueError("start is the last date of a history, and none is given")
-    options = PathOptions(
+def _options(settings: GenerateSettings) -> PathOptions:
+    """Return the options of paths without history."""
+    return PathOptions(
         num_paths=settings.paths,
         num_days=WARM_UP + settings.days,
         symbols=settings.symbols or None,
@@ -116,8 +140,46 @@ def _from_nothing(settings: GenerateSettings) -> tuple[Bars, torch.Tensor]:
         temperature=settings.temperature,
         market=settings.market,
     )
-    bars = draw_paths(model_file(settings.model), options).to("cpu")
-    return bars.days(0, WARM_UP), bars.ohlcv[:, WARM_UP:]
+
+
+def _stressed(settings: GenerateSettings, drawdown: float, console: Console) -> tuple[Bars, torch.Tensor, Split]:
+    """Return the days before each path of a drawdown, those drawn, of shape (P, days, K, 5), and the splitting."""
+    matrices = None
+    if settings.history is not None:
+        model, past = _model_and_history(settings, settings.history)
+    else:
+        model, past, matrices = stored_past(model_file(settings.model), _options(settings))
+
+    def show(level: Level) -> None:
+        console.print(f"{told_share(level.score)} drawdown: reached by {level.reached} of {level.paths} paths")
+
+    found = stress_paths(model, past, matrices, drawdown, settings.paths, settings.days, settings.seed, show)
+    low, high = map(told_share, found.interval)
+    console.print(
+        f"{told_share(drawdown)} drawdown within {settings.days} days: probability {told_share(found.probability)} "
+        f"({low} … {high})"
+    )
+    past = past.to("cpu")
+    return replace(past, ohlcv=past.ohlcv[found.paths.origins.cpu()]), found.paths.days.cpu(), found
+
+
+def _weights(settings: GenerateSettings, found: Split, dates: np.ndarray, files: list[str]) -> dict[str, Any]:
+    """Return the JSON of the weights of paths, with the date on which each first falls as far."""
+    target = found.levels[-1].score
+    reached = (found.paths.scores >= target).long().argmax(1).tolist()
+    low, high = found.interval
+    return {
+        "drawdown": target,
+        "days": settings.days,
+        "probability": found.probability,
+        "relative_standard_error": found.relative_error,
+        "interval_95": [low, high],
+        "levels": [{"drawdown": level.score, "reached": level.reached, "paths": level.paths} for level in found.levels],
+        "paths": {
+            file: {"weight": found.probability / len(files), "reached": str(dates[day])}
+            for file, day in zip(files, reached, strict=True)
+        },
+    }
 
 
 def _long_table(before: Bars, dates: np.ndarray, ohlcv: torch.Tensor) -> pd.DataFrame:

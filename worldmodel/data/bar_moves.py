@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
+from vecenv.market.bars import CLOSE, VOLUME, Bars
 
 VARIANCE_DECAY = 0.94
 """Decay of the exponential mean of squared daily returns (RiskMetrics 1996)."""
@@ -99,8 +99,7 @@ def encode_bars(ohlcv: Tensor) -> EncodedBars:
         ohlcv: float64, NaN on days without a bar. Shape: (P, T, K, 5).
     """
     present = ohlcv[..., CLOSE].isfinite()
-    prices = ohlcv[..., :VOLUME].where(present.unsqueeze(-1), 1.0).log()
-    log_volume = ohlcv[..., VOLUME].where(present, 1.0).clamp(min=1.0).log()
+    logs = log_bars(ohlcv.where(present.unsqueeze(-1), 1.0))
     batch, days, symbols = present.shape
     zero = torch.zeros(batch, symbols, dtype=ohlcv.dtype, device=ohlcv.device)
     known = torch.zeros_like(zero, dtype=torch.bool)
@@ -109,27 +108,15 @@ def encode_bars(ohlcv: Tensor) -> EncodedBars:
     valid = torch.zeros_like(present)
     before: list[MoveState] = []
     for day in range(days):
-        now, here = prices[:, day], present[:, day]
+        now, here = logs[:, day], present[:, day]
         first = here & ~known
         state = MoveState(
             torch.where(first, now[..., CLOSE], state.log_close),
-            torch.where(first, log_volume[:, day], state.volume_level),
+            torch.where(first, now[..., VOLUME], state.volume_level),
             state.variance,
         )
         before.append(state)
-        top, bottom = now[..., OPEN].maximum(now[..., CLOSE]), now[..., OPEN].minimum(now[..., CLOSE])
-        gap = now[..., OPEN] - state.log_close
-        gap = torch.where(gap.abs() < SAME_PRICE, 0.0, gap)
-        move = torch.stack(
-            [
-                gap,
-                now[..., CLOSE] - state.log_close - gap,
-                now[..., HIGH] - top,
-                bottom - now[..., LOW],
-                log_volume[:, day] - state.volume_level,
-            ],
-            dim=-1,
-        )
+        move = encode_bar(state, now)
         valid[:, day] = here & known
         moves[:, day] = move.where(valid[:, day].unsqueeze(-1), 0.0)
         following = next_state(state, move)
@@ -137,6 +124,29 @@ def encode_bars(ohlcv: Tensor) -> EncodedBars:
         known = known | here
     stacked = MoveState(*(torch.stack(parts, dim=1) for parts in zip(*before, strict=True)))
     return EncodedBars(moves, valid, stacked, state)
+
+
+def log_bars(ohlcv: Tensor) -> Tensor:
+    """Return logarithms of prices and of volumes, which count as at least 1. Shape: (..., 5) -> (..., 5)."""
+    return torch.cat([ohlcv[..., :VOLUME], ohlcv[..., VOLUME:].clamp(min=1.0)], dim=-1).log()
+
+
+def encode_bar(state: MoveState, logs: Tensor) -> Tensor:
+    """Return the moves of a day, the inverse of `decode_bar`.
+
+    Args:
+        state: before the day. Shape of each: (..., K).
+        logs: the day's bar, from `log_bars`. Shape: (..., K, 5).
+
+    Returns:
+        Shape: (..., K, 5), in the order of `Move`.
+    """
+    opened, high, low, closed, volume = logs.unbind(-1)
+    gap = opened - state.log_close
+    gap = torch.where(gap.abs() < SAME_PRICE, 0.0, gap)
+    body = closed - state.log_close - gap
+    wicks = high - opened.maximum(closed), opened.minimum(closed) - low
+    return torch.stack([gap, body, *wicks, volume - state.volume_level], dim=-1)
 
 
 def encode_history(bars: Bars) -> EncodedBars:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import Signature, signature
 from pathlib import Path
@@ -19,7 +19,7 @@ from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
 from vecenv.worldmodel.network.named_weights import is_named, weights_named
-from vecenv.worldmodel.sampling.block_paths import Starts, chosen_starts
+from vecenv.worldmodel.sampling.block_paths import chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
@@ -118,10 +118,12 @@ def draw_paths(model: Path, options: PathOptions) -> Bars:
     candidates = 1 if options.regime is None else CANDIDATES
     check_paths(num_paths, candidates * num_days * len(chosen), options.device)
     drawing = NeuralMarket(saved.network, name, temperature=options.temperature)
+    matrices = None
     if options.history is None:
-        past, starts = _nothing(saved, drawing, chosen)
+        past, matrices = _nothing(saved, drawing, chosen)
     else:
-        past, starts = _history(drawing, options.history, options.history_end, chosen, seed)
+        past = _history(options.history, options.history_end, chosen, seed)
+    starts = drawing.starts(past, matrices)
     drawn = drawing.draw_after(starts, num_paths * candidates, num_days - WARM_UP, seed)
     paths = torch.arange(len(drawn), device=drawn.device)
     own = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
@@ -209,19 +211,38 @@ def _market_and_symbols(
     raise ValueError(f"{model.name} knows no market of {', '.join(symbols)} together")
 
 
-def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Starts]:
-    """Return stored warm-ups, and the start states after them."""
+def stored_past(model: Path, options: PathOptions) -> tuple[NeuralMarket, Bars, Tensor]:
+    """Return what paths without history begin with.
+
+    Args:
+        model: file of ``vecenv worldmodel train``.
+        options: of the paths.
+
+    Returns:
+        The neural market, its stored warm-ups as one history each, and the matrices of its symbols' quantities, of
+        shape (4, K, K).
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a symbol or the market is unknown.
+    """
+    saved = load_network(model, options.device)
+    name, symbols = _market_and_symbols(saved, model, options.market, options.symbols)
+    market = NeuralMarket(saved.network, name, temperature=options.temperature)
+    past, matrices = _nothing(saved, market, symbols)
+    return market, replace(past, currency=_currency(saved, model, name)), matrices
+
+
+def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Tensor]:
+    """Return stored warm-ups, and the matrices of the symbols' quantities. Shape: (4, K, K)."""
     known = saved.record["starts"][market.market]
     columns = torch.tensor([known.index(name) for name in symbols], device=market.device)
     start = StationaryStart.from_tensors(saved.extra, market.market).select(columns)
-    past = start.bars(symbols)
-    return past, market.starts(past, start.correlation)
+    return start.bars(symbols), start.correlation
 
 
-def _history(
-    market: NeuralMarket, file: str | Path, end: str | None, symbols: Sequence[str], seed: int
-) -> tuple[Bars, Starts]:
-    """Return the last days of real history, or several stretches of it, and the start states after them.
+def _history(file: str | Path, end: str | None, symbols: Sequence[str], seed: int) -> Bars:
+    """Return the last days of real history, or several stretches of it as one path each.
 
     Raises:
         ValueError: there are fewer days than a warm-up on which all symbols have bars.
@@ -244,5 +265,4 @@ def _history(
         ends = ends[torch.from_numpy(picks)]
     rows = torch.stack([whole[: day + 1].nonzero().squeeze(-1)[-WARM_UP:] for day in ends.tolist()])
     dates = business_days(WARM_UP)
-    past = Bars(tuple(symbols), dates, bars.ohlcv[0][rows], source=bars.source, currency=bars.currency)
-    return past, market.starts(past)
+    return Bars(tuple(symbols), dates, bars.ohlcv[0][rows], source=bars.source, currency=bars.currency)

@@ -15,6 +15,7 @@ from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, matrices_after, matrices_over
 from vecenv.worldmodel.network.architectures import model_name
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
+from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
 from vecenv.worldmodel.sampling.interleave import one_thread
@@ -133,16 +134,27 @@ class NeuralMarket(MarketModel):
     @torch.no_grad()
     def _starts(self, observed: ObservedHistory, matrices: Tensor | None = None) -> Starts:
         """Run the trunk over the last days of histories. Shape of the matrices: (4, K, K)."""
-        inputs = self.network.inputs(observed.features[:, -self.reach :], self.market)
-        with one_thread():
-            flat, cache = self.network.trunk.prefill(inputs.transpose(1, 2).flatten(0, 1))
-        paths, _, symbols = observed.valid.shape
         if matrices is None:
             last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
-            last = matrices.to(self.device).expand(paths, *matrices.shape)
-        known = flat.unflatten(0, (paths, symbols))
+            last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
+        known, cache = self.read(observed.features)
         return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
+
+    @torch.no_grad()
+    def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
+        """Run the trunk over the last days of histories.
+
+        Args:
+            features: of the days, of which its receptive field is read. Shape: (S, T, K, F), float32.
+
+        Returns:
+            Output of the last day, of shape (S, K, width), and the cache, of batch S K.
+        """
+        inputs = self.network.inputs(features[:, -self.reach :], self.market).transpose(1, 2)
+        with one_thread():
+            flat, cache = self.network.trunk.prefill(inputs.flatten(0, 1))
+        return flat.unflatten(0, inputs.shape[:2]), cache
 
 
 def _refuse_unfit(history: Bars, day: int) -> None:

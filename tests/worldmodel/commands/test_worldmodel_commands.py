@@ -214,9 +214,48 @@ def test_generated_paths_need_no_history(model, tmp_path):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
+@pytest.mark.parametrize("after", [True, False])
+def test_stress_paths_fall_as_far_and_have_weights(model, market, tmp_path, capsys, after):
+    """After a history and without one."""
+    out = tmp_path / "paths"
+    words = ("--drawdown", "6%", "--paths", "20", "--days", "15", "--keep", "30", "--out", str(out))
+    history = ("--history", str(market), "--start", "2010-12-31") if after else ()
+    assert main(["worldmodel", "generate", "--model", str(model[0]), *history, *words]) == 0
+    weights = json.loads((out / "weights.json").read_text())
+    names = sorted(file.name for file in out.glob("*.parquet"))
+    assert list(weights["paths"]) == names and len(names) == 20
+    assert weights["drawdown"] == 0.06 and weights["days"] == 15
+    assert sum(path["weight"] for path in weights["paths"].values()) == pytest.approx(weights["probability"])
+    assert weights["interval_95"][0] <= weights["probability"] <= weights["interval_95"][1]
+    assert weights["probability"] == pytest.approx(
+        np.prod([row["reached"] / row["paths"] for row in weights["levels"]])
+    )
+    for name, path in weights["paths"].items():
+        bars = read_bars(out / name)
+        level = bars.ohlcv[0, 29:, :, 3].log().mean(-1)
+        falls = 1 - (level - level.cummax(0).values).exp()
+        assert len(bars.dates) == 45 and str(bars.dates[29 + int((falls >= 0.06).long().argmax())]) == path["reached"]
+        assert float(falls.max()) >= 0.06
+    told = capsys.readouterr().out
+    assert "6.0% drawdown: reached by" in told and "6.0% drawdown within 15 days: probability" in told
+    assert read_bars(out / names[0]).currency == "EUR"
+
+
+def test_an_impossible_drawdown_leaves_no_files(model, market, tmp_path, capsys):
+    words = ("--drawdown", "99%", "--paths", "20", "--days", "2")
+    assert generate(model[0], market, tmp_path / "paths", *words) == BAD_INPUT
+    assert "no path comes to a drawdown of 99% within 2 days, at most to" in capsys.readouterr().err
+    assert not list((tmp_path / "paths").glob("path_*"))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("--drawdown", "0"), "drawdown must be a share between 0 and 100%, such as 30% or 0.3, got '0'"),
+        (("--drawdown", "100%"), "got '100%'"),
+        (("--drawdown", "deep"), "got 'deep'"),
+        (("--drawdown", "30%", "--paths", "5"), "paths must be at least 20 with a drawdown, got 5"),
         (("--market", "moon"), "unknown market 'moon'"),
         (("--symbols", "NONE"), "NONE"),
         (("--paths", "0"), "paths must be at least 1"),
