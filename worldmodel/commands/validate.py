@@ -150,10 +150,9 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         halves(trial.dense_origins, HORIZON, REAL_LEAST)
     if left_out:
         console.print(f"Left out for few training days or gaps in the test: {', '.join(left_out)}", soft_wrap=True)
-    groups: list[list[Callable[[Bars], MarketModel]]] = [
-        *([partial(_as_trained, model) for model in same] for same in learned),
-        *([fit] for fit in BASELINES),
-    ]
+    groups: list[list[Callable[[Bars], MarketModel]]] = []
+    groups += [[partial(_as_trained, model) for model in same] for same in learned]
+    groups += [[fit] for fit in BASELINES]
     number = sum(map(len, groups))
     figures: dict[str, Figures] = {}
     scores: dict[str, dict[str, DailyScores]] = {}
@@ -245,8 +244,8 @@ def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str,
     """
     models: dict[str, list[NeuralMarket]] = {}
     train_end, validation_end = settings.train_end, settings.validation_end
-    judged = [(model_file(name), True) for name in settings.model]
-    beside = [(path, False) for path in settings.beside]
+    judged: list[tuple[Path | None, bool]] = [(model_file(name), True) for name in settings.model]
+    beside: list[tuple[Path | None, bool]] = [(path, False) for path in settings.beside]
     for path, is_judged in [*(judged or [(None, False)]), *beside]:
         # Without dates the first model's apply to all.
         model, train_end, validation_end = judged_model(

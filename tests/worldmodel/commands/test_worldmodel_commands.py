@@ -21,7 +21,7 @@ from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
 
 SMALL = (
     *("--network.layers", "1", "--network.width", "16", "--network.heads", "2", "--network.hidden", "32"),
-    *("--network.window", "8", "--days", "32", "--evaluate-every", "2"),
+    *("--network.window", "8", "--days", "32", "--evaluate-every", "2", "--bars.steps", "2"),
 )
 
 
@@ -56,6 +56,7 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
     path, result = model
     assert path.exists() and not running_path(path).exists()
     assert [entry["step"] for entry in result["history"]] == [2, 4]
+    assert [entry["step"] for entry in result["bar_history"]] == [0, 2]
     source = result["sources"]["prices"]
     bars = read_bars(market)
     assert source["file"] == "prices.parquet" and source["symbols"] == list(bars.symbols)
