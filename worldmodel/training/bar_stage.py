@@ -1,12 +1,13 @@
 """Second stage of training: the bar heads alone, on the trunk as the first stage left it.
 
 Gap, wicks and volume go on gaining long after the densities of returns have begun to overfit. On a trunk that no longer
-changes, its outputs are computed once for all updates, which then cost a hundredth of an update of everything.
+changes, its outputs are computed once for many updates, which then cost a hundredth of an update of everything.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,8 +20,11 @@ from vecenv.worldmodel.sampling.training_market import TrainingMarket
 from vecenv.worldmodel.training.fit import VALIDATION_DAYS, cosine_rate, drawn_symbols, market_weights
 
 CHOICES = 8
-"""Choices of symbols of each market, whose features and trunk outputs are computed once; updates take them in random
-order, because the averaged weights would lean to the last of a few that follow one another."""
+"""Choices of symbols of each market at a time, with their features and trunk outputs; updates take them in random
+order. With one at a time the averaged weights lean to the last."""
+
+CHOICE_STEPS = 100
+"""Updates until the oldest choice of each market is drawn anew: heads overfit to a few that stay."""
 
 KNOWN_DAYS = 256
 """Days per batch of the trunk."""
@@ -93,11 +97,16 @@ def train_bars(
     best, history = _copied(heads), [_validated(network, markets, held_out, 0)]
     best_loss = _mean_loss(history[0], markets)
     generators = [np.random.default_rng([seed, index]) for index in range(len(markets))]
-    choices = [_choices(network, *each, bf16) for each in zip(markets, generators, strict=True)]
+    choices: list[deque[tuple[TrainingMarket, Tensor]]] = [deque(maxlen=CHOICES) for _ in markets]
     for step in range(settings.steps):
+        if step % CHOICE_STEPS == 0:
+            for market, chosen, generator in zip(markets, choices, generators, strict=True):
+                while len(chosen) < CHOICES - 1:
+                    chosen.append(_choice(network, market, generator, bf16))
+                chosen.append(_choice(network, market, generator, bf16))
         generator = np.random.default_rng([seed, len(markets), step])
-        own = choices[int(generator.choice(len(markets), p=weight))]
-        loss = _bar_loss(network, *own[int(generator.integers(CHOICES))], settings.stock_days, generator)
+        chosen = choices[int(generator.choice(len(markets), p=weight))]
+        loss = _bar_loss(network, *chosen[int(generator.integers(CHOICES))], settings.stock_days, generator)
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * cosine_rate(step / settings.steps, 0.02)
         optimizer.zero_grad(set_to_none=True)
@@ -119,12 +128,12 @@ def train_bars(
     return history
 
 
-def _choices(
+def _choice(
     network: MarketNetwork, market: TrainingMarket, generator: np.random.Generator, bf16: bool
-) -> list[tuple[TrainingMarket, Tensor]]:
-    """Draw choices of a market's symbols, each with the trunk's outputs before its training days."""
-    drawn = [drawn_symbols(market, generator) for _ in range(CHOICES)]
-    return [(chosen, _known(network, chosen, 1, market.split.train, READ_BEFORE, bf16)) for chosen in drawn]
+) -> tuple[TrainingMarket, Tensor]:
+    """Draw some of a market's symbols, with the trunk's outputs before their training days."""
+    chosen = drawn_symbols(market, generator)
+    return chosen, _known(network, chosen, 1, market.split.train, READ_BEFORE, bf16)
 
 
 @torch.no_grad()
