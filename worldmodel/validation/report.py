@@ -139,8 +139,10 @@ class Report:
             f"{len(run['symbols'])} symbols, {test['days']} test days {test['first_day']} to {test['last_day']}; "
             f"baselines fitted to days up to {run['train_end']}. {settings['paths']} paths of {HORIZON} days after "
             f"each of {run['origins']} origins, {settings['draws']} draws of the day after each of "
-            f"{run['forecast_days']} days; {settings['seeds']} seed(s)."
+            f"{run['forecast_days']} days; {settings['seeds']} seed(s)"
         )
+        several = len(settings.get("model", ()))
+        head += f"; {self.judged}: means over {several} weights." if several > 1 else "."
         title = f"# Realism on {Path(self.trial.bars.source).name}"
         table = markdown(*cells(self.rows, self.real, self.models, self.judged, differences=self.differences))
         parts = [title, head, LEGEND, *([self.summary] if self.judged else []), table]
