@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
-from vecenv.worldmodel.network.common_shocks import ShockSizes
+from vecenv.worldmodel.network.common_shocks import CommonShocks, ShockSizes
 from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
 from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, SinhArcsinh
@@ -183,7 +183,7 @@ class BarHeads(nn.Module):
         factors: Tensor,
         noise: BarNoise,
         temperature: float,
-        market: int,
+        shocks: CommonShocks,
     ) -> Tensor:
         """Draw the bars of a day given its returns.
 
@@ -194,14 +194,14 @@ class BarHeads(nn.Module):
             factors: from `factors`. Shape: (P, 4, K, K).
             noise: of the day.
             temperature: factor on gaps, about their median, and on wicks.
-            market: its number.
+            shocks: of the market, from `shocks`.
 
         Returns:
             Scaled moves. Shape: (P, K, 5).
         """
         normal = noise.normal
         if self.joint != "none":
-            shift = self.shocks(market).drawn(noise.shock.T, noise.shock_size.T)
+            shift = shocks.drawn(noise.shock.T, noise.shock_size.T)
             normal = (factors @ normal.movedim(0, 1).unsqueeze(-1) + shift[..., None, None]).squeeze(-1).movedim(1, 0)
         inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
         law = self._gap(inputs, returns)

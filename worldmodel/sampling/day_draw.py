@@ -10,6 +10,7 @@ from torch import Tensor
 from vecenv.core.random import EpisodeKey, box_muller, open_uniform, random_bits
 from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.network.bar_heads import MATRICES, BarHeads, BarNoise
+from vecenv.worldmodel.network.common_shocks import CommonShocks
 from vecenv.worldmodel.network.return_draw import ReturnDraws
 
 MAX_SYMBOLS = 1 << 12
@@ -22,13 +23,13 @@ class DayDraws(NamedTuple):
         returns: of the returns.
         bars: of the bars given the returns.
         bar_factors: of the bars' correlations, from `BarHeads.factors`. Shape: (P, 4, K, K).
-        market: its number.
+        shocks: common to the symbols of a market.
     """
 
     returns: ReturnDraws
     bars: BarHeads
     bar_factors: Tensor
-    market: int
+    shocks: CommonShocks
 
     def draw(
         self,
@@ -61,4 +62,4 @@ class DayDraws(NamedTuple):
         normal, other = box_muller(uniform[1:, 0], uniform[1:, 1])
         # A day's shocks are drawn with its first symbol, from numbers that its bar has no use for.
         noise = BarNoise(normal, uniform[1:, 2], uniform[1:, 3, ..., 0], other[..., 0])
-        return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature, self.market).double()
+        return self.bars.draw(known, returns, scales, self.bar_factors, noise, temperature, self.shocks).double()

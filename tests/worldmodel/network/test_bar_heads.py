@@ -40,7 +40,7 @@ def drawn(heads: BarHeads, matrices: torch.Tensor, temperature: float = 1.0) -> 
         torch.randn(4, PATHS, generator=generator),
     )
     factors = heads.factors(matrices, EVERYONE, 0)
-    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature, 0)
+    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature, heads.shocks(0))
 
 
 def test_the_summary_of_a_day_by_plain_numbers():
@@ -124,7 +124,7 @@ def test_scales_widen_gaps_and_volumes_and_lengthen_wicks():
     known, returns = torch.zeros(1, 1, HIDDEN), torch.zeros(1, 1)
     noise = BarNoise(torch.ones(4, 1, 1), torch.ones(4, 1, 1), torch.zeros(4, 1), torch.zeros(4, 1))
     one, other = (
-        heads.draw(known, returns, scales, torch.ones(1, 4, 1, 1), noise, 1.0, 0)[0, 0]
+        heads.draw(known, returns, scales, torch.ones(1, 4, 1, 1), noise, 1.0, heads.shocks(0))[0, 0]
         for scales in (torch.zeros(1, 1, 4), torch.full((1, 1, 4), math.log(2.0)))
     )
     torch.testing.assert_close(other[[0, 2, 3, 4]], 2.0 * one[[0, 2, 3, 4]])
