@@ -51,6 +51,7 @@ class BlockPaths:
         block: path numbers.
         seed: integer in [0, 2^64).
         temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
+        antithetic: likewise.
 
     Attributes:
         rows: start of each symbol-path. Shape: (rows,).
@@ -58,7 +59,14 @@ class BlockPaths:
     """
 
     def __init__(
-        self, network: MarketNetwork, starts: Starts, market: str, block: Block, seed: int, temperature: float
+        self,
+        network: MarketNetwork,
+        starts: Starts,
+        market: str,
+        block: Block,
+        seed: int,
+        temperature: float,
+        antithetic: bool = False,
     ) -> None:
         (total, symbols), device = starts.known.shape[:2], starts.known.device
         paths = torch.arange(block.first, block.first + block.paths, device=device)
@@ -69,7 +77,7 @@ class BlockPaths:
         self.known = starts.known[own].flatten(0, 1)
         shocks = network.bars.shocks(network.settings.markets.index(market))
         of_returns = network.draws(starts.factor[own], market)
-        self._draws = DayDraws(of_returns, network.bars, starts.bar_factors[own], shocks)
+        self._draws = DayDraws(of_returns, network.bars, starts.bar_factors[own], shocks, antithetic)
         self._drift = network.drift_of(market, symbols)
         self._state = starts.state.taken(lambda part: part[own])
         self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)

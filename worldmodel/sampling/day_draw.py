@@ -24,12 +24,14 @@ class DayDraws(NamedTuple):
         bars: of the bars given the returns.
         bar_factors: of the bars' correlations, from `BarHeads.factors`. Shape: (P, 4, K, K).
         shocks: common to the symbols of a market.
+        antithetic: draw the reflection of every return about the location of its component, from the same numbers.
     """
 
     returns: ReturnDraws
     bars: BarHeads
     bar_factors: Tensor
     shocks: CommonShocks
+    antithetic: bool = False
 
     def draw(
         self,
@@ -58,6 +60,9 @@ class DayDraws(NamedTuple):
         stream = NeuralStream.DAY + torch.arange(1 + len(MATRICES), device=known.device)[:, None, None]
         words = random_bits(key, stream, day * MAX_SYMBOLS + everyone)
         uniform = open_uniform(torch.stack(words, dim=1), torch.float32)
+        if self.antithetic:
+            # Half a turn of the noise's angle, the third number, changes its sign.
+            uniform[0, 2] = (uniform[0, 2] + 0.5) % 1.0
         returns = self.returns.draw(known, uniform[0, :3], temperature) + drift
         normal, other = box_muller(uniform[1:, 0], uniform[1:, 1])
         # A day's shocks are drawn with its first symbol, from numbers that its bar has no use for.

@@ -114,9 +114,11 @@ class NeuralMarket(MarketModel):
         for day, seed in zip(days, seeds, strict=True):
             yield self.draw_after(self._starts(observed.until(day)), num_paths, num_days, seed)
 
-    def draw_after(self, starts: Starts, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
-        """Draw the days after given start states. Shape: (P, num_days, K, 5), float64."""
-        return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature)
+    def draw_after(
+        self, starts: Starts, num_paths: int, num_days: int, seed: int = 0, antithetic: bool = False
+    ) -> Tensor:
+        """Draw the days after given start states, or their antithetic ones. Shape: (P, num_days, K, 5), float64."""
+        return roll_out(self.network, starts, self.market, num_paths, num_days, seed, self.temperature, antithetic)
 
     def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
         """Compute the start states of histories; the trunk reads its receptive field once for all paths.

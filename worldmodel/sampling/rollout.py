@@ -42,6 +42,7 @@ def roll_out(
     num_days: int,
     seed: int,
     temperature: float = 1.0,
+    antithetic: bool = False,
 ) -> Tensor:
     """Generate the days after start states.
 
@@ -53,6 +54,8 @@ def roll_out(
         num_days: H.
         seed: integer in [0, 2^64).
         temperature: factor on returns, about their mean, and on gaps and wicks; 1 draws from the model.
+        antithetic: draw the antithetic paths of a seed: the same starts and random numbers, with the noise of returns
+            reflected. The mean over both has less variance (Hammersley and Morton 1956).
 
     Returns:
         Open, high, low, close, volume. Shape: (P, H, K, 5), float64.
@@ -71,7 +74,7 @@ def roll_out(
     draws = []
     for block in blocks_of(device, symbols, num_paths):
         wanted = min(block.paths, num_paths - block.first)
-        begin = partial(BlockPaths, network, starts, market, block, seed, temperature)
+        begin = partial(BlockPaths, network, starts, market, block, seed, temperature, antithetic)
         draw = _repeated if device.type == "cuda" and num_days >= FEWEST_REPEATED else _drawn
         draws.append(draw(begin, network.trunk, starts.cache, block, wanted, num_days))
     if device.type != "cpu":

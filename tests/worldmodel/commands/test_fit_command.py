@@ -63,7 +63,7 @@ def initial(tmp_path_factory) -> Path:
 def quick(monkeypatch) -> None:
     """Calibration of little effort."""
     monkeypatch.setattr(stationary, "BURN_IN", 5)
-    monkeypatch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, paths=16) for size in DRIFT_SIZES})
+    monkeypatch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, pairs=16) for size in DRIFT_SIZES})
     monkeypatch.setattr(coupling, "PATHS", 2)
 
 
@@ -216,7 +216,7 @@ LITTLE_EFFORT = """
 import sys
 from vecenv.tasks.commands.cli import main
 from vecenv.worldmodel.training import drift
-drift.EFFORTS = {size: drift.Effort(starts=4, paths=16) for size in drift.EFFORTS}
+drift.EFFORTS = {size: drift.Effort(starts=4, pairs=16) for size in drift.EFFORTS}
 sys.exit(main())
 """
 """Command line in a process of its own."""

@@ -58,7 +58,7 @@ def model(first, tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "small.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stationary, "BURN_IN", BURN_IN)
-        patch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, paths=32) for size in DRIFT_SIZES})
+        patch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, pairs=32) for size in DRIFT_SIZES})
         symbols = {name: source["symbols"] for name, source in record["sources"].items()}
         starts, tensors = calibrate(network, markets, symbols, lambda part: nullcontext(lambda share: None))
     save_network(path, network, record | {"starts": starts}, tensors)

@@ -9,6 +9,7 @@ import torch
 
 from tests.worldmodel.neural_market import history_of, small_network
 from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from vecenv.worldmodel.network.return_chain import COMPONENTS
 from vecenv.worldmodel.sampling import blocks
 from vecenv.worldmodel.sampling.day_draw import DayDraws
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -40,6 +41,18 @@ def test_days_drawn_after_several_days_are_those_after_each(market):
     holed[0, 20, 1] = float("nan")
     with pytest.raises(ValueError, match=rf"no bar on {history.dates[20]} for {history.symbols[1]}"):
         next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
+
+
+def test_antithetic_paths_reflect_the_noise_of_returns_alone(market):
+    """On the first day a pair's mean is a component's location: as many values as components, of many draws."""
+    starts = market.starts(history_of(1))
+    close = float(history_of(1).ohlcv[0, -1, 0, CLOSE].log())
+    drawn, reflected = (market.draw_after(starts, 200, 1, 5, antithetic)[:, 0, 0] for antithetic in (False, True))
+    returns = torch.stack([drawn, reflected])[..., CLOSE].log() - close
+    assert len(returns[0].unique()) == 200 and float(returns.std(1).min()) > 0.002
+    locations = (returns.mean(0) * 1e6).round().unique()
+    assert 2 <= len(locations) <= COMPONENTS
+    assert torch.equal(drawn, market.draw_after(starts, 200, 1, 5)[:, 0, 0])
 
 
 @pytest.mark.parametrize("symbols", [3, 25])

@@ -28,7 +28,7 @@ SMALL = NetworkSettings(
 
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
-    monkeypatch.setattr(drift, "EFFORTS", dict.fromkeys(DRIFT_SIZES, Effort(starts=8, paths=64)))
+    monkeypatch.setattr(drift, "EFFORTS", dict.fromkeys(DRIFT_SIZES, Effort(starts=8, pairs=64)))
     monkeypatch.setattr(drift, "DAYS", 10)
     monkeypatch.setattr(drift, "YEAR", 10)
 
@@ -56,8 +56,10 @@ def test_rolled_out_days_have_the_mean_return_of_the_known_days(monkeypatch):
     target = float(returns[:390][valid[:390]].mean())
 
     def mean_return(symbols: int) -> float:
-        closes = NeuralMarket(network, "us").generate(stretches_of(market, symbols), 64, 10)[..., CLOSE].log()
-        return float((closes[:, -1] - closes[:, 0]).mean()) / 9.0
+        model = NeuralMarket(network, "us")
+        starts = model.starts(stretches_of(market, symbols))
+        both = [model.draw_after(starts, 64, 10, antithetic=reflected)[..., CLOSE].log() for reflected in (False, True)]
+        return float(torch.stack([closes[:, -1] - closes[:, 0] for closes in both]).mean()) / 9.0
 
     before = {symbols: mean_return(symbols) for symbols in (1, 5)}
     calibrate_drift(network, market)
