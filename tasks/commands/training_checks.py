@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vecenv.core.device import device_named
+from vecenv.core.device import device_named, warn_of_slow_bfloat16
 from vecenv.core.memory import check_memory
 from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable
@@ -33,6 +33,8 @@ def check_training(settings: TrainSettings, rows: int) -> None:
     check_ensemble(settings)
     _check_combining(settings)
     _check_size(settings, rows * (settings.ensemble or 1))
+    if getattr(getattr(settings, settings.algorithm), "bf16", False):
+        warn_of_slow_bfloat16(device_named(settings.device), f"--{settings.algorithm}.bf16")
     if settings.model is None:
         # The highest seed, which may be out of range.
         replace(settings, seed=settings.seed + settings.num_policies() - 1).learner_config()

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from tyro import conf
 
-from vecenv.core.device import device_named
+from vecenv.core.device import device_named, warn_of_slow_bfloat16
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
@@ -89,6 +89,8 @@ def _run(settings: TrainSettings, names: tuple[str, ...]) -> dict[str, Any]:
     console = Console()
     device = device_named(settings.device)
     training = settings.training.on(device)
+    if training.bf16:
+        warn_of_slow_bfloat16(device, "--bf16")
     network = network_settings(settings.architecture, settings.network, settings.cnn_gru, names)
     markets, sources = _read_markets(settings, names, device)
     record = {
