@@ -5,6 +5,7 @@ The unit is that of Cho et al., "Learning phrase representations using RNN encod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -60,6 +61,11 @@ class CnnGruCache(NamedTuple):
     def chosen(self, rows: Tensor) -> CnnGruCache:
         """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return CnnGruCache(self.recent[:, rows], self.state[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[CnnGruCache]) -> CnnGruCache:
+        """Concatenate the caches of sequences."""
+        return cls(torch.cat([part.recent for part in parts], dim=1), torch.cat([part.state for part in parts]))
 
     def repeatable(self) -> CnnGruCache:
         """Return the cache itself: every step has the same operations."""

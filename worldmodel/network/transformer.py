@@ -8,6 +8,7 @@ reading it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -62,6 +63,12 @@ class Cache(NamedTuple):
     def chosen(self, rows: Tensor) -> Cache:
         """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.length)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Cache]) -> Cache:
+        """Concatenate the caches of sequences that have read the same number of days."""
+        keys, values = (torch.cat(pieces, dim=1) for pieces in zip(*(part[:2] for part in parts), strict=True))
+        return cls(keys, values, parts[0].length)
 
     def repeatable(self) -> Cache | None:
         """Return the cache with its length as a tensor; None until the buffer is full."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
@@ -13,6 +14,11 @@ class TrunkCache(Protocol):
 
     def chosen(self, rows: Tensor) -> Self:
         """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
+        ...
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Concatenate the caches of sequences that have read the same number of days."""
         ...
 
     def repeatable(self) -> Self | None:

@@ -6,9 +6,12 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Result = TypeVar("Result")
 
 Steps = Generator[Sequence[Callable[[], None]], None, Tensor]
 """A generator that yields lists of tasks for worker threads, resumes when all are done, and returns a result."""
@@ -26,6 +29,14 @@ def one_thread() -> Iterator[int]:
         yield threads
     finally:
         torch.set_num_threads(threads)
+
+
+def in_threads(works: Sequence[Callable[[], Result]], threads: int) -> list[Result]:
+    """Return the results of some work done in a number of threads, each with one PyTorch thread."""
+    if threads == 1 or len(works) == 1:
+        return [work() for work in works]
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return [done.result() for done in [pool.submit(work) for work in works]]
 
 
 def run_all(computations: Sequence[Steps], threads: int, at_once: int) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -18,11 +19,14 @@ from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 from vecenv.worldmodel.network.trunk import TrunkCache
 from vecenv.worldmodel.sampling.block_paths import Starts
 from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
-from vecenv.worldmodel.sampling.interleave import one_thread
+from vecenv.worldmodel.sampling.interleave import in_threads, one_thread
 from vecenv.worldmodel.sampling.rollout import roll_out
 
 DAYS_PER_READ = 128
 """Days per batch of densities."""
+
+ROWS_PER_READ = {"cpu": 1 << 7, "cuda": 1 << 12}
+"""Histories of a symbol that the trunk reads at once, by device type: more do not fit in a CPU's cache."""
 
 
 class NeuralMarket(MarketModel):
@@ -143,9 +147,8 @@ class NeuralMarket(MarketModel):
         known, cache = self.read(observed.features)
         return Starts(known, cache, observed.last, *self.network.factors(last.float(), self.market))
 
-    @torch.no_grad()
     def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
-        """Run the trunk over the last days of histories.
+        """Run the trunk over the last days of histories, on a CPU in several threads.
 
         Args:
             features: of the days, of which its receptive field is read. Shape: (S, T, K, F), float32.
@@ -154,9 +157,16 @@ class NeuralMarket(MarketModel):
             Output of the last day, of shape (S, K, width), and the cache, of batch S K.
         """
         inputs = self.network.inputs(features[:, -self.reach :], self.market).transpose(1, 2)
-        with one_thread():
-            flat, cache = self.network.trunk.prefill(inputs.flatten(0, 1))
-        return flat.unflatten(0, inputs.shape[:2]), cache
+        rows = inputs.flatten(0, 1).split(ROWS_PER_READ[self.device.type])
+        with one_thread() as threads:
+            works = [partial(self._prefill, part) for part in rows]
+            known, caches = zip(*in_threads(works, threads if self.device.type == "cpu" else 1), strict=True)
+        return torch.cat(known).unflatten(0, inputs.shape[:2]), caches[0].joined(caches)
+
+    @torch.no_grad()
+    def _prefill(self, inputs: Tensor) -> tuple[Tensor, TrunkCache]:
+        read: tuple[Tensor, TrunkCache] = self.network.trunk.prefill(inputs)
+        return read
 
 
 def _refuse_unfit(history: Bars, day: int) -> None:

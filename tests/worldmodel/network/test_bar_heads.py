@@ -16,10 +16,10 @@ CORRELATED = torch.tensor([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
 EVERYONE = torch.ones(3, dtype=torch.bool)
 
 
-def heads_of(joint: Joint = "correlations") -> BarHeads:
+def heads_of(joint: Joint = "correlations", markets: int = 1) -> BarHeads:
     """Random heads, without common shocks."""
     torch.manual_seed(4)
-    heads = BarHeads(HIDDEN, HIDDEN, joint).requires_grad_(False)
+    heads = BarHeads(HIDDEN, HIDDEN, joint, markets).requires_grad_(False)
     heads.shocks.raw[..., 0] = -100.0
     return heads
 
@@ -28,10 +28,14 @@ def scales_of(symbols: int) -> torch.Tensor:
     return BarScales.typical(torch.zeros(symbols)).features()
 
 
-def drawn(heads: BarHeads, matrices: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+def known_of(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(3, HIDDEN, generator=generator).expand(PATHS, -1, -1)
+
+
+def drawn(heads: BarHeads, matrices: torch.Tensor, temperature: float = 1.0, market: int = 0) -> torch.Tensor:
     """Bars of many paths after the same day with the same returns. Shape: (PATHS, 3, 5)."""
     generator = torch.Generator().manual_seed(1)
-    known = torch.randn(3, HIDDEN, generator=generator).expand(PATHS, -1, -1)
+    known = known_of(generator)
     returns = torch.tensor([0.5, -1.0, 0.2]).expand(PATHS, -1)
     noise = BarNoise(
         torch.randn(4, PATHS, 3, generator=generator),
@@ -39,8 +43,8 @@ def drawn(heads: BarHeads, matrices: torch.Tensor, temperature: float = 1.0) -> 
         torch.rand(4, PATHS, generator=generator),
         torch.randn(4, PATHS, generator=generator),
     )
-    factors = heads.factors(matrices, EVERYONE, 0)
-    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature, heads.shocks(0))
+    factors, shocks = heads.factors(matrices, EVERYONE, market), heads.shocks(market)
+    return heads.draw(known, returns, scales_of(3).expand(PATHS, -1, -1), factors, noise, temperature, shocks)
 
 
 def test_the_summary_of_a_day_by_plain_numbers():
@@ -73,15 +77,35 @@ def test_symbols_of_one_quantity_are_drawn_with_its_own_correlation():
 
 
 def test_a_shock_shifts_its_quantity_of_all_symbols():
-    """On every day, in volume alone: independent numbers of variance 1 with a shift of variance 4."""
+    """On every day, in volume alone: independent numbers of variance 1 with a shift of variance 4. Wicks have none."""
     heads, identity = heads_of(), torch.eye(3).repeat(3, 1, 1)
     heads.mixing.copy_(torch.tensor([50.0, 0.0, -50.0]))
     before = drawn(heads, identity)
-    heads.shocks.raw[0, 3, 1] = torch.tensor([100.0, -1.0, math.log(2.0)])
+    heads.shocks.raw[0, 1:, 1] = torch.tensor([100.0, -1.0, math.log(2.0)])
     bars = drawn(heads, identity)
     assert torch.equal(bars[..., :4], before[..., :4])
     found = correlation_of(bars[..., 4].asinh())
     assert all(0.65 < float(each) < 0.85 for each in found[[0, 0, 1], [1, 2, 2]])
+
+
+def test_a_density_with_shocks_is_that_of_the_draws():
+    """Days of a market with shocks, weighted by the ratio of the densities, are those of a market without."""
+    heads, identity = heads_of(markets=2), torch.eye(3).repeat(3, 1, 1)
+    heads.mixing.copy_(torch.tensor([0.0, -50.0, 0.0]))
+    heads.mixing[1, :, 2] = -1.0
+    for quantity, mean in ((0, 1.5), (3, -1.5)):
+        heads.shocks.raw[0, quantity] = torch.tensor([[3.0, mean + 1.0, math.log(0.5)], [-100.0, 0.0, 0.0]])
+    bars, without = (drawn(heads, identity, market=market) for market in (0, 1))
+    known = known_of(torch.Generator().manual_seed(1))
+    valid = EVERYONE.expand(PATHS, -1)
+    logs = [heads.log_prob(known, bars, valid, identity, scales_of(3), market).sum(-1) for market in (0, 1)]
+    ratio = (logs[1] - logs[0]).exp()
+    assert float(ratio.mean()) == pytest.approx(1.0, abs=0.03)
+    for column in (0, 4):
+        numbers, target = bars[..., column].asinh().mean(-1), float(without[..., column].asinh().mean())
+        # A quarter of the days has the shock, so the draws themselves are far from the other market's.
+        assert abs(float(numbers.mean()) - target) > 0.04
+        assert float((ratio * numbers).mean()) == pytest.approx(target, abs=0.02)
 
 
 @pytest.mark.parametrize(("joint", "least", "most"), [("none", -0.03, 0.03), ("running mean", 0.3, 0.6)])

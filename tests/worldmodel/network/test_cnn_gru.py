@@ -66,6 +66,13 @@ def test_a_cache_of_chosen_sequences_goes_on_as_they_do(trunk, features):
     assert torch.allclose(hidden, trunk(features)[rows, -1], atol=1e-5)
 
 
+def test_joined_caches_go_on_as_one(trunk, features):
+    _, whole = trunk.prefill(features[:, :-1])
+    joined = whole.joined([trunk.prefill(part)[1] for part in features[:, :-1].split(2)])
+    last = features[:, -1]
+    assert torch.allclose(trunk.step(last, joined)[0], trunk.step(last, whole)[0], atol=1e-5)
+
+
 def test_sequences_of_a_batch_do_not_see_each_other(trunk, features):
     other = features.clone()
     other[1] += 1.0

@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from vecenv.worldmodel.sampling.interleave import Steps, run_all
+from vecenv.worldmodel.sampling.interleave import Steps, in_threads, run_all
 
 
 def computation(number: int, days: int, seen: list[tuple[int, int, int]]) -> Steps:
@@ -66,5 +66,13 @@ def test_works_run_with_one_thread_each_and_leave_the_callers_number():
         torch.set_num_threads(3)
         run_all([asking(), asking()], 2, 2)
         assert inside == [1, 1] and torch.get_num_threads() == 3
+        assert in_threads([torch.get_num_threads] * 3, 2) == [1, 1, 1] and torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 9])
+def test_results_of_works_come_in_their_order_and_errors_are_raised(threads):
+    assert in_threads([lambda number=number: number**2 for number in range(5)], threads) == [0, 1, 4, 9, 16]
+    with pytest.raises(ZeroDivisionError):
+        in_threads([lambda: 0, lambda: 1 // 0], threads)

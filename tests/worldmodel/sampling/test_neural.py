@@ -77,6 +77,25 @@ def test_generation_leaves_the_history_and_the_start_alone(market, ragged):
     assert torch.equal(ragged.ohlcv.nan_to_num(), before.nan_to_num())
 
 
+def test_histories_are_read_in_parts_by_any_number_of_threads(market, monkeypatch):
+    """Bit for bit in any number of threads; parts of four rows, the last one shorter."""
+    histories, before = synthetic_bars(5, 40, 2, seed=3), torch.get_num_threads()
+    whole = market.starts(histories)
+    monkeypatch.setitem(neural.ROWS_PER_READ, "cpu", 4)
+    try:
+        read = []
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            read.append(market.starts(histories))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for starts in read:
+        torch.testing.assert_close(starts.known, whole.known)
+        assert torch.equal(starts.known, read[0].known) and torch.equal(starts.cache.keys, read[0].cache.keys)
+        assert starts.cache.keys.shape == whole.cache.keys.shape and not starts.known.requires_grad
+
+
 def test_the_history_counts(market):
     """As far back as the layers reach; the last close sets the level."""
     history = history_of(2)
