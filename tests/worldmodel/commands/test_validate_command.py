@@ -40,8 +40,8 @@ def ends(market) -> tuple[str, str]:
     return split_ends(market)
 
 
-def save_checkpoint(path: Path, ends: tuple[str, str], joint: Joint = "correlations") -> Path:
-    torch.manual_seed(0)
+def save_checkpoint(path: Path, ends: tuple[str, str], joint: Joint = "correlations", seed: int = 0) -> Path:
+    torch.manual_seed(seed)
     trunk = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
     record = {"sources": {"a": {"train_end": ends[0], "validation_end": ends[1], "symbols": []}}}
     save_network(path, MarketNetwork(NetworkSettings(trunk, head=8, markets=("a", "b"), joint=joint)), record, {})
@@ -147,6 +147,29 @@ def test_the_real_column_does_not_depend_on_the_models(run, market, ends, tmp_pa
     assert other["real"] == result["real"] and "bars" not in other
     assert other["models"]["GBM"]["nll"] == result["models"]["GBM"]["nll"]
     assert other["models"]["GBM"]["ks_1"] != result["models"]["GBM"]["ks_1"]
+
+
+@pytest.mark.slow
+def test_figures_of_several_weights_are_their_means(market, ends, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
+    other = save_checkpoint(tmp_path / "other.safetensors", ends, seed=1)
+
+    def judged(*models: Path) -> dict[str, dict[str, dict[str, float]]]:
+        words = ["--history", market, "--out", tmp_path / "out", "--market", "a", "--model", *models]
+        assert main(["worldmodel", "validate", *map(str, words), *QUICK, "--discriminator-seeds", "0"]) == 0
+        return json.loads((tmp_path / "out" / "validation.json").read_text())
+
+    one, two, both = (judged(*models) for models in ((checkpoint,), (other,), (checkpoint, other)))
+    found = [result["models"]["neural"] for result in (one, two, both)]
+    for key in ("nll", "crps", "volatility_ratio", "drift"):
+        first, second, mean = (figures[key]["mean"] for figures in found)
+        assert first != second and mean == pytest.approx(0.5 * (first + second)), key
+    # Without an interval of its own a figure shows its range over the weights.
+    assert [found[2]["drift"][part] for part in ("low", "high")] == sorted(
+        figures["drift"]["mean"] for figures in found[:2]
+    )
+    first, second, mean = (result["differences"]["crps"]["GBM"]["mean"] for result in (one, two, both))
+    assert first != second and mean == pytest.approx(0.5 * (first + second))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 from vecenv.worldmodel.data.features import FEATURES, ObservedHistory, observe_history
+from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.sampling import neural
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
@@ -94,6 +95,29 @@ def test_histories_are_read_in_parts_by_any_number_of_threads(market, monkeypatc
         torch.testing.assert_close(starts.known, whole.known)
         assert torch.equal(starts.known, read[0].known) and torch.equal(starts.cache.keys, read[0].cache.keys)
         assert starts.cache.keys.shape == whole.cache.keys.shape and not starts.known.requires_grad
+
+
+def test_shocks_are_those_of_the_market():
+    """The other market's volumes jump on every day."""
+    history, network = history_of(2), small_network()
+    before = {name: NeuralMarket(network, name).generate(history, 3, 2) for name in ("india", "us")}
+    network.bars.shocks.raw[1, 3, 0] = torch.tensor([100.0, 3.0, -5.0])
+    after = {name: NeuralMarket(network, name).generate(history, 3, 2) for name in ("india", "us")}
+    assert torch.equal(before["india"], after["india"])
+    assert bool((after["us"][:, 0, :, VOLUME] > before["us"][:, 0, :, VOLUME]).all())
+
+
+def test_numbers_of_shocks_are_not_those_of_a_symbol(market, monkeypatch):
+    read, draw = [], BarHeads.draw
+    monkeypatch.setattr(BarHeads, "draw", lambda *given: read.append(given[5]) or draw(*given))
+    market.generate(history_of(3), 400, 2)
+    noise = [torch.cat([day[place].flatten(2) if place < 2 else day[place] for day in read], 1) for place in range(4)]
+    normal, zero, shock, size = noise
+    for symbol in range(3):
+        for quantity in range(4):
+            for mine, theirs in ((zero, shock), (normal, size), (zero, size), (normal, shock)):
+                both = torch.stack([mine[quantity, :, symbol], theirs[quantity]])
+                assert abs(float(torch.corrcoef(both)[0, 1])) < 0.15
 
 
 def test_the_history_counts(market):

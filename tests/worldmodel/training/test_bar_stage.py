@@ -79,6 +79,58 @@ def test_the_best_validation_is_kept_though_later_ones_are_worse(monkeypatch):
     assert not torch.equal(kept.bars.mixing, later.bars.mixing)
 
 
+def test_updates_read_training_days_of_choices_that_roll(monkeypatch):
+    """Every training day and none after it, with the trunk's output before it, of a new choice after every 10 steps."""
+    monkeypatch.setattr(bar_stage, "CHOICE_STEPS", 10)
+    read, chosen, own, choice = [], [], TrainingMarket.bar_log_prob, bar_stage._choice
+
+    def told(market: TrainingMarket, network: MarketNetwork, known: torch.Tensor, days: torch.Tensor):
+        read.append((market, known.detach(), days))
+        return own(market, network, known, days)
+
+    monkeypatch.setattr(TrainingMarket, "bar_log_prob", told)
+    monkeypatch.setattr(bar_stage, "_choice", lambda *given: chosen.append(given[1].name) or choice(*given))
+    network = small_network().requires_grad_(True)
+    train_bars(network, markets(), replace(SETTINGS, stock_days=400), 0)
+    assert sorted(chosen) == ["india"] * (bar_stage.CHOICES + 2) + ["us"] * (bar_stage.CHOICES + 2)
+    updates = [(market, known, days) for market, known, days in read if int(days.min()) < 200]
+    assert len(updates) == SETTINGS.steps
+    assert set(torch.cat([days for _, _, days in updates]).tolist()) == set(range(1, 180))
+    for market, known, days in updates[:3]:
+        with torch.no_grad():
+            before = [market.known(network, int(day), int(day) + 1, 60)[0] for day in days[:5]]
+        torch.testing.assert_close(known[:5], torch.stack(before), atol=1e-4, rtol=1e-4)
+
+
+def test_markets_are_drawn_by_their_weights(monkeypatch):
+    read, own = [], bar_stage._bar_loss
+    monkeypatch.setattr(bar_stage, "market_weights", lambda markets: [0.0, 1.0])
+    monkeypatch.setattr(bar_stage, "_bar_loss", lambda *given: read.append(given[1].name) or own(*given))
+    train_bars(small_network().requires_grad_(True), markets(), SETTINGS, 0)
+    assert read == ["us"] * SETTINGS.steps
+
+
+def test_the_averaged_weights_are_validated_and_the_training_goes_on_from_its_own(monkeypatch):
+    """So the last validation does not depend on earlier ones, and all depend on the decay of the average."""
+    _, history = trained()
+    assert trained(replace(SETTINGS, evaluate_every=30))[1][-1] == history[-1]
+    monkeypatch.setattr(bar_stage, "AVERAGE_DECAY", 0.0)
+    latest = trained.__wrapped__()[1]
+    assert latest[0] == history[0] and latest[-1] != history[-1]
+
+
+def test_the_trunk_does_not_drop_out():
+    """Dropout would change the trunk's outputs, which are computed once for many updates."""
+    network = small_network().requires_grad_(True).train()
+    modes = []
+    train_bars(network, markets(), replace(SETTINGS, steps=1), 0, on_step=lambda *_: modes.append(network.training))
+    assert modes == [False]
+
+
+def test_the_last_step_is_validated_whatever_the_stride():
+    assert [entry["step"] for entry in trained(replace(SETTINGS, steps=25))[1]] == [0, 10, 20, 25]
+
+
 def test_no_steps_change_nothing():
     network, history = trained(BarStageSettings(steps=0))
     assert changed(network) == set() and [entry["step"] for entry in history] == [0]
