@@ -10,7 +10,7 @@ The drift is the same for calm and lively symbols, in log-return and not in vola
 do not grow with their volatility.
 
 Each path is drawn with its antithetic one, which has the same shocks with the opposite sign: the standard deviation of
-their mean is about a third of a path's, so that a sixth of the paths will do.
+their mean is about a third of a path's, so that a fifth of the paths will do.
 
 The error depends on the number of symbols drawn together, because each is conditioned on the previous ones. So there is
 a drift for several numbers of symbols. It is added to all returns of a day after they are drawn.

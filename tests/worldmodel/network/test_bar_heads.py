@@ -76,6 +76,14 @@ def test_symbols_of_one_quantity_are_drawn_with_its_own_correlation():
             assert abs(float(found[0, 2])) < 0.05
 
 
+def test_each_market_has_its_own_weights_of_the_matrices():
+    heads = heads_of(markets=2)
+    heads.mixing.copy_(torch.tensor([[50.0, 0.0, -50.0], [-50.0, 50.0, -50.0]])[:, None])
+    own, estimated = (heads.factors(CORRELATED.repeat(3, 1, 1), EVERYONE, market) for market in (0, 1))
+    torch.testing.assert_close(own, torch.eye(3).expand(4, -1, -1))
+    torch.testing.assert_close(estimated @ estimated.mT, CORRELATED.expand(4, -1, -1), atol=2e-3, rtol=0)
+
+
 def test_a_shock_shifts_its_quantity_of_all_symbols():
     """On every day, in volume alone: independent numbers of variance 1 with a shift of variance 4. Wicks have none."""
     heads, identity = heads_of(), torch.eye(3).repeat(3, 1, 1)
