@@ -48,8 +48,8 @@ class Effort(NamedTuple):
     pairs: int
 
 
-EFFORTS = dict(zip(DRIFT_SIZES, (Effort(1024, 1280), Effort(512, 512), Effort(64, 256), Effort(32, 64)), strict=True))
-"""By number of symbols; the standard errors of the mean are 0.3, 0.4, 0.5 and 0.8 basis points a day on NSE."""
+EFFORTS = dict(zip(DRIFT_SIZES, (Effort(1024, 1280), Effort(512, 512), Effort(64, 256), Effort(32, 128)), strict=True))
+"""By number of symbols; the standard errors of the mean are 0.3, 0.3, 0.4 and 0.8 basis points a day on NSE."""
 
 DAYS = 40
 """Days of a path."""
