@@ -25,7 +25,7 @@ from vecenv.worldmodel.sampling.rollout import roll_out
 DAYS_PER_READ = 128
 """Days per batch of densities."""
 
-ROWS_PER_READ = {"cpu": 1 << 7, "cuda": 1 << 12}
+PREFILL_ROWS = {"cpu": 1 << 7, "cuda": 1 << 12}
 """Histories of a symbol that the trunk reads at once, by device type: more do not fit in a CPU's cache."""
 
 
@@ -157,7 +157,7 @@ class NeuralMarket(MarketModel):
             Output of the last day, of shape (S, K, width), and the cache, of batch S K.
         """
         inputs = self.network.inputs(features[:, -self.reach :], self.market).transpose(1, 2)
-        rows = inputs.flatten(0, 1).split(ROWS_PER_READ[self.device.type])
+        rows = inputs.flatten(0, 1).split(PREFILL_ROWS[self.device.type])
         with one_thread() as threads:
             works = [partial(self._prefill, part) for part in rows]
             known, caches = zip(*in_threads(works, threads if self.device.type == "cpu" else 1), strict=True)

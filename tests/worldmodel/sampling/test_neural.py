@@ -82,7 +82,7 @@ def test_histories_are_read_in_parts_by_any_number_of_threads(market, monkeypatc
     """Bit for bit in any number of threads; parts of four rows, the last one shorter."""
     histories, before = synthetic_bars(5, 40, 2, seed=3), torch.get_num_threads()
     whole = market.starts(histories)
-    monkeypatch.setitem(neural.ROWS_PER_READ, "cpu", 4)
+    monkeypatch.setitem(neural.PREFILL_ROWS, "cpu", 4)
     try:
         read = []
         for threads in (1, 2, 5):
