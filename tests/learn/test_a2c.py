@@ -14,7 +14,10 @@ from torch import Tensor
 from torchrl.objectives import A2CLoss
 
 from tests.learn.chain_task import same
-from tests.learn.test_ppo import episode_returns, guess_env, parameters_of, planted_env, torchrl_policy
+from tests.learn.guess_task import guess_env
+from tests.learn.planted_env import episode_returns, planted_env
+from tests.learn.test_ppo_objective import torchrl_policy
+from tests.learn.test_ppo_runs import parameters_of
 from vecenv import FusedCollector
 from vecenv.learn.a2c import A2C, A2CConfig, train
 from vecenv.learn.a2c_objective import LOSS_METRICS, a2c_losses

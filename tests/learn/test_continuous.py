@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 import vecenv
 from tests.learn.chain_task import chain_env, same
-from tests.learn.test_ppo import episode_returns, planted_env
+from tests.learn.planted_env import episode_returns, planted_env
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.continuous import ContinuousLearner

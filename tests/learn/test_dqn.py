@@ -11,7 +11,7 @@ from torch import Tensor
 
 import vecenv
 from tests.learn.chain_task import GAMMA, PLACES, SMALL, VARIANTS, chain_env, chain_values, same
-from tests.learn.test_ppo import guess_env
+from tests.learn.guess_task import guess_env
 from tests.ledger_task import LedgerTask
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.actor_policy import ActorPolicy

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import vecenv
-from tests.learn.test_ppo import HORIZON, episode_returns, guess_env, planted_env
+from tests.learn.guess_task import guess_env
+from tests.learn.planted_env import HORIZON, episode_returns, planted_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.learn.group_advantages import has_spread

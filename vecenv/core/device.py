@@ -6,9 +6,6 @@ import warnings
 
 import torch
 
-EMULATING = ("DEFAULT", "NO AVX", "AVX2")
-"""Instruction sets of x86 without products in bfloat16, as PyTorch names them."""
-
 
 def device_named(name: str) -> torch.device:
     """Return a device: cpu, cuda, one GPU such as cuda:1, or auto, which is cuda if available, else cpu.
@@ -30,10 +27,9 @@ def device_named(name: str) -> torch.device:
 
 
 def warn_of_slow_bfloat16(device: torch.device, option: str) -> None:
-    """Warn that products in bfloat16, asked for by an option, are emulated on this CPU, if they are.
+    """Warn if products in bfloat16, asked for by an option, run on a CPU with AVX2 alone, which emulates them.
 
-    On an AMD EPYC with AVX2 alone they took ten times as long as in float32, with AVX512-BF16 a fifth of the time.
+    On an AMD EPYC of this kind they took ten times as long as in float32, on one with AVX512-BF16 a fifth of the time.
     """
-    kind = torch.backends.cpu.get_cpu_capability()
-    if device.type == "cpu" and kind in EMULATING:
-        warnings.warn(f"{option}: this CPU ({kind}) emulates bfloat16, much slower than float32", stacklevel=2)
+    if device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2":
+        warnings.warn(f"{option}: this CPU (AVX2) emulates bfloat16, much slower than float32", stacklevel=2)
