@@ -78,8 +78,9 @@ def test_generation_leaves_the_history_and_the_start_alone(market, ragged):
     assert torch.equal(ragged.ohlcv.nan_to_num(), before.nan_to_num())
 
 
-def test_histories_are_read_in_parts_by_any_number_of_threads(market, monkeypatch):
-    """Bit for bit in any number of threads; parts of four rows, the last one shorter."""
+def test_histories_are_read_in_parts_by_any_number_of_threads(monkeypatch):
+    """Bit for bit in any number of threads, without gradients; parts of four rows, the last one shorter."""
+    market = NeuralMarket(small_network().requires_grad_(True), "india")
     histories, before = synthetic_bars(5, 40, 2, seed=3), torch.get_num_threads()
     whole = market.starts(histories)
     monkeypatch.setitem(neural.PREFILL_ROWS, "cpu", 4)
