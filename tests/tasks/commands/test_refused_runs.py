@@ -34,6 +34,16 @@ def test_groups_that_do_not_fit_are_refused_before_any_work(place, tmp_path, cap
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("bf16", [("--ppo.bf16",), ()])
+def test_products_that_the_cpu_emulates_are_told_before_any_work(place, tmp_path, capsys, monkeypatch, bf16):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    words = ("--folder", str(tmp_path / "run"), "--seed", "-1", *bf16)
+    assert cli.main(train_args(place, *words)) == cli.BAD_INPUT
+    told = capsys.readouterr()
+    assert ("--ppo.bf16: this CPU (AVX2) emulates bfloat16" in told.err) == bool(bf16)
+    assert "Making the market" not in told.err and not (tmp_path / "run").exists()
+
+
 def copy_of_the_run(place, tmp_path):
     """A run of two updates that a test may damage."""
     return Path(shutil.copytree(place / "run", tmp_path / "run"))

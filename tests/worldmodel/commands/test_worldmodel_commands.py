@@ -187,6 +187,14 @@ def generate(model, market, out, *words):
     return main(["worldmodel", "generate", "--model", str(model), "--history", str(market), "--out", str(out), *words])
 
 
+def test_products_that_the_cpu_emulates_are_told_before_the_file_is_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    words = ["--market", str(tmp_path / "none.parquet"), "--out", str(tmp_path / "m.safetensors"), "--device", "cpu"]
+    for bf16 in (["--bf16"], []):
+        assert main(["worldmodel", "train", *words, *bf16]) == BAD_INPUT
+        assert ("--bf16: this CPU (AVX2) emulates bfloat16" in capsys.readouterr().err) == bool(bf16)
+
+
 def test_generated_paths_are_markets_that_go_on_from_the_history(model, market, tmp_path):
     out = tmp_path / "paths"
     words = ("--paths", "2", "--days", "15", "--keep", "30", "--start", "2010-12-31")
