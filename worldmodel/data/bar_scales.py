@@ -7,7 +7,7 @@ years, as does the share of days that open at the last close; these means of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -64,17 +64,26 @@ class BarScales(NamedTuple):
         """Index every tensor."""
         return BarScales(*(take(part) for part in self))
 
-    def after(self, scaled: Tensor, valid: Tensor) -> BarScales:
+    @classmethod
+    def stacked(cls, days: Sequence[BarScales]) -> BarScales:
+        """Stack successive days. Shape of each: (P, K); of the result: (P, T, K)."""
+        return cls(*(torch.stack(parts, dim=1) for parts in zip(*days, strict=True)))
+
+    @classmethod
+    def of_day(cls, scaled: Tensor) -> BarScales:
+        """Return a day's own values of what is averaged, from moves over the volatility. Shape: (..., K, 5)."""
+        gap, volume = _limited(scaled, Move.GAP), _limited(scaled, Move.VOLUME)
+        still = (scaled[..., Move.GAP] == 0).to(scaled.dtype)
+        return cls(gap.square(), _log_wicks(scaled), volume.square(), still)
+
+    def after(self, day: BarScales, valid: Tensor) -> BarScales:
         """Return the scales after a day.
 
         Args:
-            scaled: moves over the volatility. Shape: (..., K, 5).
+            day: its values, from `of_day`.
             valid: whether a symbol has a move; without one its scales are unchanged. Shape: (..., K), bool.
         """
-        gap, volume = _limited(scaled, Move.GAP), _limited(scaled, Move.VOLUME)
-        still = (scaled[..., Move.GAP] == 0).to(scaled.dtype)
-        days = (gap.square(), _log_wicks(scaled), volume.square(), still)
-        means = (SCALE_DECAY * old + (1.0 - SCALE_DECAY) * new for old, new in zip(self, days, strict=True))
+        means = (SCALE_DECAY * old + (1.0 - SCALE_DECAY) * new for old, new in zip(self, day, strict=True))
         after = BarScales(*(torch.where(valid, new, old) for new, old in zip(means, self, strict=True)))
         return after._replace(gap=after.gap.clamp(min=LOWEST_SQUARE), volume=after.volume.clamp(min=LOWEST_SQUARE))
 

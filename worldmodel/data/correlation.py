@@ -92,6 +92,8 @@ class CorrelationState(NamedTuple):
 def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
     """Clamp the eigenvalues of a correlation matrix from below and rescale its diagonal to ones.
 
+    A matrix whose eigenvalues are above the bound, as its Cholesky factorisation tells, is returned as it is.
+
     The spectral decomposition of Rebonato and Jäckel, "The most general methodology to create a valid correlation
     matrix", 2000.
 
@@ -99,6 +101,9 @@ def positive_definite(matrix: Tensor, lowest: float) -> Tensor:
         matrix: symmetric, with ones on its diagonal. Shape: (K, K).
         lowest: positive.
     """
+    shifted = matrix - lowest * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    if not torch.linalg.cholesky_ex(shifted).info:
+        return matrix
     values, vectors = torch.linalg.eigh(matrix)
     raised = (vectors * values.clamp(min=lowest)) @ vectors.T
     scale = raised.diagonal().rsqrt()

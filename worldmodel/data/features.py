@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import torch
@@ -80,7 +81,7 @@ class FeatureState(NamedTuple):
     @property
     def volatility(self) -> Tensor:
         """Daily volatility that scales the next day's moves. Shape: (..., K)."""
-        return self.moves.variance.sqrt().clamp(min=LOWEST_VOLATILITY)
+        return _volatility(self.moves.variance)
 
     def taken(self, take: Callable[[Tensor], Tensor]) -> FeatureState:
         """Index every tensor of the state."""
@@ -99,7 +100,7 @@ class FeatureState(NamedTuple):
             MoveState(*(torch.stack(days, dim=1) for days in zip(*(state.moves for state in states), strict=True))),
             torch.stack([state.slow_variance for state in states], dim=1),
             torch.stack([state.market_variance for state in states], dim=1),
-            BarScales(*(torch.stack(days, dim=1) for days in zip(*(state.scales for state in states), strict=True))),
+            BarScales.stacked([state.scales for state in states]),
         )
 
     def _tensors(self) -> tuple[Tensor, ...]:
@@ -173,35 +174,107 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
     Returns:
         Features and state. Shape of the features: (..., K, F).
     """
-    weight = valid.to(move.dtype)
-    count = weight.sum(-1, keepdim=True).clamp(min=1.0)
-    scaled = scaled_moves(move, state.volatility) * weight.unsqueeze(-1)
-    daily_return = log_return(move) * weight
+    scaled = scaled_moves(move, state.volatility) * valid.unsqueeze(-1)
+    means = _Means(state.slow_variance, state.market_variance, state.scales)
+    after = _state_after(state.moves, move, valid, means.after(_Means.of_day(move, scaled, valid), valid))
+    return _features(scaled, after, valid), after
+
+
+def observe_history(encoded: EncodedBars) -> ObservedHistory:
+    """Return what `observe_day` tells of the days of a history, one after the other.
+
+    Only exponential means are computed day by day, everything else of all days at once.
+    """
+    moves, valid, before = encoded.moves, encoded.valid, encoded.before
+    first = initial_state(MoveState(*(part[:, 0] for part in before)))
+    volatility = _volatility(before.variance)
+    scaled = scaled_moves(moves, volatility)
+    told = _Means.of_day(moves, scaled, valid)
+    means = [_Means(first.slow_variance, first.market_variance, first.scales)]
+    for day in range(moves.shape[1]):
+        means.append(means[-1].after(told.taken(itemgetter((slice(None), day))), valid[:, day]))
+    scales = _Means.stacked(means[:-1]).scales
+    after = _state_after(before, moves, valid, _Means.stacked(means[1:]))
+    features = _features(scaled, after, valid).float()
+    return ObservedHistory(features, scaled, volatility, valid, scales.features(), scales.standardised(scaled), after)
+
+
+class _Means(NamedTuple):
+    """Exponential means of a state, or a day's own values of the same quantities.
+
+    Attributes:
+        slow_variance: Shape: (..., K).
+        market_variance: Shape: (..., 1).
+        scales: Batch: (..., K).
+    """
+
+    slow_variance: Tensor
+    market_variance: Tensor
+    scales: BarScales
+
+    @classmethod
+    def of_day(cls, move: Tensor, scaled: Tensor, valid: Tensor) -> _Means:
+        """Return the values of days. Shapes: (..., K, 5), (..., K, 5), (..., K)."""
+        daily_return = log_return(move) * valid
+        market_return = _mean(daily_return, valid.to(move.dtype))
+        return cls(daily_return.square(), market_return.square(), BarScales.of_day(scaled))
+
+    @classmethod
+    def stacked(cls, days: Sequence[_Means]) -> _Means:
+        """Stack successive days. Batch of each: (P, K); of the result: (P, T, K)."""
+        slow, market, scales = zip(*days, strict=True)
+        return cls(torch.stack(slow, dim=1), torch.stack(market, dim=1), BarScales.stacked(scales))
+
+    def taken(self, take: Callable[[Tensor], Tensor]) -> _Means:
+        """Index every tensor."""
+        return _Means(take(self.slow_variance), take(self.market_variance), self.scales.taken(take))
+
+    def after(self, day: _Means, valid: Tensor) -> _Means:
+        """Return the means after a day; those of symbols without a move are unchanged."""
+        slow = SLOW_DECAY * self.slow_variance + (1.0 - SLOW_DECAY) * day.slow_variance
+        market = MARKET_DECAY * self.market_variance + (1.0 - MARKET_DECAY) * day.market_variance
+        return _Means(
+            torch.where(valid, slow, self.slow_variance),
+            torch.where(valid.any(-1, keepdim=True), market, self.market_variance),
+            self.scales.after(day.scales, valid),
+        )
+
+
+def _volatility(variance: Tensor) -> Tensor:
+    return variance.sqrt().clamp(min=LOWEST_VOLATILITY)
+
+
+def _mean(values: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean over the symbols with a weight, 0 without any. Shapes: (..., K) -> (..., 1)."""
+    return (values * weight).sum(-1, keepdim=True) / weight.sum(-1, keepdim=True).clamp(min=1.0)
+
+
+def _state_after(before: MoveState, move: Tensor, valid: Tensor, means: _Means) -> FeatureState:
+    """Return the state after days, from that of the bars before them and the means after them."""
+    following = next_state(before, move)
+    moves = MoveState(*(torch.where(valid, new, old) for new, old in zip(following, before, strict=True)))
+    return FeatureState(moves, *means)
+
+
+def _features(scaled: Tensor, after: FeatureState, valid: Tensor) -> Tensor:
+    """Return the features of days from their scaled moves and the state after them. Shape: (..., K, F)."""
+    weight = valid.to(scaled.dtype)
     scaled_return = log_return(scaled)
     volume = scaled[..., Move.VOLUME].clamp(-VOLUME_LIMIT, VOLUME_LIMIT)
-
-    def mean(values: Tensor) -> Tensor:
-        return ((values * weight).sum(-1, keepdim=True) / count).expand_as(values)
-
-    following = next_state(state.moves, move)
-    moves = MoveState(*(torch.where(valid, new, old) for new, old in zip(following, state.moves, strict=True)))
-    slow = SLOW_DECAY * state.slow_variance + (1.0 - SLOW_DECAY) * daily_return.square()
-    market_return = mean(daily_return)[..., :1]
-    market = MARKET_DECAY * state.market_variance + (1.0 - MARKET_DECAY) * market_return.square()
-    some = valid.any(-1, keepdim=True)
-    after = FeatureState(
-        moves,
-        torch.where(valid, slow, state.slow_variance),
-        torch.where(some, market, state.market_variance),
-        state.scales.after(scaled, valid),
-    )
-
     log_volatility = after.volatility.log()
-    market_scaled = mean(scaled_return)
+    market_return = _mean(scaled_return, weight)
     # On a day without any move, such as the first, the market mean is over all symbols.
-    counted = torch.where(some, weight, 1.0)
-    mean_log_volatility = (log_volatility * counted).sum(-1, keepdim=True) / counted.sum(-1, keepdim=True)
-    features = torch.stack(
+    counted = torch.where(valid.any(-1, keepdim=True), weight, 1.0)
+    mean_log_volatility = _mean(log_volatility, counted)
+    market = [
+        market_return.asinh(),
+        _mean(scaled_return.abs(), weight) - 0.75,
+        _mean((scaled_return - market_return).square(), weight).sqrt() - 0.9,
+        _mean(volume, weight),
+        0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility,
+        mean_log_volatility - math.log(INITIAL_VOLATILITY),
+    ]
+    return torch.stack(
         [
             scaled_return.asinh(),
             scaled[..., Move.GAP].asinh(),
@@ -211,33 +284,9 @@ def observe_day(state: FeatureState, move: Tensor, valid: Tensor) -> tuple[Tenso
             volume,
             log_volatility - math.log(INITIAL_VOLATILITY),
             0.5 * after.slow_variance.clamp(min=LOWEST_VOLATILITY**2).log() - log_volatility,
-            market_scaled.asinh(),
-            mean(scaled_return.abs()) - 0.75,
-            mean((scaled_return - market_scaled).square()).sqrt() - 0.9,
-            mean(volume),
-            (0.5 * after.market_variance.clamp(min=1e-8).log() - mean_log_volatility).expand_as(weight),
-            (mean_log_volatility - math.log(INITIAL_VOLATILITY)).expand_as(weight),
-            (scaled_return - market_scaled).asinh() * weight,
+            *(values.expand_as(weight) for values in market),
+            (scaled_return - market_return).asinh() * weight,
             weight,
         ],
         dim=-1,
     )
-    return features, after
-
-
-def observe_history(encoded: EncodedBars) -> ObservedHistory:
-    """Run `observe_day` over a history."""
-    state = initial_state(MoveState(*(part[:, 0] for part in encoded.before)))
-    days, states = [], []
-    for day in range(encoded.moves.shape[1]):
-        # A symbol's listing sets its close and volume level.
-        before = MoveState(*(part[:, day] for part in encoded.before))
-        state = state._replace(moves=before)
-        scaled = scaled_moves(encoded.moves[:, day], state.volatility)
-        told = (scaled, state.volatility, state.scales.features(), state.scales.standardised(scaled))
-        shown, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
-        days.append((shown.float(), *told))
-        states.append(state)
-    features, scaled, volatility, scales, standardised = (torch.stack(part, 1) for part in zip(*days, strict=True))
-    after = FeatureState.stacked(states)
-    return ObservedHistory(features, scaled, volatility, encoded.valid, scales, standardised, after)

@@ -25,7 +25,7 @@ def test_means_by_plain_numbers():
         log_wicks = math.log(min(day[2] + day[3], 8.0) + 0.05)
         expected = [limited(day[0], 4.0) / math.sqrt(gap), (log_wicks - wicks) / 0.6, day[4] / math.sqrt(volume)]
         assert scales.standardised(scaled)[0].tolist() == pytest.approx(expected)
-        scales = scales.after(scaled, torch.tensor([True]))
+        scales = scales.after(BarScales.of_day(scaled), torch.tensor([True]))
         gap = 0.99 * gap + 0.01 * limited(day[0], 4.0) ** 2
         wicks = 0.99 * wicks + 0.01 * log_wicks
         volume = 0.99 * volume + 0.01 * limited(day[4], 4.0) ** 2
@@ -37,7 +37,9 @@ def test_means_by_plain_numbers():
 
 def test_a_symbol_without_a_bar_keeps_its_scales():
     scales = BarScales.typical(torch.zeros(2, dtype=torch.float64))
-    after = scales.after(torch.tensor([DAYS[1]] * 2, dtype=torch.float64), torch.tensor([True, False]))
+    after = scales.after(
+        BarScales.of_day(torch.tensor([DAYS[1]] * 2, dtype=torch.float64)), torch.tensor([True, False])
+    )
     assert all(float(new[0]) != float(old[0]) for old, new in zip(scales, after, strict=True))
     assert all(float(new[1]) == float(old[1]) for old, new in zip(scales, after, strict=True))
 
@@ -45,5 +47,5 @@ def test_a_symbol_without_a_bar_keeps_its_scales():
 def test_scales_of_still_days_stay_above_zero():
     scales = BarScales.typical(torch.zeros(1, dtype=torch.float64))
     for _ in range(2000):
-        scales = scales.after(torch.zeros(1, 5, dtype=torch.float64), torch.tensor([True]))
+        scales = scales.after(BarScales.of_day(torch.zeros(1, 5, dtype=torch.float64)), torch.tensor([True]))
     assert bool(scales.features().isfinite().all())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.worldmodel.data.correlation import DECAY, PRIOR_CORRELATION, CorrelationState
+from vecenv.worldmodel.data.correlation import DECAY, PRIOR_CORRELATION, CorrelationState, positive_definite
 
 
 def normal_returns(days: int, correlation: Tensor, seed: int = 0) -> Tensor:
@@ -147,3 +147,12 @@ def test_the_latest_days_weigh_most():
     days = torch.cat([normal_returns(600, constant(3, 0.0)), normal_returns(600, constant(3, 0.8))])
     later, earlier = state_after(days).correlation(), state_after(days.flip(0)).correlation()
     assert float(later[0, 1]) > 0.6 and float(earlier[0, 1]) < 0.25
+
+
+def test_only_eigenvalues_below_the_bound_are_changed():
+    """A matrix just above the bound stays as it is, bit for bit; one just below is raised to it."""
+    above, below = (constant(5, 1.0 - lowest) for lowest in (0.0201, 0.0199))
+    assert positive_definite(above, 0.02) is above
+    raised = positive_definite(below, 0.02)
+    assert torch.linalg.eigvalsh(raised)[0].item() == pytest.approx(0.02, rel=1e-3)
+    assert raised.diagonal().tolist() == pytest.approx([1.0] * 5, rel=1e-15)

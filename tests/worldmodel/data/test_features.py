@@ -142,7 +142,7 @@ def test_no_look_ahead(history, day):
 
 
 def tensors_of(state: FeatureState) -> list[Tensor]:
-    return [*state.moves, state.slow_variance, state.market_variance]
+    return [*state.moves, state.slow_variance, state.market_variance, *state.scales]
 
 
 def test_history_is_observed_day_by_day(history):
@@ -155,6 +155,9 @@ def test_history_is_observed_day_by_day(history):
             level = history.ohlcv[:, 20, 2].log()
             state.moves.log_close[:, 2], state.moves.volume_level[:, 2] = level[:, CLOSE], level[:, 4]
         assert torch.allclose(state.volatility, observed.volatility[:, day], rtol=1e-12)
+        assert torch.allclose(state.scales.features(), observed.scales[:, day], atol=1e-6)
+        standardised = state.scales.standardised(observed.scaled[:, day])
+        assert torch.allclose(standardised, observed.standardised[:, day], rtol=1e-12)
         features, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
         assert torch.allclose(features.float(), observed.features[:, day], atol=1e-6)
     for stepped, last in zip(tensors_of(state), tensors_of(observed.last), strict=True):
