@@ -50,7 +50,8 @@ def test_one_name_is_installed(installed):
     assert found == {"vecenv", "bin"}
     assert (installed / "vecenv" / "py.typed").is_file()
     assert (installed / "vecenv" / "presets" / "train" / "quick.yaml").is_file()
-    assert (installed / "vecenv" / "worldmodel" / "weights" / "judged.safetensors").is_file()
+    for weights in ("judged", "shipped"):
+        assert (installed / "vecenv" / "worldmodel" / "weights" / f"{weights}.safetensors").is_file()
     kernels = installed / "vecenv" / "kernels" / "order_book"
     assert (kernels / "process_all.cpp").is_file() and (kernels / "book.hpp").is_file()
     assert (installed / "vecenv" / "tasks" / "agent_market" / "tick.cpp").is_file()

@@ -42,8 +42,8 @@ class MarketSettings:
     """
 
     market: str = "neural"
-    """CSV or Parquet file, folder of CSVs, npz, or a generator: neural, synthetic, planted, random_walk, or a file of
-    vecenv worldmodel fit or train."""
+    """CSV or Parquet file, folder of CSVs, npz, or a generator: neural (judged, if agents are tested on real days
+    afterwards), synthetic, planted, random_walk, or a file of vecenv worldmodel fit or train."""
     symbols: tuple[str, ...] = ()
     """Symbols to trade, by default all, or the tier's, or as many of the model's own where it lacks one of these; in a
     tier of one symbol also random."""

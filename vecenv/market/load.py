@@ -65,6 +65,18 @@ def fitting_symbols(market: object, wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def known_days(market: object) -> dict[str, str]:
+    """Return the last day that a generator has learned from, by symbol, as ISO dates; nothing for data.
+
+    A generator that was trained on real days tells them by an attribute ``known_days``, a function of its file; a
+    `functools.partial` is asked through its function. Others have learned from none.
+    """
+    generate = generator_of(market)
+    if not isinstance(generate, partial) or not hasattr(generate.func, "known_days"):
+        return {}
+    return dict(generate.func.known_days(*generate.args))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MarketOptions:
     """What is read of a market's data or asked of a generator, and how the tape is made of it.

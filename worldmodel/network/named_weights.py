@@ -7,10 +7,10 @@ from pathlib import Path
 WEIGHTS_FOLDER = Path(__file__).parents[1] / "weights"
 
 JUDGED = WEIGHTS_FOLDER / "judged.safetensors"
-"""Trained up to the split: tables show these weights on the days after it. See ``model_card.md`` beside it."""
+"""Trained up to the split, for tests on the days after it. See ``model_card.md`` beside it."""
 
 SHIPPED = WEIGHTS_FOLDER / "shipped.safetensors"
-"""The default: the same recipe on all days that there are. Without this file the judged weights serve as default."""
+"""The default: the same recipe on all days that there are."""
 
 NAMES = ("shipped", "judged")
 
@@ -23,7 +23,7 @@ def weights_named(name: str) -> Path:
     """
     if name not in NAMES:
         raise ValueError(f"unknown weights {name!r}; there are {', '.join(NAMES)}")
-    return SHIPPED if name == "shipped" and SHIPPED.exists() else JUDGED
+    return SHIPPED if name == "shipped" else JUDGED
 
 
 def model_file(model: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Market generator from a neural market: ``market="neural"``, or a checkpoint's file."""
+"""Market generator from a neural market: ``market="neural"``, ``"judged"``, or a checkpoint's file."""
 
 from __future__ import annotations
 
@@ -163,8 +163,28 @@ def model_symbols(model: Path, wanted: Sequence[str]) -> tuple[str, ...]:
 
 model_bars.fitting_symbols = model_symbols  # type: ignore[attr-defined]
 
+
+def known_days(model: Path) -> dict[str, str]:
+    """Return the last day that a checkpoint was trained or chosen on, by symbol; none of unknown origin.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not a whole checkpoint.
+    """
+    last: dict[str, str] = {}
+    for source in load_network(model).record.get("sources", {}).values():
+        for symbol in source.get("symbols", ()):
+            last[symbol] = max(last.get(symbol, ""), source.get("validation_end", ""))
+    return {symbol: day for symbol, day in last.items() if day}
+
+
+model_bars.known_days = known_days  # type: ignore[attr-defined]
+
 neural_bars = partial(model_bars, WEIGHTS)
-"""`model_bars` with the shipped weights."""
+"""`model_bars` with the shipped weights, of all days that there are."""
+
+judged_bars = partial(model_bars, weights_named("judged"))
+"""`model_bars` with the weights trained up to the split, for tests on the days after it."""
 
 
 def _currency(saved: Checkpoint, model: Path, market: str) -> str | None:

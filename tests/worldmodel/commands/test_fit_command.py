@@ -21,7 +21,6 @@ from vecenv.worldmodel.commands import fit as fit_command
 from vecenv.worldmodel.commands.fit import best_path
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.named_weights import JUDGED
 from vecenv.worldmodel.network.one_market import one_market_network
 from vecenv.worldmodel.network.transformer import TransformerSettings
 from vecenv.worldmodel.sampling import stationary
@@ -101,6 +100,17 @@ def test_weights_are_fine_tuned_from_the_nearest_market(market, initial, tmp_pat
     assert main(["worldmodel", "describe", "--model", str(out)]) == 0
     told = capsys.readouterr().out
     assert source["sha256"] in told and str(bars.dates[0]) in told and nearest in told
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tmp_path, quick, capsys, seen):
+    """The initial weights' own validation ends on the first day of the new one, or on the day before."""
+    last = str(read_bars(market).dates[LAST if seen else LAST - 1])
+    saved, known = load_network(initial), tmp_path / "known.safetensors"
+    save_network(known, saved.network, {"sources": {key: {"validation_end": last} for key in ("one", "two")}}, {})
+    fitted(market, tmp_path / "m.safetensors", "--init", known, "--steps", 2, "--evaluate-every", 2)
+    told = " ".join(capsys.readouterr().out.split())
+    assert (f"up to {last}, validation begins after" in told) == seen
 
 
 def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial, tmp_path, quick, capsys):
@@ -283,7 +293,14 @@ def test_few_days_are_told_with_the_file(initial, tmp_path, capsys):
     assert "no symbol has more than 120 bars in its 260 days of training" in capsys.readouterr().err
 
 
-def test_the_shipped_weights_are_described_with_the_hash_of_their_data(capsys):
-    assert main(["worldmodel", "describe"]) == 0
+@pytest.mark.parametrize(
+    ("words", "label", "ends"),
+    [
+        ((), "shipped", ("2024-08-30", "2022-08-31")),
+        (("--model", "judged"), "judged", ("2021-12-31", "2017-12-31")),
+    ],
+)
+def test_named_weights_are_described_with_the_hash_of_their_data(capsys, words, label, ends):
+    assert main(["worldmodel", "describe", *words]) == 0
     told = capsys.readouterr().out
-    assert JUDGED.stem in told and "2021-12-31" in told
+    assert label in told and all(end in told for end in ends)

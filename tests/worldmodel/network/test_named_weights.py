@@ -6,25 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from vecenv.worldmodel.network import named_weights
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import JUDGED, SHIPPED, is_named, model_file, weights_named
 
 
 def test_every_file_says_by_its_label_which_weights_it_holds():
     for file in (JUDGED, SHIPPED):
-        if file.exists():
-            record = load_network(file).record
-            assert record["label"] == file.stem
-            assert all(len(source["sha256"]) == 16 for source in record["sources"].values())
-    assert JUDGED.exists()
+        record = load_network(file).record
+        assert record["label"] == file.stem
+        assert all(len(source["sha256"]) == 16 for source in record["sources"].values())
 
 
-def test_the_judged_weights_are_the_default_until_there_are_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(named_weights, "SHIPPED", tmp_path / "shipped.safetensors")
-    assert weights_named("shipped") == weights_named("judged") == JUDGED
-    (tmp_path / "shipped.safetensors").touch()
-    assert weights_named("shipped") == tmp_path / "shipped.safetensors" and weights_named("judged") == JUDGED
+def test_both_are_of_one_recipe_and_the_shipped_ones_know_more_days():
+    judged, shipped = (load_network(file) for file in (JUDGED, SHIPPED))
+    assert judged.network.settings == shipped.network.settings
+    assert judged.record["embargo"] == shipped.record["embargo"]
+    differing = {
+        name
+        for name, value in judged.record["settings"].items()
+        if shipped.record["settings"].get(name) != value and name != "bf16"
+    }
+    assert not differing
+    for name, source in judged.record["sources"].items():
+        later = shipped.record["sources"][name]
+        assert later["symbols"] == source["symbols"] and later["sha256"] != source["sha256"]
+        assert source["validation_end"] < later["train_end"] < later["validation_end"]
 
 
 def test_a_model_is_a_name_or_a_path():
