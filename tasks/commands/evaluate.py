@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from rich.console import Console
 
 from vecenv.core.env import VecEnv
@@ -19,8 +18,6 @@ from vecenv.learn.diversity import diversity_line
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.evaluation_table import evaluation_table
 from vecenv.learn.report import write_run_folder, write_task_figures
-from vecenv.market.load import generator_of, known_days
-from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
@@ -42,6 +39,7 @@ from vecenv.tasks.commands.comparison import (
     trained_config,
     wide_console,
 )
+from vecenv.tasks.commands.known_before import tell_known_before
 from vecenv.tasks.commands.language_training import MODEL, check_language, loaded_model
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.options import early_options, with_preset
@@ -227,28 +225,10 @@ def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], consol
         check_fits(read_checkpoint(path), tape, config)
     env, note = held_out_environment(settings.task, test, config, settings.episodes)
     show_market(console, tape, {"Test": test})
-    for line in _known_before(settings, test, checkpoints):
-        console.print(line, soft_wrap=True)
+    tell_known_before(console, settings.market, test, checkpoints.values())
     if note:
         console.print(note)
     return env
-
-
-def _known_before(settings: EvaluateSettings, test: MarketTape, checkpoints: Mapping[str, Path]) -> list[str]:
-    """Return a line on each market model that policies were trained on and that has learned from days of the test."""
-    if generator_of(settings.market) is not None:
-        return []
-    records = [path.parent / SETTINGS for path in checkpoints.values()]
-    trained = {str(read_values(record).get("market")) for record in records if record.is_file()}
-    lines = []
-    for market in sorted(trained):
-        last = max((day for symbol, day in known_days(market).items() if symbol in test.symbols), default="")
-        if last and np.datetime64(last) >= test.dates[0]:
-            lines.append(
-                f"The agent was trained on paths of {market}, a model that has learned from days of these symbols up "
-                f"to {last}: until then this is no test on unseen days. --market judged was trained on fewer"
-            )
-    return lines
 
 
 def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, Path]:

@@ -41,7 +41,7 @@ from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
-from vecenv.tasks.commands.beside import check_beside_on, check_beside_plays
+from vecenv.tasks.commands.beside import check_beside_on, check_beside_plays, policies_beside
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,
@@ -54,6 +54,7 @@ from vecenv.tasks.commands.comparison import (
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.initial import start_from_initial
+from vecenv.tasks.commands.known_before import tell_known_before
 from vecenv.tasks.commands.language_training import language_learner, with_seed
 from vecenv.tasks.commands.members import write_members
 from vecenv.tasks.commands.progress import TrainingBar, working
@@ -152,6 +153,7 @@ def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> d
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
     env = _training_environment(shared, trainings(settings, folder)[0].settings)
     show_market(console, tape, spans)
+    tell_known_before(console, settings.market, spans["Test"], [*policies_beside(settings).values(), settings.initial])
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)

@@ -163,6 +163,7 @@ def _run(settings: FitSettings) -> dict[str, Any]:
                 network, scores, nearest = _nearest(initial, market, training, advance)
             told = {known: score._asdict() for known, score in scores.items()}
             record["init"] |= {"market": nearest, "label": initial.record.get("label"), "zero_shot": told}
+            record["init"] |= {"known_days": initial.known_days()}
             console.print(f"zero-shot: {told_scores(scores)}; it starts from {nearest}", soft_wrap=True)
             tell_seen(console, settings.init, initial, nearest, ends[0])
             state, market = state_from(network, training), market.estimated_by(network)

@@ -46,6 +46,17 @@ class Checkpoint(NamedTuple):
     record: dict[str, Any]
     extra: dict[str, Tensor]
 
+    def known_days(self) -> dict[str, str]:
+        """Return the last day that the weights, or those they were fitted from, were trained or chosen on, by symbol.
+
+        ISO dates; a symbol is missing if its days are unknown.
+        """
+        known = dict(self.record.get("init", {}).get("known_days", {}))
+        for source in self.record.get("sources", {}).values():
+            for symbol in source.get("symbols", ()):
+                known[symbol] = max(known.get(symbol, ""), source.get("validation_end", ""))
+        return {symbol: day for symbol, day in known.items() if day}
+
 
 def save_network(path: Path, network: MarketNetwork, record: Mapping[str, Any], extra: Mapping[str, Tensor]) -> None:
     """Write a checkpoint atomically: an interruption or a full disk leaves the previous one.

@@ -164,21 +164,17 @@ def model_symbols(model: Path, wanted: Sequence[str]) -> tuple[str, ...]:
 model_bars.fitting_symbols = model_symbols  # type: ignore[attr-defined]
 
 
-def known_days(model: Path) -> dict[str, str]:
-    """Return the last day that a checkpoint was trained or chosen on, by symbol; none of unknown origin.
+def model_days(model: Path) -> dict[str, str]:
+    """Return the last day that a checkpoint has learned from, by symbol: see `Checkpoint.known_days`.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is not a whole checkpoint.
     """
-    last: dict[str, str] = {}
-    for source in load_network(model).record.get("sources", {}).values():
-        for symbol in source.get("symbols", ()):
-            last[symbol] = max(last.get(symbol, ""), source.get("validation_end", ""))
-    return {symbol: day for symbol, day in last.items() if day}
+    return load_network(model).known_days()
 
 
-model_bars.known_days = known_days  # type: ignore[attr-defined]
+model_bars.known_days = model_days  # type: ignore[attr-defined]
 
 neural_bars = partial(model_bars, WEIGHTS)
 """`model_bars` with the shipped weights, of all days that there are."""

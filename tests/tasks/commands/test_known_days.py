@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
+from rich.console import Console
 
+import vecenv
+from tests.tasks.commands.small_runs import train_args
 from vecenv.market.load import known_days
 from vecenv.system.preset_files import read_values
 from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.known_before import tell_known_before
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.named_weights import JUDGED
@@ -45,21 +52,47 @@ def test_shipped_and_judged_weights_tell_their_days():
     assert shipped.keys() == judged.keys() and (shipped["TCS"], shipped["AAPL"]) == ("2024-12-31", "2022-12-30")
 
 
+def trained_on(run: Path, place: Path, market: object, **more: object) -> Path:
+    """Return a copy of a run that says it was trained on another market."""
+    run.mkdir()
+    (run / "checkpoint.pt").write_bytes((place / "run" / "checkpoint.pt").read_bytes())
+    values = read_values(place / "run" / "settings.yaml") | {"market": str(market), **more}
+    (run / "settings.yaml").write_text(yaml.safe_dump(values))
+    return run
+
+
 @pytest.mark.parametrize(
     ("first", "second", "told"),
     [("2030-01-01", "2019-01-01", True), ("2019-01-01", "2030-01-01", False), ("2020-02-03", "2019-01-01", False)],
 )
 def test_only_days_of_the_tests_symbols_are_told(place, network, tmp_path, capsys, first, second, told):
     """The market has S0 to S2: days of S9 alone do not count, nor those before the test."""
-    model, run = tmp_path / "model.safetensors", tmp_path / "run"
+    model = tmp_path / "model.safetensors"
     save_network(model, network, {"sources": sources(first, second)}, {})
-    run.mkdir()
-    (run / "checkpoint.pt").write_bytes((place / "run" / "checkpoint.pt").read_bytes())
-    settings = (place / "run" / "settings.yaml").read_text()
-    trained = read_values(place / "run" / "settings.yaml")["market"]
-    (run / "settings.yaml").write_text(settings.replace(f"market: {trained}", f"market: {model}"))
-    assert str(read_values(run / "settings.yaml")["market"]) == str(model)
+    run = trained_on(tmp_path / "run", place, model)
     words = ("evaluate", "--checkpoint", str(run), "--market", str(place / "market.parquet"), "--episodes", "8")
     assert cli.main([*words]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert (NOTE in shown) == told and (not told or (f"{model}, a model" in shown and first in shown))
+    assert (NOTE in shown) == told
+    if told:
+        assert f"{model}, a model" in shown and first in shown
+
+
+@pytest.mark.parametrize("option", ["--initial", "--beside"])
+def test_a_training_tells_it_of_the_policies_that_it_takes(place, network, tmp_path, capsys, option):
+    """The last of three runs, each started from the one before, on real days; only the first was trained on a model."""
+    model = tmp_path / "model.safetensors"
+    save_network(model, network, {"sources": sources("2030-01-01", "2019-01-01")}, {})
+    first = trained_on(tmp_path / "first", place, model)
+    second = trained_on(tmp_path / "second", place, "prices.parquet", initial=str(first / "checkpoint.pt"))
+    third = trained_on(tmp_path / "third", place, "prices.parquet", initial=str(second))
+    for start, told in ((third, True), (place / "run", False)):
+        words = train_args(place, option, str(start), "--folder", str(tmp_path / f"run{told}"))
+        assert cli.main(words) == 0
+        assert (NOTE in " ".join(capsys.readouterr().out.split())) == told
+
+
+def test_a_run_that_started_from_itself_is_read_once(place, tmp_path):
+    run = trained_on(tmp_path / "run", place, "prices.parquet", initial=str(tmp_path / "run"))
+    tape = vecenv.make("stock_trading", num_envs=1).scenario.tape
+    tell_known_before(Console(), "prices.parquet", tape, [run, None])

@@ -113,6 +113,19 @@ def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tm
     assert (f"up to {last}, validation begins after" in told) == seen
 
 
+def test_the_weights_know_the_days_of_those_that_they_were_fitted_from(market, initial, tmp_path, quick):
+    saved, known, out = load_network(initial), tmp_path / "known.safetensors", tmp_path / "m.safetensors"
+    own = {str(symbol): str(read_bars(market).dates[-1]) for symbol in read_bars(market).symbols}
+    first = next(iter(own))
+    days = {
+        "one": {"symbols": [first], "validation_end": "2030-01-01"},
+        "two": {"symbols": ["X"], "validation_end": "2000-01-03"},
+    }
+    save_network(known, saved.network, {"sources": days}, {})
+    fitted(market, out, "--init", known, "--steps", 2, "--evaluate-every", 2)
+    assert load_network(out).known_days() == own | {first: "2030-01-01", "X": "2000-01-03"}
+
+
 def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial, tmp_path, quick, capsys):
     """A learning rate that wrecks the network: the file holds the zero-shot weights, calibrated."""
     out = tmp_path / "m.safetensors"

@@ -1,0 +1,49 @@
+"""Market models that policies were trained on and that have learned from days of the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+
+from vecenv.market.load import generator_of, known_days
+from vecenv.market.tape import MarketTape
+from vecenv.system.preset_files import read_values
+from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path
+
+
+def tell_known_before(console: Console, market: object, test: MarketTape, policies: Iterable[Path | None]) -> None:
+    """Tell each such model; there is nothing to tell if the test is itself drawn by a generator.
+
+    Args:
+        console: where to tell.
+        market: data or generator of the test.
+        test: its days.
+        policies: run folders or checkpoints, None for no policy.
+    """
+    if generator_of(market) is not None:
+        return
+    trained = {name for place in policies if place is not None for name in _markets(place)}
+    for name in sorted(trained):
+        last = max((day for symbol, day in known_days(name).items() if symbol in test.symbols), default="")
+        if last and np.datetime64(last) >= test.dates[0]:
+            console.print(
+                f"A policy was trained on paths of {name}, a model that has learned from days of these symbols up to "
+                f"{last}: until then this is no test on unseen days. --market judged was trained on fewer",
+                soft_wrap=True,
+            )
+
+
+def _markets(place: Path) -> Iterator[str]:
+    """Yield the market of a policy's run, and those of the runs that it started from, as far as they are there."""
+    known: set[Path] = set()
+    record = checkpoint_path(place).parent / SETTINGS
+    while record.is_file() and record not in known:
+        known.add(record)
+        values = read_values(record)
+        yield str(values.get("market"))
+        if values.get("initial") is None:
+            return
+        record = checkpoint_path(Path(values["initial"])).parent / SETTINGS
