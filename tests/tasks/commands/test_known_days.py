@@ -12,6 +12,7 @@ from rich.console import Console
 import vecenv
 from tests.tasks.commands.small_runs import train_args
 from vecenv.market.load import known_days
+from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import read_values
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands.known_before import tell_known_before
@@ -61,23 +62,42 @@ def trained_on(run: Path, place: Path, market: object, **more: object) -> Path:
     return run
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "told"),
-    [("2030-01-01", "2019-01-01", True), ("2019-01-01", "2030-01-01", False), ("2020-02-03", "2019-01-01", False)],
-)
-def test_only_days_of_the_tests_symbols_are_told(place, network, tmp_path, capsys, first, second, told):
-    """The market has S0 to S2: days of S9 alone do not count, nor those before the test."""
+def test_an_evaluation_tells_it(place, network, tmp_path, capsys):
     model = tmp_path / "model.safetensors"
-    save_network(model, network, {"sources": sources(first, second)}, {})
+    save_network(model, network, {"sources": sources("2030-01-01", "2019-01-01")}, {})
     run = trained_on(tmp_path / "run", place, model)
     words = ("evaluate", "--checkpoint", str(run), "--market", str(place / "market.parquet"), "--episodes", "8")
     assert cli.main([*words]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert (NOTE in shown) == told
-    if told:
-        assert f"{model}, a model" in shown and first in shown
+    assert NOTE in shown and f"{model}, a model" in shown and "2030-01-01" in shown
 
 
+@pytest.fixture(scope="module")
+def tape() -> MarketTape:
+    """Days of S0 and S1."""
+    return vecenv.make(
+        "stock_trading", num_envs=1, market_options={"symbols": ("S0", "S1"), "num_days": 100}
+    ).scenario.tape
+
+
+@pytest.mark.parametrize(
+    ("market", "first", "second", "told"),
+    [
+        ("prices.parquet", 0, -1, True),
+        ("prices.parquet", -1, 0, False),
+        ("synthetic", 0, 0, False),
+    ],
+)
+def test_only_days_of_the_tests_symbols_are_told(place, network, tape, tmp_path, capsys, market, first, second, told):
+    """S0 is known up to the first day of the test or the day before; S9 is not in the test, whose days may be drawn."""
+    days = [str(tape.dates[0] + offset) for offset in (first, second)]
+    model = tmp_path / "model.safetensors"
+    save_network(model, network, {"sources": sources(*days)}, {})
+    tell_known_before(Console(), market, tape, [trained_on(tmp_path / "run", place, model)])
+    assert (NOTE in " ".join(capsys.readouterr().out.split())) == told
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--initial", "--beside"])
 def test_a_training_tells_it_of_the_policies_that_it_takes(place, network, tmp_path, capsys, option):
     """The last of three runs, each started from the one before, on real days; only the first was trained on a model."""
@@ -92,7 +112,6 @@ def test_a_training_tells_it_of_the_policies_that_it_takes(place, network, tmp_p
         assert (NOTE in " ".join(capsys.readouterr().out.split())) == told
 
 
-def test_a_run_that_started_from_itself_is_read_once(place, tmp_path):
+def test_a_run_that_started_from_itself_is_read_once(place, tape, tmp_path):
     run = trained_on(tmp_path / "run", place, "prices.parquet", initial=str(tmp_path / "run"))
-    tape = vecenv.make("stock_trading", num_envs=1).scenario.tape
     tell_known_before(Console(), "prices.parquet", tape, [run, None])
