@@ -76,7 +76,7 @@ def test_an_evaluation_tells_it(place, network, tmp_path, capsys):
 def tape() -> MarketTape:
     """Days of S0 and S1."""
     return vecenv.make(
-        "stock_trading", num_envs=1, market_options={"symbols": ("S0", "S1"), "num_days": 100}
+        "stock_trading", num_envs=1, market_options={"symbols": ("S0", "S1"), "num_days": 400}
     ).scenario.tape
 
 
