@@ -18,25 +18,14 @@ import vecenv
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.learn.a2c import A2C
-from vecenv.learn.actor_policy import make_network
-from vecenv.learn.cppo import CPPO
-from vecenv.learn.ddpg import DDPG
 from vecenv.learn.diversity import Diversity, diversity_line
-from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.exact import Exact
-from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
-from vecenv.learn.sac import SAC
-from vecenv.learn.td3 import TD3
 from vecenv.learn.validated_ensemble import ValidatedEnsemble
-from vecenv.learn.validation import ValidatedLearner, Validation
+from vecenv.learn.validation import ValidatedLearner
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
@@ -48,14 +37,13 @@ from vecenv.tasks.commands.comparison import (
     held_out_environment,
     show_market,
     text_config,
-    validation_environment,
     wide_console,
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.initial import start_from_initial
 from vecenv.tasks.commands.known_before import tell_known_before
-from vecenv.tasks.commands.language_training import language_learner, with_seed
+from vecenv.tasks.commands.learners import new_learner, validated
 from vecenv.tasks.commands.members import write_members
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
@@ -81,11 +69,6 @@ from vecenv.tasks.commands.training_report import (
 
 LOCKSTEP = 0.5
 """Share of the distinct market days of independent rows below which a batch counts as marching in step."""
-
-LEARNERS = {
-    "ppo": PPO, "cppo": CPPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact,
-}  # fmt: skip
-"""Learners of a policy by algorithm, all but those that compare groups."""
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
@@ -253,9 +236,9 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
             if settings.refresh_every is not None:
                 rules = _training_rules(settings, shared.config)
                 fresh = FreshPaths(settings, rules, env, settings.refresh_every)
-            learner = _learner(settings, env)
+            learner = new_learner(settings, env)
             start_from_initial(settings, learner, run.folder, shared.first)
-            trained = _validated(settings, learner, shared.config, shared.spans)
+            trained = validated(settings, learner, shared.config, shared.spans)
             seconds = _train(shared, run, trained, fresh, lock)
             if isinstance(trained, EnsemblePPO | ValidatedEnsemble):
                 write_members(trained, runs_of_seeds(settings, run.folder), run.folder)
@@ -265,48 +248,6 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
     except KeyboardInterrupt:
         keep_interrupted(shared.console, run, shared.settings, shared.folder)
         raise
-
-
-def _validated(
-    settings: TrainSettings,
-    learner: Runnable,
-    config: Any,  # noqa: ANN401
-    spans: Mapping[str, MarketTape],
-) -> Runnable:
-    """Return the learner with validation, if there is a span for it.
-
-    Raises:
-        ValueError: the policy of the task cannot be validated.
-    """
-    simulated = is_simulated(settings.task) and settings.validation_fraction > 0
-    if "Validation" not in spans and not simulated:
-        return learner
-    if not isinstance(learner, NetworkLearner):
-        raise ValueError("a language model is trained without validation: set --validation-fraction 0")
-    count = settings.validation_episodes
-    if simulated:
-        env = held_out_simulation(settings.task, config, count, "validation", settings.device, settings.compile)
-    else:
-        env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
-    # Policies of symbols train on some of them and are validated on all.
-    network = None if settings.symbols_per_path is None else make_network(env, learner.config)
-    validation, often = Validation(env, settings.seed, network), (settings.evaluations, settings.patience)
-    if isinstance(learner, EnsemblePPO):
-        return ValidatedEnsemble(learner, validation, *often)
-    return ValidatedLearner(learner, validation, *often)
-
-
-def _learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
-    """Return the learner in its initial state."""
-    if settings.model is not None:
-        return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
-    config = settings.learner_config()
-    if settings.ensemble is not None:
-        assert isinstance(config, PPOConfig)
-        return EnsemblePPO(env, config, range(config.seed, config.seed + settings.ensemble))
-    if isinstance(config, GRPOConfig):
-        return GRPO(env, config, settings.group_size)
-    return LEARNERS[settings.algorithm](env, config)
 
 
 def _run_folder(settings: TrainSettings) -> Path:
