@@ -201,7 +201,7 @@ def test_symbols_with_few_days_are_told(initial, tmp_path, quick, capsys):
 
 def test_a_first_interruption_ends_the_training_and_not_the_calibration(market, initial, tmp_path, quick, monkeypatch):
     """The best weights of the validations so far are written."""
-    out, train_network = tmp_path / "m.safetensors", training.train_network
+    out, train_network, handler = tmp_path / "m.safetensors", training.train_network, signal.getsignal(signal.SIGINT)
 
     def interrupted(state, markets, settings, on_step, on_validation, stopped):
         def step(state, loss):
@@ -216,7 +216,7 @@ def test_a_first_interruption_ends_the_training_and_not_the_calibration(market, 
     result = fitted(market, out, *words)
     assert result["interrupted"] and [entry["step"] for entry in result["history"]] == [0, 10, 15]
     assert result["kept_step"] in (10, 15)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_an_interrupted_calibration_tells_what_is_kept(market, initial, tmp_path, quick, monkeypatch, capsys):
