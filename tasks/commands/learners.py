@@ -47,7 +47,7 @@ def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     return LEARNERS[settings.algorithm](env, config)
 
 
-def validated(
+def with_validation(
     settings: TrainSettings,
     learner: Runnable,
     config: Any,  # noqa: ANN401

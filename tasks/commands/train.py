@@ -43,7 +43,7 @@ from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.generalisation import generalisation_line
 from vecenv.tasks.commands.initial import start_from_initial
 from vecenv.tasks.commands.known_before import tell_known_before
-from vecenv.tasks.commands.learners import new_learner, validated
+from vecenv.tasks.commands.learners import new_learner, with_validation
 from vecenv.tasks.commands.members import write_members
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
@@ -238,7 +238,7 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
                 fresh = FreshPaths(settings, rules, env, settings.refresh_every)
             learner = new_learner(settings, env)
             start_from_initial(settings, learner, run.folder, shared.first)
-            trained = validated(settings, learner, shared.config, shared.spans)
+            trained = with_validation(settings, learner, shared.config, shared.spans)
             seconds = _train(shared, run, trained, fresh, lock)
             if isinstance(trained, EnsemblePPO | ValidatedEnsemble):
                 write_members(trained, runs_of_seeds(settings, run.folder), run.folder)

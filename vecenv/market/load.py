@@ -58,11 +58,8 @@ def fitting_symbols(market: object, wanted: Sequence[str]) -> tuple[str, ...]:
     A generator of certain symbols tells them by an attribute ``fitting_symbols``, a function of its file and of the
     wanted symbols; a `functools.partial` is asked through its function. Data and other generators keep what is wanted.
     """
-    generate = generator_of(market)
-    if not isinstance(generate, partial) or not hasattr(generate.func, "fitting_symbols"):
-        return tuple(wanted)
-    found: Sequence[str] = generate.func.fitting_symbols(*generate.args, wanted)
-    return tuple(found)
+    fitting = _of_generator(market, "fitting_symbols")
+    return tuple(wanted) if fitting is None else tuple(fitting(wanted))
 
 
 def known_days(market: object) -> dict[str, str]:
@@ -71,10 +68,16 @@ def known_days(market: object) -> dict[str, str]:
     A generator that was trained on real days tells them by an attribute ``known_days``, a function of its file; a
     `functools.partial` is asked through its function. Others have learned from none.
     """
+    known = _of_generator(market, "known_days")
+    return {} if known is None else dict(known())
+
+
+def _of_generator(market: object, name: str) -> Callable[..., Any] | None:
+    """Return a function that a generator has as an attribute, with the generator's file as first argument, or None."""
     generate = generator_of(market)
-    if not isinstance(generate, partial) or not hasattr(generate.func, "known_days"):
-        return {}
-    return dict(generate.func.known_days(*generate.args))
+    if not isinstance(generate, partial) or not hasattr(generate.func, name):
+        return None
+    return partial(getattr(generate.func, name), *generate.args)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,6 +112,28 @@ def test_a_training_tells_it_of_the_policies_that_it_takes(place, network, tmp_p
         assert (NOTE in " ".join(capsys.readouterr().out.split())) == told
 
 
+@pytest.mark.parametrize(("market", "hint"), [("neural", True), ("judged", False)])
+def test_weights_that_know_fewer_days_are_named(place, tmp_path, capsys, market, hint):
+    options = {"symbols": ("AAPL", "MSFT"), "num_days": 400}
+    known = vecenv.make("stock_trading", num_envs=1, market_options=options).scenario.tape
+    tell_known_before(Console(), "prices.parquet", known, [trained_on(tmp_path / "run", place, market)])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"paths of {market}, a model" in shown
+    assert ("--market judged has learned from none after 2018-12-31" in shown) == hint
+
+
+def test_a_model_that_is_gone_or_damaged_is_told_and_the_others_too(place, network, tape, tmp_path, capsys):
+    kept, damaged = tmp_path / "kept.safetensors", tmp_path / "damaged.safetensors"
+    save_network(kept, network, {"sources": sources("2030-01-01", "2019-01-01")}, {})
+    damaged.write_bytes(b"no weights")
+    models = (tmp_path / "gone.safetensors", damaged, kept)
+    runs = [trained_on(tmp_path / model.stem, place, model) for model in models]
+    tell_known_before(Console(), "prices.parquet", tape, runs)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("whose days are unknown") == 2 and "gone.safetensors: no checkpoint" in shown
+    assert f"paths of {kept}, a model" in shown and "--market judged" not in shown
+
+
 def test_a_run_that_started_from_itself_is_read_once(place, tape, tmp_path):
     run = trained_on(tmp_path / "run", place, "prices.parquet", initial=str(tmp_path / "run"))
     tell_known_before(Console(), "prices.parquet", tape, [run, None])
