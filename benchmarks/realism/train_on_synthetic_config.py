@@ -28,8 +28,8 @@ class TrainOnSyntheticConfig:
 
     history: Path
     """File of bars: training days, validation days and test days."""
-    model: Path | None = None
-    """Checkpoint of ``vecenv worldmodel train``; without it only the other simulators."""
+    model: str | None = None
+    """Weights by name, judged, or a checkpoint of ``vecenv worldmodel train``; without it only the other simulators."""
     market: str | None = None
     """Name of one of the model's markets, by default the only one."""
     temperature: float = 1.0

@@ -23,9 +23,9 @@ from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.sampling.blocks import blocks_of
-from vecenv.worldmodel.sampling.generator import WEIGHTS
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 UNCACHED_DAYS = 3
@@ -46,8 +46,8 @@ class RolloutsConfig:
     """Days of history."""
     repeats: int = 5
     """Timed rollouts per batch; the median counts."""
-    model: Path = WEIGHTS
-    """Checkpoint."""
+    model: str = "shipped"
+    """Weights by name, shipped or judged, or a checkpoint of ``vecenv worldmodel train``."""
     device: str = "cpu"
     """Device."""
     threads: int = 1
@@ -81,7 +81,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    network = load_network(config.model, device).network
+    network = load_network(model_file(config.model), device).network
     model = NeuralMarket(network, network.settings.markets[0])
     rows = blocks_of(device, config.symbols, max(config.batches) // config.symbols)[-1].chunk * config.symbols
     limit = rollout_limit(network, rows, device)

@@ -25,7 +25,6 @@ from vecenv.worldmodel.metrics.discriminator import REAL_LEAST, discriminate, di
 from vecenv.worldmodel.metrics.discriminator_classifiers import boosting_class
 from vecenv.worldmodel.metrics.forecast import TAILS
 from vecenv.worldmodel.metrics.intervals import BLOCK
-from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
@@ -68,8 +67,8 @@ class ValidateSettings:
     model: tuple[str, ...] = ()
     """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train``; of several, such as training
     seeds, the figures are averaged. Without it only the baselines."""
-    beside: tuple[Path, ...] = ()
-    """Checkpoints of other architectures, evaluated as further baselines at temperature 1."""
+    beside: tuple[str, ...] = ()
+    """Models of other architectures, evaluated as further baselines at temperature 1."""
     market: str | None = None
     """Name of one of each checkpoint's markets, by default the only one."""
     train_end: str | None = None
@@ -192,7 +191,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
         sweep = sweep_temperatures(trial, colder_and_hotter, settings.paths, settings.draws, settings.seed, advance)
     judged = learned[0][0].name if settings.model else None
     chosen = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(settings).items()}
-    chosen["beside"] = [str(path) for path in settings.beside]
+    chosen["beside"] = list(settings.beside)
     chosen["model"] = list(settings.model)
     differences = paired_differences(scores, judged) if judged else {}
     report = Report(trial, chosen, left_out, real, figures, judged, seconds, sweep, differences)
@@ -244,12 +243,12 @@ def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str,
     """
     models: dict[str, list[NeuralMarket]] = {}
     train_end, validation_end = settings.train_end, settings.validation_end
-    judged: list[tuple[Path | None, bool]] = [(model_file(name), True) for name in settings.model]
-    beside: list[tuple[Path | None, bool]] = [(path, False) for path in settings.beside]
-    for path, is_judged in [*(judged or [(None, False)]), *beside]:
+    judged: list[tuple[str | None, bool]] = [(name, True) for name in settings.model]
+    beside = [(name, False) for name in settings.beside]
+    for name, is_judged in [*(judged or [(None, False)]), *beside]:
         # Without dates the first model's apply to all.
         model, train_end, validation_end = judged_model(
-            path,
+            name,
             settings.market,
             settings.temperature if is_judged else 1.0,
             train_end,
@@ -260,10 +259,10 @@ def _learned(settings: ValidateSettings) -> tuple[list[list[NeuralMarket]], str,
             continue
         if is_judged and models and model.name not in models:
             raise ValueError(
-                f"{path}: the architecture {model.name!r}, that of {judged[0][0]} is {next(iter(models))!r}"
+                f"{name}: the architecture {model.name!r}, that of {judged[0][0]} is {next(iter(models))!r}"
             )
         if not is_judged and model.name in models:
-            raise ValueError(f"{path}: a second model of the name {model.name!r}; each architecture is judged once")
+            raise ValueError(f"{name}: a second model of the name {model.name!r}; each architecture is judged once")
         models.setdefault(model.name, []).append(model)
     assert train_end is not None and validation_end is not None
     return list(models.values()), train_end, validation_end

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 
 def judged_model(
-    path: Path | None,
+    model: str | Path | None,
     market: str | None,
     temperature: float,
     train_end: str | None,
@@ -22,7 +23,7 @@ def judged_model(
     """Return a model to evaluate, and the last dates of training and validation.
 
     Args:
-        path: of the checkpoint; None for no model.
+        model: name of shipped weights or path of a checkpoint; None for no model.
         market: one of the model's markets, by default the only one.
         temperature: of generated days.
         train_end: by default the model's.
@@ -35,13 +36,14 @@ def judged_model(
     """
     if bool(train_end) != bool(validation_end):
         raise ValueError("give both train_end and validation_end, or neither")
-    if path is None:
+    if model is None:
         if not train_end or not validation_end:
             raise ValueError("without a model, train_end and validation_end are needed")
         return None, train_end, validation_end
+    path = model_file(model)
     saved = load_network(path, device)
-    model = NeuralMarket.of_file(path, saved.network, market, temperature)
-    trained = saved.record.get("sources", {}).get(model.market, {})
+    neural = NeuralMarket.of_file(path, saved.network, market, temperature)
+    trained = saved.record.get("sources", {}).get(neural.market, {})
     if "validation_end" not in trained and not train_end:
         raise ValueError(f"{path} does not say when its training ended; give train_end and validation_end")
     train_end, validation_end = train_end or trained["train_end"], validation_end or trained["validation_end"]
@@ -49,4 +51,4 @@ def judged_model(
         raise ValueError(
             f"{path} was chosen on days up to {trained['validation_end']}: the test cannot start after {validation_end}"
         )
-    return model, train_end, validation_end
+    return neural, train_end, validation_end

@@ -245,6 +245,7 @@ def test_bad_checkpoints_beside_are_named_before_any_work(capsys, market, ends, 
     assert f"{chain}: the architecture '{RUNNING_MEAN_CHAIN}', that of {checkpoint} is 'neural'" in beside(
         "--model", checkpoint, chain
     )
+    assert "shipped.safetensors: unknown market 'a'" in beside("--beside", "shipped")
     told = beside("--beside", checkpoint)
     assert f"{checkpoint}: a second model of the name 'neural'" in told
     assert f"{chain}: a second model of the name '{RUNNING_MEAN_CHAIN}'" in beside("--beside", chain, chain)
