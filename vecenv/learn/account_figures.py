@@ -1,0 +1,206 @@
+"""Pictures of the accounts of an evaluation: equity, drawdown, exposure and holdings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation
+from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.metrics import drawdowns
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINE_STYLES = ("-", "--", ":", "-.")
+_LARGEST_POSITIONS = 8
+
+# Days at which the mean excess is shown.
+_MARKS = 26
+
+# Ratio of highest to lowest equity above which the axis is logarithmic.
+_LOG_SCALE_RATIO = 2.0
+
+
+def task_title(evaluation: Evaluation) -> str:
+    """Return task, market and number of symbols."""
+    if evaluation.traded is None:
+        return str(evaluation.metadata["task"])
+    source = Path(evaluation.metadata["market"]["source"]).name
+    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
+
+
+def _title(evaluation: Evaluation, subject: str) -> str:
+    """Return two lines: the subject; task, market and dates of the episodes."""
+    market = evaluation.market
+    first, last = market.dates[int(market.start_day.min())], market.dates[int(_end_day(evaluation).max())]
+    return f"{subject}\n{task_title(evaluation)}, {evaluation.num_episodes} episodes within {first} to {last}"
+
+
+def _end_day(evaluation: Evaluation) -> torch.Tensor:
+    """Return the last day of each episode over all agents. Shape: (N,)."""
+    lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
+    return evaluation.market.start_day + lengths.max(0).values
+
+
+def colour_of(evaluation: Evaluation, agent: str) -> str:
+    """Return the colour of an agent, the same in all pictures of an evaluation."""
+    return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]
+
+
+def equity_figure(evaluation: Evaluation) -> Figure:
+    """Plot the equity of every agent in % of the start and, below, its log-return above the reference's.
+
+    Equity with median and 5-95% of the episodes; the agent that knows the future would flatten the others, so its
+    median at the end is told in words. The excess with the mean over all episodes and its 95% interval, for agents that
+    ever invest: that of another one is the reference's loss.
+    """
+    shown, known = _without_hindsight(evaluation)
+    curves = {name: 100.0 * record.curves.equity / record.curves.equity[0] for name, record in shown.items()}
+    above = [name for name, record in shown.items() if name != evaluation.reference and record.curves.exposure.any()]
+    compared = bool(above) and evaluation.reference in shown
+    figure, axes = empty_figure(1 + compared, 1, (9.5, 8.0 if compared else 5.0), "x")
+    _bands(axes[0], evaluation, curves, "Portfolio value, % of the start")
+    axes[0].axhline(100.0, color="grey", linewidth=0.8)
+    if known is not None:
+        end = 100.0 * float((known.curves.equity[-1] / known.curves.equity[0]).quantile(0.5))
+        text = f"{evaluation.hindsight} knows the future: {end:,.0f}%"
+        axes[0].text(0.01, 0.98, text, transform=axes[0].transAxes, va="top", color="grey")
+    if compared:
+        _excess(axes[1], evaluation, above)
+    axes[-1].set_xlabel("Day of the episode")
+    figure.suptitle(_title(evaluation, "Equity: median and 5-95% of the episodes"))
+    lowest = min(float(curve.min()) for curve in curves.values())
+    highest = max(float(curve.max()) for curve in curves.values())
+    if lowest > 0 and highest > _LOG_SCALE_RATIO * lowest:
+        _show_logarithmic(axes[0], highest / lowest)
+    return figure
+
+
+def _excess(axis: Axes, evaluation: Evaluation, agents: Sequence[str]) -> None:
+    """Plot the mean log-return of agents above the reference's since the start, with its 95% interval."""
+    held = _log_growth(evaluation.records[evaluation.reference])
+    days = np.unique(np.linspace(0, len(held) - 1, _MARKS).round().astype(int))
+    for name in agents:
+        growth = 100.0 * (_log_growth(evaluation.records[name]) - held)
+        means = [evaluation.interval(growth[day]) for day in days]
+        colour = colour_of(evaluation, name)
+        axis.fill_between(days, [at.low for at in means], [at.high for at in means], facecolor=colour, alpha=0.15)
+        axis.plot(days, [at.mean for at in means], color=colour, linewidth=2, label=name)
+    axis.axhline(0.0, color=colour_of(evaluation, evaluation.reference), linewidth=2)
+    axis.set_ylabel(f"Mean log-return above\n{evaluation.reference}, points, 95%")
+
+
+def _show_logarithmic(axis: Axes, ratio: float) -> None:
+    """Scale the values of a panel by their logarithm, with round marks for a ratio of highest to lowest."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_yscale("log")
+    marks = (1.0,) if ratio > 30.0 else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+    axis.yaxis.set_major_locator(LogLocator(subs=marks))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _log_growth(record: AgentRecord) -> torch.Tensor:
+    """Return the log-return since the start, of a value of at least a millionth of it. Shape: (T + 1, N)."""
+    return (record.curves.equity / record.curves.equity[0]).clamp(min=1e-6).log()
+
+
+def drawdown_figure(evaluation: Evaluation) -> Figure:
+    """Plot the drawdown of every agent: median and 5-95% of the episodes."""
+    curves = {name: -100.0 * drawdowns(record.curves.equity) for name, record in evaluation.records.items()}
+    return _one_panel(evaluation, curves, "Loss since the peak %", "Drawdown")
+
+
+def exposure_figure(evaluation: Evaluation) -> Figure:
+    """Plot the invested share of every agent's equity: median and 5-95% of the episodes.
+
+    Without the agent that knows the future, which is all in or all out from day to day and would hide the others.
+    """
+    shown, _ = _without_hindsight(evaluation)
+    curves = {name: 100.0 * record.curves.exposure for name, record in shown.items()}
+    return _one_panel(evaluation, curves, "Invested, % of the portfolio value", "Exposure")
+
+
+def _without_hindsight(evaluation: Evaluation) -> tuple[dict[str, AgentRecord], AgentRecord | None]:
+    """Return the records of the others, and that of the agent that knows the future, if it played beside others."""
+    others = {name: record for name, record in evaluation.records.items() if name != evaluation.hindsight}
+    return (others, evaluation.records.get(evaluation.hindsight)) if others else (dict(evaluation.records), None)
+
+
+def _one_panel(evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str, subject: str) -> Figure:
+    """Plot curves over the days of an episode, in one panel with a title."""
+    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    _bands(axis, evaluation, curves, label)
+    axis.set_xlabel("Day of the episode")
+    figure.suptitle(_title(evaluation, f"{subject}: median and 5-95% of the episodes"))
+    return figure
+
+
+def _bands(axis: Axes, evaluation: Evaluation, curves: Mapping[str, torch.Tensor], label: str) -> None:
+    """Plot median and 5-95% of curves over the days of an episode, without ended episodes."""
+    for name, curve in curves.items():
+        length = evaluation.records[name].curves.length
+        running = torch.arange(len(curve), device=curve.device)[:, None] <= length
+        levels = torch.tensor([0.05, 0.5, 0.95], dtype=curve.dtype, device=curve.device)
+        low, middle, high = curve.masked_fill(~running, math.nan).nanquantile(levels, dim=1).cpu().numpy()
+        day, colour = np.arange(len(curve)), colour_of(evaluation, name)
+        axis.fill_between(day, low, high, facecolor=colour, alpha=0.12)
+        axis.plot(day, np.stack([low, high], 1), color=colour, linewidth=0.7, alpha=0.6)
+        # Where the palette begins anew.
+        style = _LINE_STYLES[list(evaluation.records).index(name) // len(COLOURS) % len(_LINE_STYLES)]
+        axis.plot(day, middle, color=colour, linewidth=2, linestyle=style, label=name)
+    axis.set_ylabel(label)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def holdings_figure(evaluation: Evaluation, agent: str) -> Figure:
+    """Plot cash and positions of an agent in its first episode, the smaller positions summed."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    record, market = evaluation.records[agent], evaluation.market
+    days = int(record.curves.length[0]) + 1
+    start = int(market.start_day[0])
+    dates = market.dates[start : start + days]
+    assert record.account is not None
+    layers, names = _holding_layers(record.account, market.symbols, days)
+    figure, (axis,) = empty_figure(1, 1, (9.5, 5.0), "x")
+    # Light grey for cash, a colour for each position that is shown, dark grey for the others.
+    colours = ["#DDDDDD", *(colour for colour in COLOURS if colour != "#000000")][: _LARGEST_POSITIONS + 1]
+    axis.stackplot(dates, layers / 1e3, labels=names, colors=[*colours, "#888888"], linewidth=0)
+    axis.plot(dates, layers.sum(0) / 1e3, color="black", linewidth=1)
+    axis.set_ylabel(f"Value, thousands{_of_currency(evaluation)}")
+    figure.suptitle(f"Holdings of {agent} in one episode\n{task_title(evaluation)}, {dates[0]} to {dates[-1]}")
+    handles, labels = axis.get_legend_handles_labels()
+    axis.legend(handles[::-1], labels[::-1], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axis.margins(x=0)
+    locator = AutoDateLocator(maxticks=8)
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    return figure
+
+
+def _of_currency(evaluation: Evaluation) -> str:
+    """Return " of " and the market's currency, empty if unknown."""
+    currency = evaluation.metadata["market"].get("currency")
+    return "" if currency is None else f" of {currency}"
+
+
+def _holding_layers(record: AccountRecord, symbols: Sequence[str], days: int) -> tuple[np.ndarray, list[str]]:
+    """Return cash, the positions largest by mean, and the sum of the rest, if any. Shape: (layers, days)."""
+    positions = record.positions[:days].cpu().numpy()
+    largest = np.argsort(-np.abs(positions).mean(0), kind="stable")
+    shown, rest = largest[:_LARGEST_POSITIONS], largest[_LARGEST_POSITIONS:]
+    cash = record.curves.cash[:days, 0].cpu().numpy()
+    layers, names = [cash, *positions[:, shown].T], ["cash", *(symbols[i] for i in shown)]
+    if len(rest):
+        layers.append(positions[:, rest].sum(1))
+        names.append(f"{len(rest)} others")
+    return np.stack(layers), names
