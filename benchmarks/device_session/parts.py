@@ -135,24 +135,28 @@ def rollouts(place: Place) -> Sequence[Point]:
     )
     network = load_network(WEIGHTS, device).network
     model = NeuralMarket(network, network.settings.markets[0])
+    halved = NeuralMarket(network.with_bfloat16_trunk(), model.market)
     rows = blocks_of(device, config.symbols, max(config.batches) // config.symbols)[-1].chunk * config.symbols
     history = synthetic_bars(1, config.context, config.symbols, device=device)
-    limit = cache(lambda: rollout_limit(network, rows, device))
+    limit = cache(lambda own: rollout_limit(own, rows, device))
 
-    def batch(count: int) -> dict[str, Any]:
-        figure = measure_rollouts(model, history, count, config, limit()["stock_days_per_second"])
+    def batch(model: NeuralMarket, count: int) -> dict[str, Any]:
+        bound = limit(model.network)
+        figure = measure_rollouts(model, history, count, config, bound["stock_days_per_second"])
         rate = figure.stock_days_per_second
         headline = f"{rate:,.0f} stock-days/s, {figure.share_of_limit:.0%} of what arithmetic and memory allow"
         # A trunk step mostly reads the cache.
-        share = rate * limit()["cache_bytes"] / bench.copy
-        return {"headline": headline, "bandwidth_share": share, **asdict(figure), "limit": limit()}
+        share = rate * bound["cache_bytes"] / bench.copy
+        return {"headline": headline, "bandwidth_share": share, **asdict(figure), "limit": bound}
 
     def trunk() -> dict[str, Any]:
         rates = trunk_rates(network, rows, config, device)
-        share = rates["cached"] * limit()["cache_bytes"] / bench.copy
+        share = rates["cached"] * limit(network)["cache_bytes"] / bench.copy
         return {"headline": f"{rates['cached']:,.0f} stock-days/s of the trunk", "bandwidth_share": share, **rates}
 
-    batches = [Point(f"{count} trajectories", partial(batch, count)) for count in config.batches]
+    batches = [Point(f"{count} trajectories", partial(batch, model, count)) for count in config.batches]
+    most = config.batches[-1]
+    batches.append(Point(f"{most} trajectories, trunk in bfloat16", partial(batch, halved, most)))
     return [*batches, Point("trunk alone", trunk)]
 
 

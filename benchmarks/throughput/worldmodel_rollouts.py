@@ -21,11 +21,13 @@ from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.device import device_named
 from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.worldmodel.network.bfloat16_trunk import Bfloat16Trunk
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.sampling.blocks import blocks_of
+from vecenv.worldmodel.sampling.generator import rollout_network
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 UNCACHED_DAYS = 3
@@ -48,6 +50,8 @@ class RolloutsConfig:
     """Timed rollouts per batch; the median counts."""
     model: str = "shipped"
     """Weights by name, shipped or judged, or a checkpoint of ``vecenv worldmodel train``."""
+    bf16: bool = False
+    """Multiply in bfloat16 in the trunk."""
     device: str = "cpu"
     """Device."""
     threads: int = 1
@@ -81,7 +85,7 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
     """
     device = device_named(config.device)
     torch.set_num_threads(config.threads)
-    network = load_network(model_file(config.model), device).network
+    network = rollout_network(load_network(model_file(config.model), device).network, config.bf16, device)
     model = NeuralMarket(network, network.settings.markets[0])
     rows = blocks_of(device, config.symbols, max(config.batches) // config.symbols)[-1].chunk * config.symbols
     limit = rollout_limit(network, rows, device)
@@ -99,7 +103,8 @@ def main(config: RolloutsConfig) -> dict[str, Any]:
         "figures": [asdict(figure) for figure in figures],
     }
     _show(result)
-    write_result(config.output, f"worldmodel-rollouts-{machine.file_stem(name)}", result)
+    kind = "-bf16" if config.bf16 else ""
+    write_result(config.output, f"worldmodel-rollouts-{machine.file_stem(name)}{kind}", result)
     return result
 
 
@@ -109,9 +114,10 @@ def _transformer(network: MarketNetwork) -> Transformer:
     Raises:
         ValueError: it is not a transformer, for which alone operations and bytes are known.
     """
-    if not isinstance(network.trunk, Transformer):
+    trunk = network.trunk.inner if isinstance(network.trunk, Bfloat16Trunk) else network.trunk
+    if not isinstance(trunk, Transformer):
         raise ValueError(f"the trunk is {network.settings.trunk}; the limit is known for a transformer alone")
-    return network.trunk
+    return trunk
 
 
 def operations_per_stock_day(network: MarketNetwork) -> int:
@@ -124,14 +130,14 @@ def operations_per_stock_day(network: MarketNetwork) -> int:
 def bytes_per_stock_day(network: MarketNetwork) -> int:
     """Bytes of the cache read by a trunk step: keys and values of one head, shared by all heads."""
     trunk = _transformer(network).settings
-    size = next(network.parameters()).element_size()
+    size = _transformer(network).embed.weight.element_size()
     return 2 * trunk.layers * trunk.window * (trunk.width // trunk.heads) * size
 
 
 def rollout_limit(network: MarketNetwork, rows: int, device: torch.device) -> dict[str, float]:
     """Measure the machine and return the roofline limit."""
     trunk = _transformer(network).settings
-    dtype = next(network.parameters()).dtype
+    dtype = _transformer(network).embed.weight.dtype
     rate = machine.product_rate(rows, trunk.width, trunk.hidden, dtype, device)
     # A copy reads half of the bytes that it moves.
     bandwidth = machine.copy_bandwidth(device) / 2

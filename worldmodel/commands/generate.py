@@ -19,7 +19,7 @@ from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
-from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, rollout_network, stored_past
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.splitting import Level, Split
 from vecenv.worldmodel.sampling.stationary import WARM_UP
@@ -55,6 +55,8 @@ class GenerateSettings:
     """Draw only paths on which the equal-weight market falls as far from its peak, such as 30%, with their weights."""
     temperature: float = 1.0
     """Temperature: factor on the size of every move; 1 draws from the model."""
+    bf16: bool = False
+    """Multiply in bfloat16 in the trunk, for CPUs with AVX512-BF16 or AMX, and GPUs; other paths than in float32."""
     seed: int = 0
     """Seed of the draws."""
     device: str = "auto"
@@ -124,7 +126,8 @@ def _run(settings: GenerateSettings) -> dict[str, Any]:
 def _model_and_history(settings: GenerateSettings, file: Path) -> tuple[NeuralMarket, Bars]:
     """Return the model and the real days."""
     path = model_file(settings.model)
-    network = load_network(path, device_named(settings.device)).network
+    device = device_named(settings.device)
+    network = rollout_network(load_network(path, device).network, settings.bf16, device)
     model = NeuralMarket.of_file(path, network, settings.market, settings.temperature)
     return model, read_bars(file, settings.symbols or None, end=settings.start)
 
@@ -139,6 +142,7 @@ def _options(settings: GenerateSettings) -> PathOptions:
         device=device_named(settings.device),
         temperature=settings.temperature,
         market=settings.market,
+        bf16=settings.bf16,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
+from vecenv.worldmodel.network.bfloat16_trunk import Bfloat16Trunk
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
 from vecenv.worldmodel.network.mixture import MIXTURES, Density
 from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
@@ -107,6 +109,12 @@ class MarketNetwork(nn.Module):
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
         self.register_buffer("decays", torch.full((len(settings.markets),), DECAY, dtype=torch.float64))
         self.register_buffer("shrinkages", torch.full((len(settings.markets),), SHRINKAGE, dtype=torch.float64))
+
+    def with_bfloat16_trunk(self) -> MarketNetwork:
+        """Return a network of the same heads whose trunk multiplies in bfloat16, for evaluation alone."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "trunk": Bfloat16Trunk(self.trunk)}
+        return other.eval()
 
     def inputs(self, features: Tensor, market: str) -> Tensor:
         """Append the market's flags to the features, with features not used by the network set to 0.

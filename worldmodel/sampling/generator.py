@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vecenv.core.device import warn_of_slow_bfloat16
 from vecenv.core.random import episode_key
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
+from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.named_weights import is_named, weights_named
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
 from vecenv.worldmodel.sampling.neural import NeuralMarket
@@ -69,6 +71,7 @@ class PathOptions:
         temperature: as in `vecenv.worldmodel.sampling.rollout.roll_out`.
         regime: a name in `REGIMES`; every path is then the most typical of `CANDIDATES` draws, at as many times the
             cost.
+        bf16: multiply in bfloat16 in the trunk, and hold its cache in it.
         market: one of the checkpoint's markets; by default the first with all the symbols, for the shipped weights
             without named symbols `DEFAULT_MARKET`.
 
@@ -86,6 +89,7 @@ class PathOptions:
     temperature: float = 1.0
     regime: str | None = None
     market: str | None = None
+    bf16: bool = False
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
@@ -117,7 +121,7 @@ def draw_paths(model: Path, options: PathOptions) -> Bars:
     num_paths, num_days, seed = options.num_paths, options.num_days, options.seed
     candidates = 1 if options.regime is None else CANDIDATES
     check_paths(num_paths, candidates * num_days * len(chosen), options.device)
-    drawing = NeuralMarket(saved.network, name, temperature=options.temperature)
+    drawing = _model(saved, name, options)
     matrices = None
     if options.history is None:
         past, matrices = _nothing(saved, drawing, chosen)
@@ -244,9 +248,23 @@ def stored_past(model: Path, options: PathOptions) -> tuple[NeuralMarket, Bars, 
     """
     saved = load_network(model, options.device)
     name, symbols = _market_and_symbols(saved, model, options.market, options.symbols)
-    market = NeuralMarket(saved.network, name, temperature=options.temperature)
+    market = _model(saved, name, options)
     past, matrices = _nothing(saved, market, symbols)
     return market, replace(past, currency=_currency(saved, model, name)), matrices
+
+
+def _model(saved: Checkpoint, market: str, options: PathOptions) -> NeuralMarket:
+    """Return the model of a checkpoint that draws the paths."""
+    network = rollout_network(saved.network, options.bf16, options.device)
+    return NeuralMarket(network, market, temperature=options.temperature)
+
+
+def rollout_network(network: MarketNetwork, bf16: bool, device: torch.device | str) -> MarketNetwork:
+    """Return a network that draws paths, in bfloat16 where asked for; warns of a CPU that emulates it."""
+    if not bf16:
+        return network
+    warn_of_slow_bfloat16(torch.device(device), "bf16")
+    return network.with_bfloat16_trunk()
 
 
 def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Tensor]:
