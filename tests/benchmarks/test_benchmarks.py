@@ -239,11 +239,16 @@ def test_a_curve_goes_through_the_fastest_mode_of_each_size():
 
 
 @pytest.mark.slow
-def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path):
+@pytest.mark.parametrize("bf16", [False, True])
+def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path, monkeypatch, bf16):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     result = worldmodel_rollouts.main(
-        RolloutsConfig(batches=(4, 8), symbols=2, days=3, context=5, repeats=5, output=tmp_path)
+        RolloutsConfig(batches=(4, 8), symbols=2, days=3, context=5, repeats=5, bf16=bf16, output=tmp_path)
     )
-    written = json.loads(next(tmp_path.glob("worldmodel-rollouts-*.json")).read_text())
+    (file,) = tmp_path.glob("worldmodel-rollouts-*.json")
+    assert file.stem.endswith("-bf16") == bf16
+    assert result["limit"]["cache_bytes"] == 2 * 4 * 60 * 48 * (2 if bf16 else 4)
+    written = json.loads(file.read_text())
     assert written == json.loads(json.dumps(result))
     assert [figure["batch"] for figure in result["figures"]] == [4, 8]
     for figure in result["figures"]:

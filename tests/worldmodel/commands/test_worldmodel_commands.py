@@ -223,6 +223,21 @@ def test_generated_paths_need_no_history(model, tmp_path):
     )
 
 
+@pytest.mark.filterwarnings("ignore:bf16: this CPU")
+@pytest.mark.parametrize("after", [True, False])
+def test_paths_are_generated_in_bfloat16(model, market, tmp_path, after):
+    """After a history and without one, other paths than in float32 that begin alike."""
+    words = ["--paths", "1", "--days", "3", "--keep", "5"]
+    words += ["--history", str(market)] if after else ["--symbols", "SYN00", "SYN01"]
+    closes = []
+    for name, more in (("exact", ()), ("halved", ("--bf16",))):
+        out = ["--model", str(model[0]), "--out", str(tmp_path / name)]
+        assert main(["worldmodel", "generate", *out, *words, *more]) == 0
+        closes.append(read_bars(tmp_path / name / "path_0000.parquet").ohlcv[0, :, :, 3])
+    assert bool((closes[0][:5] == closes[1][:5]).all())
+    assert 0 < float((closes[0] / closes[1]).log().abs().max()) < 0.005
+
+
 @pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
 @pytest.mark.parametrize("after", [True, False])
 def test_stress_paths_fall_as_far_and_have_weights(model, market, tmp_path, capsys, after):

@@ -183,6 +183,19 @@ def test_bad_requests_are_named(model, given, told):
         draw_paths(model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
 
 
+@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
+def test_paths_in_bfloat16_are_near_those_in_float32(model, history, monkeypatch, capability):
+    """With and without a history; a CPU that emulates the products is told of."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    for options in (PathOptions(2, WARM_UP + 3), PathOptions(2, WARM_UP + 3, history=history[0])):
+        exact = draw_paths(model, options).ohlcv
+        with pytest.warns(UserWarning, match="bf16: this CPU") if capability == "AVX2" else nullcontext():
+            halved = draw_paths(model, replace(options, bf16=True)).ohlcv
+        assert torch.equal(halved[:, :WARM_UP], exact[:, :WARM_UP])
+        moved = (halved[:, WARM_UP:, :, CLOSE] / exact[:, WARM_UP:, :, CLOSE]).log().abs()
+        assert 0 < float(moved.max()) < 0.005
+
+
 def test_a_chosen_date_of_real_history(model, history):
     """The past is the last real days up to it, and the first generated close follows the real one."""
     file, real = history
