@@ -223,7 +223,7 @@ def test_generated_paths_need_no_history(model, tmp_path):
     )
 
 
-@pytest.mark.filterwarnings("ignore:bf16: this CPU")
+@pytest.mark.filterwarnings("ignore:.*emulates bfloat16")
 @pytest.mark.parametrize("after", [True, False])
 def test_paths_are_generated_in_bfloat16(model, market, tmp_path, after):
     """After a history and without one, other paths than in float32 that begin alike."""
