@@ -27,8 +27,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.named_weights import model_file
 from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.sampling.blocks import blocks_of
-from vecenv.worldmodel.sampling.generator import rollout_network
-from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 
 UNCACHED_DAYS = 3
 """Days for the rate without a cache, which is the same for every day."""

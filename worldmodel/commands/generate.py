@@ -19,8 +19,8 @@ from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.named_weights import model_file
-from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, rollout_network, stored_past
-from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths, stored_past
+from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 from vecenv.worldmodel.sampling.splitting import Level, Split
 from vecenv.worldmodel.sampling.stationary import WARM_UP
 from vecenv.worldmodel.sampling.stress_paths import FEWEST_PATHS, share_of, stress_paths, told_share

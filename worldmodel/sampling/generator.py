@@ -13,16 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vecenv.core.device import warn_of_slow_bfloat16
 from vecenv.core.random import episode_key
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
 from vecenv.market.synthetic import business_days, check_paths
 from vecenv.worldmodel.network.checkpoint import Checkpoint, load_network
-from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.named_weights import is_named, weights_named
 from vecenv.worldmodel.sampling.block_paths import chosen_starts
-from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.neural import NeuralMarket, rollout_network
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 
 WEIGHTS = weights_named("shipped")
@@ -257,14 +255,6 @@ def _model(saved: Checkpoint, market: str, options: PathOptions) -> NeuralMarket
     """Return the model of a checkpoint that draws the paths."""
     network = rollout_network(saved.network, options.bf16, options.device)
     return NeuralMarket(network, market, temperature=options.temperature)
-
-
-def rollout_network(network: MarketNetwork, bf16: bool, device: torch.device | str) -> MarketNetwork:
-    """Return a network that draws paths, in bfloat16 where asked for; warns of a CPU that emulates it."""
-    if not bf16:
-        return network
-    warn_of_slow_bfloat16(torch.device(device), "bf16")
-    return network.with_bfloat16_trunk()
 
 
 def _nothing(saved: Checkpoint, market: NeuralMarket, symbols: Sequence[str]) -> tuple[Bars, Tensor]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vecenv.core.device import warn_of_slow_bfloat16
 from vecenv.market.bars import Bars
 from vecenv.worldmodel.data.bar_moves import encode_bars, encode_history
 from vecenv.worldmodel.data.features import ObservedHistory, observe_history
@@ -167,6 +168,14 @@ class NeuralMarket(MarketModel):
     def _prefill(self, inputs: Tensor) -> tuple[Tensor, TrunkCache]:
         read: tuple[Tensor, TrunkCache] = self.network.trunk.prefill(inputs)
         return read
+
+
+def rollout_network(network: MarketNetwork, bf16: bool, device: torch.device | str) -> MarketNetwork:
+    """Return a network that draws paths, in bfloat16 where asked for; warns of a CPU that emulates it."""
+    if not bf16:
+        return network
+    warn_of_slow_bfloat16(torch.device(device), "bf16")
+    return network.with_bfloat16_trunk()
 
 
 def _refuse_unfit(history: Bars, day: int) -> None:
