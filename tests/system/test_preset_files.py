@@ -139,7 +139,7 @@ def test_bars_from_a_file_have_a_default_of_their_own():
     """With costs and a smaller test; the former default is a preset, and a task's own or a preset of rules stands."""
     generated, data = (TrainSettings.defaults(["--market", name]) for name in ("synthetic", "bars.csv"))
     assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
-    assert (generated.test_fraction, data.test_fraction) == (0.5, 0.2)
+    assert (generated.test_fraction, data.test_fraction) == (0.334, 0.2)
     assert {settings.env.action for settings in (generated, data)} == {"tilt"}
     for words in (["--preset", "finrl"], ["--task-preset", "finrl"], ["--task", "portfolio"]):
         settings = TrainSettings.defaults(words)
