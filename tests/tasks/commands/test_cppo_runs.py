@@ -100,7 +100,8 @@ def test_what_a_preset_sets_for_ppo_holds_unless_it_sets_it_here(tmp_path):
     assert (settings.cppo.gamma, settings.cppo.hidden, settings.cppo.beta) == (0.5, (5,), 7.0)
     assert settings.ppo.hidden == (4,)
     shipped = TrainSettings.defaults([])
-    assert shipped.cppo.policy == shipped.ppo.policy == "symbol" and shipped.cppo.total_frames == 1_250_000
+    assert shipped.cppo.policy == shipped.ppo.policy == "symbol"
+    assert shipped.cppo.total_frames == shipped.ppo.total_frames == 2_500_000
 
 
 def test_the_help_lists_the_settings(capsys):
