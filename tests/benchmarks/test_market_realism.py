@@ -194,6 +194,7 @@ def test_a_real_book_is_put_on_the_grid(tmp_path):
     assert np.nanmax(found.spread) == 2
 
 
+@pytest.mark.slow
 def test_the_table_is_written(tmp_path, monkeypatch):
     """Small sessions: every statistic of every simulated market, and how many rows are nearer."""
     monkeypatch.delenv(table.DATA, raising=False)

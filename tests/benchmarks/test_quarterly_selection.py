@@ -52,6 +52,7 @@ def traded(tape, quarter):
     return trade_quarter(tape, quarter, CONFIG, chosen_candidates(CONFIG))
 
 
+@pytest.mark.slow
 def test_the_future_changes_nothing_before_it():
     """Each window in turn: what is decided and earned before the changed day stays bit for bit."""
     tape = market()
@@ -106,6 +107,7 @@ def test_everything_is_sold_while_turbulence_is_above_the_threshold(monkeypatch)
     assert float(told.returns[HELD].abs().max()) > 0.0
 
 
+@pytest.mark.slow
 def test_the_command_trades_all_quarters_and_writes_them(tmp_path, capsys):
     small = replace(CONFIG, num_days=NUM_DAYS, symbols=3, learners=("ppo",), output=tmp_path)
     result = quarterly_selection.main(small)

@@ -245,6 +245,7 @@ def test_actions_of_order_books_are_learned() -> None:
         assert all(tensor.isfinite().all() for tensor in learner.parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_action_of_the_largest_reward_is_found(name: str) -> None:
     """Rewards that are the negative squared distance from an action, whatever is seen: it is inside of the bounds."""

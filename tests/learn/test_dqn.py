@@ -60,6 +60,7 @@ def test_the_buffer_holds_the_last_steps() -> None:
     assert torch.equal(held, torch.cat(kept)[-200:].argmax(-1).bincount(minlength=PLACES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_values_of_value_iteration_are_learned(variant: str, seed: int) -> None:

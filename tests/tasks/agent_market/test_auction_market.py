@@ -50,6 +50,7 @@ def test_random_auctions_of_other_layouts_do_what_the_lists_do(name):
     assert played(name, count=3 if "stream" in name else 40, ticks=6, seed=2)["traded"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agent_market", "execution", "market_making"])
 @pytest.mark.parametrize("seats", [1, 2])
 def test_tasks_on_auctions_conform(name, seats):

@@ -61,6 +61,7 @@ def test_three_runs_act_together(runs, tmp_path):
     assert [draws_actions(checkpoint_path(folder)) for folder in runs] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_and_starts_another(runs, tmp_path, capsys):
     folder = tmp_path / "run"
     assert cli.main(["train", *SMALL, *words_of("td3"), "--initial", str(runs[2]), "--folder", str(folder)]) == 0

@@ -50,6 +50,7 @@ def test_three_runs_vote(runs, tmp_path):
     assert list(json.loads(target.read_text())["agents"]) == [*VARIANTS, "ensemble", "hold"]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed(runs, tmp_path):
     folder = tmp_path / "run"
     assert cli.main(["train", *SMALL, "--folder", str(folder), "--dqn.total-frames", "512", "--dqn.no-anneal"]) == 0

@@ -184,6 +184,7 @@ def test_random_agents_of_every_name_play():
         assert played(made(), max_position=2).info()["row"].min() > 0, name
 
 
+@pytest.mark.slow
 def test_the_preset_of_the_contest_has_its_simulators_numbers():
     """Positions of four recorded episodes at every step, and equities up to its single precision."""
     record, course = json.loads(RECORD.read_text()), mids()

@@ -96,6 +96,7 @@ def set_state(env, **tensors):
         env.rows.state.get(name).copy_(tensor)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_AGENT)
 def test_agents_obey_the_format_and_the_rules(name):
     play, rows = played(), played().of(name)

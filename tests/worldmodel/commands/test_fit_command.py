@@ -102,6 +102,7 @@ def test_weights_are_fine_tuned_from_the_nearest_market(market, initial, tmp_pat
     assert source["sha256"] in told and str(bars.dates[0]) in told and nearest in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seen", [True, False])
 def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tmp_path, quick, capsys, seen):
     """The initial weights' own validation ends on the first day of the new one, or on the day before."""
@@ -113,6 +114,7 @@ def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tm
     assert (f"up to {last}, validation begins after" in told) == seen
 
 
+@pytest.mark.slow
 def test_the_weights_know_the_days_of_those_that_they_were_fitted_from(market, initial, tmp_path, quick):
     saved, known, out = load_network(initial), tmp_path / "known.safetensors", tmp_path / "m.safetensors"
     own = {str(symbol): str(read_bars(market).dates[-1]) for symbol in read_bars(market).symbols}
@@ -126,6 +128,7 @@ def test_the_weights_know_the_days_of_those_that_they_were_fitted_from(market, i
     assert load_network(out).known_days() == own | {first: "2030-01-01", "X": "2000-01-03"}
 
 
+@pytest.mark.slow
 def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial, tmp_path, quick, capsys):
     """A learning rate that wrecks the network: the file holds the zero-shot weights, calibrated."""
     out = tmp_path / "m.safetensors"
@@ -137,6 +140,7 @@ def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial,
         assert torch.equal(tensor, begun[name]) or name in ("drifts", "couplings", "decays", "shrinkages"), name
 
 
+@pytest.mark.slow
 def test_returns_are_never_less_likely_than_at_first(market, initial, tmp_path, quick, monkeypatch):
     """The bars' shape gains more than the returns lose: that is not taken."""
     scores = iter([Validation(-3.0, -3.1, 1.0), Validation(-2.99, -3.2, 0.0), Validation(-3.0, -3.11, 0.9)])
