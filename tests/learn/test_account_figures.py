@@ -58,12 +58,19 @@ def test_an_agent_alone_is_shown_and_has_nothing_beside_it(evaluation):
         assert list(medians(axis)) == [name] and not axis.texts
 
 
+def test_values_that_differ_many_times_are_on_a_logarithmic_scale(evaluation, monkeypatch):
+    assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["linear", "linear"]
+    monkeypatch.setattr("vecenv.learn.account_figures._LOG_SCALE_RATIO", 1.01)
+    assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["log", "linear"]
+
+
 def test_an_agent_has_one_colour_in_all_pictures(evaluation):
     equity, exposure = (
         {line.get_label(): line.get_color() for line in draw(evaluation).axes[0].get_lines()}
         for draw in (equity_figure, exposure_figure)
     )
     drawdown = {line.get_label(): line.get_color() for line in drawdown_figure(evaluation).axes[0].get_lines()}
+    assert len({drawdown[name] for name in evaluation.records}) == len(evaluation.records)
     for name in evaluation.records:
         assert drawdown[name] == equity.get(name, drawdown[name]) == exposure.get(name, drawdown[name])
 

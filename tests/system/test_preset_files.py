@@ -141,6 +141,7 @@ def test_bars_from_a_file_have_a_default_of_their_own():
     assert (generated.env.commission, data.env.commission) == (0.0, 0.001)
     assert (generated.test_fraction, data.test_fraction) == (0.334, 0.2)
     assert {settings.env.action for settings in (generated, data)} == {"tilt"}
+    assert (generated.num_training_paths(), round(generated.num_paths * generated.test_fraction)) == (112, 64)
     for words in (["--preset", "finrl"], ["--task-preset", "finrl"], ["--task", "portfolio"]):
         settings = TrainSettings.defaults(words)
         assert settings.env.action != "tilt" and not settings.validation_fraction and settings.ppo.epochs == 4

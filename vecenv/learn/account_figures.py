@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from vecenv.learn.evaluation import AccountRecord, AgentRecord, Evaluation
-from vecenv.learn.figures import COLOURS, empty_figure
+from vecenv.learn.figures import COLOURS, colour_of, empty_figure, task_title
 from vecenv.learn.metrics import drawdowns
 
 if TYPE_CHECKING:
@@ -28,14 +27,6 @@ _MARKS = 26
 _LOG_SCALE_RATIO = 2.0
 
 
-def task_title(evaluation: Evaluation) -> str:
-    """Return task, market and number of symbols."""
-    if evaluation.traded is None:
-        return str(evaluation.metadata["task"])
-    source = Path(evaluation.metadata["market"]["source"]).name
-    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
-
-
 def _title(evaluation: Evaluation, subject: str) -> str:
     """Return two lines: the subject; task, market and dates of the episodes."""
     market = evaluation.market
@@ -47,11 +38,6 @@ def _end_day(evaluation: Evaluation) -> torch.Tensor:
     """Return the last day of each episode over all agents. Shape: (N,)."""
     lengths = torch.stack([record.curves.length for record in evaluation.records.values()])
     return evaluation.market.start_day + lengths.max(0).values
-
-
-def colour_of(evaluation: Evaluation, agent: str) -> str:
-    """Return the colour of an agent, the same in all pictures of an evaluation."""
-    return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]
 
 
 def equity_figure(evaluation: Evaluation) -> Figure:
@@ -85,10 +71,10 @@ def equity_figure(evaluation: Evaluation) -> Figure:
 
 def _excess(axis: Axes, evaluation: Evaluation, agents: Sequence[str]) -> None:
     """Plot the mean log-return of agents above the reference's since the start, with its 95% interval."""
-    held = _log_growth(evaluation.records[evaluation.reference])
+    held = evaluation.records[evaluation.reference].curves.log_growth
     days = np.unique(np.linspace(0, len(held) - 1, _MARKS).round().astype(int))
     for name in agents:
-        growth = 100.0 * (_log_growth(evaluation.records[name]) - held)
+        growth = 100.0 * (evaluation.records[name].curves.log_growth - held)
         means = [evaluation.interval(growth[day]) for day in days]
         colour = colour_of(evaluation, name)
         axis.fill_between(days, [at.low for at in means], [at.high for at in means], facecolor=colour, alpha=0.15)
@@ -106,11 +92,6 @@ def _show_logarithmic(axis: Axes, ratio: float) -> None:
     axis.yaxis.set_major_locator(LogLocator(subs=marks))
     axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _log_growth(record: AgentRecord) -> torch.Tensor:
-    """Return the log-return since the start, of a value of at least a millionth of it. Shape: (T + 1, N)."""
-    return (record.curves.equity / record.curves.equity[0]).clamp(min=1e-6).log()
 
 
 def drawdown_figure(evaluation: Evaluation) -> Figure:

@@ -176,9 +176,9 @@ class Evaluation:
         reference = self.records.get(self.reference)
         if reference is None or self.traded is None:
             return {}
-        held = _log_growth(reference.curves)
+        held = reference.curves.log_growth[-1]
         return {
-            name: self.interval(_log_growth(record.curves) - held)
+            name: self.interval(record.curves.log_growth[-1] - held)
             for name, record in self.records.items()
             if name != self.reference
         }
@@ -191,12 +191,12 @@ class Evaluation:
         """
         if BEST_RULE not in self.excess_log_returns or self.excess_log_returns[BEST_RULE].mean <= 0:
             return {}
-        held = _log_growth(self.records[self.reference].curves)
-        best = _log_growth(self.records[BEST_RULE].curves) - held
+        held = self.records[self.reference].curves.log_growth[-1]
+        best = self.records[BEST_RULE].curves.log_growth[-1] - held
         shares = {}
         for name, excess in self.excess_log_returns.items():
             share = excess.mean / float(best.mean())
-            own = _log_growth(self.records[name].curves) - held
+            own = self.records[name].curves.log_growth[-1] - held
             around = self.interval((own - share * best) / best.mean())
             shares[name] = Interval(share, share + around.low, share + around.high)
         return shares
@@ -251,11 +251,6 @@ class Evaluation:
                 metric: _interval_json(summary.interval(metric, reference)) for metric in summary.mean
             }
         return entry
-
-
-def _log_growth(curves: EpisodeCurves) -> Tensor:
-    """Return the log-return of every episode, with final / initial equity at least 1e-6. Shape: (N,)."""
-    return torch.log((curves.equity[-1] / curves.equity[0]).clamp(min=1e-6))
 
 
 def _or_none(value: float) -> float | None:

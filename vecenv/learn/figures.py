@@ -1,12 +1,15 @@
-"""Empty figures in the style of all pictures of a run, and their colours."""
+"""Empty figures in the style of all pictures of a run, their titles and colours."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from vecenv.learn.evaluation import Evaluation
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#F0E442")
 """Okabe and Ito's palette for colour-blind readers, and a wine red."""
@@ -42,3 +45,16 @@ def empty_figure(rows: int, columns: int, size: tuple[float, float], share: str)
         FigureCanvasAgg(figure)
         axes = figure.subplots(rows, columns, sharex=share == "x", sharey=share == "y", squeeze=False)
     return figure, list(axes.flat)
+
+
+def task_title(evaluation: Evaluation) -> str:
+    """Return task, market and number of symbols."""
+    if evaluation.traded is None:
+        return str(evaluation.metadata["task"])
+    source = Path(evaluation.metadata["market"]["source"]).name
+    return f"{evaluation.metadata['task']} on {source}, {len(evaluation.traded.symbols)} symbols"
+
+
+def colour_of(evaluation: Evaluation, agent: str) -> str:
+    """Return the colour of an agent, the same in all pictures of an evaluation."""
+    return COLOURS[list(evaluation.records).index(agent) % len(COLOURS)]

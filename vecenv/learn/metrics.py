@@ -82,6 +82,11 @@ class EpisodeCurves:
         """
         return torch.where(self.equity > 0, 1.0 - self.cash / torch.where(self.equity > 0, self.equity, 1.0), 0.0)
 
+    @property
+    def log_growth(self) -> Tensor:
+        """Log-return since the start, of a value of at least a millionth of it. Shape: (T + 1, N)."""
+        return torch.log((self.equity / self.equity[0]).clamp(min=1e-6))
+
     def mean_exposure(self) -> Tensor:
         """Return the mean exposure of the episodes that run until each day or longer. Shape: (T + 1,).
 

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.learn.account_figures import (
-    colour_of,
-    drawdown_figure,
-    equity_figure,
-    exposure_figure,
-    holdings_figure,
-    task_title,
-)
+from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
 from vecenv.learn.agents import Agent
 from vecenv.learn.evaluation import Evaluation
-from vecenv.learn.figures import empty_figure
+from vecenv.learn.figures import colour_of, empty_figure, task_title
 from vecenv.learn.learning_curve import History, learning_curve_figure
 from vecenv.learn.worst_days import worst_days, worst_days_figure, worst_days_json
 from vecenv.registry import task_of

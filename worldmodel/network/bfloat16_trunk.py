@@ -1,7 +1,7 @@
 """A trunk that multiplies and remembers in bfloat16.
 
-Half the bytes of weights and cache, and on CPUs with AVX512-BF16 or AMX and on GPUs products of twice the speed or
-more. Heads, draws and states stay float32 and float64.
+Half the bytes of weights and cache, and products for which CPUs with AVX512-BF16 or AMX, and GPUs, have instructions.
+Heads, draws and states stay float32 and float64.
 """
 
 from __future__ import annotations

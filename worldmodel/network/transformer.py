@@ -227,11 +227,8 @@ class _Layer(nn.Module):
 
 def _normalised(hidden: Tensor) -> Tensor:
     """RMS norm with unit scale, in fewer operations. Shape: (B, width)."""
-    # Eight digits of bfloat16 are too few for a length.
-    kind = torch.promote_types(hidden.dtype, torch.float32)
-    length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=kind)
-    scale = length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
-    return hidden * scale.to(hidden.dtype)
+    length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+    return hidden * length.square_().mul_(1.0 / hidden.shape[-1]).add_(torch.finfo(hidden.dtype).eps).rsqrt_()
 
 
 def _turn(settings: TransformerSettings, day: int | Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
