@@ -54,6 +54,7 @@ TEXT, TOOLS, TURNS = (
 )
 MARKET, MARKET_TEXT = "market (?!text).*", "tasks/agent_market/text/market_text.py"
 CORRELATION = "worldmodel/data/correlation.py CorrelationState.correlation"
+DEFINITE = "worldmodel/data/correlation.py positive_definite"
 CHECKPOINT, TAPE = "worldmodel/network/checkpoint.py load_network", "vecenv/market/tape.py MarketTape.from_bars"
 FACTOR = "worldmodel/network/return_chain.py masked_factor"
 TRAINING = "worldmodel/training/fit.py validate_network"
@@ -178,11 +179,13 @@ ALLOWED = (
     # A history is read once, before any day is drawn; a repeated day has none.
     Allowed("worldmodel rollout", "starts", CORRELATION, ITEM, 8),
     Allowed("worldmodel rollout", "starts", CORRELATION, "mask", 8),
+    Allowed("worldmodel rollout", "starts", DEFINITE, ITEM, 4),
     Allowed("worldmodel rollout", "starts", FACTOR, "_linalg_check_errors", 2),
     Allowed("worldmodel rollout", "starts", "worldmodel/sampling/neural.py NeuralMarket.starts", "to device"),
     Allowed("worldmodel rollout", "rollout", "worldmodel/network/transformer.py Cache.repeatable", "to device"),
     Allowed("worldmodel densities", "densities", CORRELATION, ITEM, 64),
     Allowed("worldmodel densities", "densities", CORRELATION, "mask", 64),
+    Allowed("worldmodel densities", "densities", DEFINITE, ITEM, 32),
     Allowed("worldmodel densities", "densities", FACTOR, "_linalg_check_errors", 4),
     Allowed("worldmodel densities", "densities", "worldmodel/sampling/neural.py NeuralMarket._densities", "to host", 6),
     Allowed("worldmodel densities", "densities", "vecenv/market/bars.py Bars.to", "to device", 2),
