@@ -1,4 +1,4 @@
-"""One thread for each worker, as two workers of two threads wait for each other on two cores; a limit of slow tests."""
+"""One thread for each worker, as two workers of two threads wait for each other on two cores; a limit of long tests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is imported, and for the processes that tests start.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-SLOW_UNTIL = "VECENV_SLOW_UNTIL"
-"""Environment variable with the Unix time after which no slow test begins."""
+LONG_UNTIL = "VECENV_LONG_UNTIL"
+"""Environment variable with the Unix time after which no long test begins."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip slow tests on a machine that is too slow for all of them."""
-    until = os.environ.get(SLOW_UNTIL)
-    if until and item.get_closest_marker("slow") and time.time() > float(until):
-        pytest.skip("slow, and the time for slow tests is over")
+    """Skip long tests on a machine that is too slow for all of them."""
+    until = os.environ.get(LONG_UNTIL)
+    if until and item.get_closest_marker("long") and time.time() > float(until):
+        pytest.skip("long, and the time for long tests is over")

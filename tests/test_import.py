@@ -28,12 +28,13 @@ def measured() -> float:
     return float(ran.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_importing_adds_under_half_a_second():
     """The fastest of three processes, because a busy machine only ever adds time."""
     assert min(measured() for _ in range(3)) < 0.5
 
 
+@pytest.mark.slow
 def test_the_public_names_bring_no_reader_and_do_not_start_cuda():
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=120, check=True)
     assert ran.stdout.split() == ["[]", "False"]

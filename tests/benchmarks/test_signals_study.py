@@ -81,7 +81,7 @@ def test_the_mean_of_members_is_of_those_of_one_rule_within_the_bounds():
     assert MeanOfMembers(Members(), 2).act(env)[:, 0].tolist() == pytest.approx([0.4, -0.5])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_study(tmp_path):
     """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
     bars = synthetic_bars(1, 420, ("AA", "BB", "CC"), seed=1).ohlcv[0].numpy()

@@ -122,9 +122,10 @@ def arguments(seed: int) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "function",
-    [*QUICK, *(pytest.param(function, marks=pytest.mark.slow) for function in SLOW)],
+    [*QUICK, *(pytest.param(function, marks=pytest.mark.long) for function in SLOW)],
     ids=lambda f: f.__name__,
 )
+@pytest.mark.slow
 def test_compiled_and_eager_calls_do_the_same(function: Callable[..., Sequence[Tensor]]):
     """For donated arguments: what they hold after two calls, and the results beside, without a write when compiling."""
     example = arguments(0)
@@ -147,6 +148,7 @@ def test_compiled_and_eager_calls_do_the_same(function: Callable[..., Sequence[T
         assert torch.equal(one, expected), f"compiled {name}"
 
 
+@pytest.mark.slow
 def test_arguments_that_are_not_donated_stay():
     a, b, amount = arguments(2)
     kept = [a.clone(), b.clone()]
@@ -169,6 +171,7 @@ class Copies(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("function", "copies"), [(plain, 0), (both, 0), (each_of_both, 2), (one_of_two, 1)])
+@pytest.mark.slow
 def test_what_is_overwritten_is_not_copied(function, copies):
     a, b, amount = arguments(3)
     outputs = [a, b, torch.zeros(7)]

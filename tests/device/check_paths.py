@@ -19,7 +19,7 @@ QUICK = {
     "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "A2C stock_trading", "DQN variants",
     "TD3", "exact tilt", "text tools", "worldmodel rollout", "worldmodel training",
 }  # fmt: skip
-"""Paths that run by default; the others are slow."""
+"""Paths that run by default; the others are long."""
 
 OTHERS = {name: learner_path(name) for name in LEARNER_PATHS}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}
@@ -27,7 +27,7 @@ OTHERS |= {"market text": market_text}
 
 
 def marked(names):
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in names]
 
 
 @pytest.mark.parametrize("name", marked(TASKS))
@@ -52,7 +52,7 @@ def test_actions_are_drawn_without_the_host():
     assert not faults("draws", *on_both(draws))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_neural_market_differs_by_rounding_alone():
     """Where each device multiplies in its own way, prices, which are whole ticks, hide it, and volumes show it."""
     cpu, device = (trial.kept for trial in on_both(shipped_tape))

@@ -37,16 +37,16 @@ def check(*arguments: str, **more: str) -> None:
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_all_tasks():
-    check(str(HERE / "check_paths.py"), "-m", "slow", "-k", "test_a_task")
+    check(str(HERE / "check_paths.py"), "-m", "long", "-k", "test_a_task")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_representative_paths_and_planted_faults():
-    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not slow")
+    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not long")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_learners_text_and_the_neural_market():
-    check(str(HERE / "check_paths.py"), "-m", "slow", "-k", "not test_a_task")
+    check(str(HERE / "check_paths.py"), "-m", "long", "-k", "not test_a_task")

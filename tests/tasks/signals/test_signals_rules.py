@@ -229,6 +229,7 @@ def test_a_market_without_scores_is_refused():
 
 
 @pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
+@pytest.mark.slow
 def test_the_task_conforms(action):
     rules = {"action": action, "sentiment_strength": 0.1, "risk_strength": 0.05, "observed": ("sentiment", "risk")}
     market = {"num_paths": 2, "num_days": 40, "symbols": 3}

@@ -25,6 +25,7 @@ def coverage(block):
     return sum(interval.low <= 0.0 <= interval.high for interval in intervals) / len(intervals)
 
 
+@pytest.mark.slow
 def test_blocks_cover_a_mean_of_overlapping_origins():
     alone, blocks = coverage(1), coverage(5)
     assert blocks >= 0.88

@@ -183,6 +183,7 @@ def step_texts(env, texts):
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.slow
 def test_no_text_breaks_an_account(tier):
     random, names = Random(tier), TIERS[tier].symbols
     env = tier_env(tier, ROWS)
@@ -202,6 +203,7 @@ def test_no_text_breaks_an_account(tier):
 
 
 @pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.slow
 def test_no_megabyte_breaks_an_account(tier):
     step_texts(tier_env(tier, len(ADVERSARIAL)), ADVERSARIAL)
 
@@ -222,7 +224,7 @@ def fastest_seconds(text, slots):
     return min(times)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_text_takes_quadratic_time():
     """Sixteen times the text takes sixteen times as long where the time is linear, 256 times where it is quadratic."""
     slots = symbol_slots(WORLDS[1])
