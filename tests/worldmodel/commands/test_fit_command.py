@@ -246,24 +246,24 @@ def test_an_interrupted_calibration_tells_what_is_kept(market, initial, tmp_path
     assert result["init"]["market"] == "mine" and out.exists() and not best_path(out).exists()
 
 
-LITTLE_EFFORT = """
+GIVEN_EFFORT = """
 import sys
 from vecenv.tasks.commands.cli import main
 from vecenv.worldmodel.training import drift
-drift.EFFORTS = {size: drift.Effort(starts=4, pairs=16) for size in drift.EFFORTS}
+drift.EFFORTS = dict.fromkeys(drift.EFFORTS, drift.Effort(starts=4, pairs=int(sys.argv.pop(1))))
 sys.exit(main())
 """
-"""Command line in a process of its own."""
+"""Command line in a process of its own, after the pairs of paths that the calibration of the drift draws."""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path, times):
-    """A first one ends the training, a second one the calibration."""
+@pytest.mark.parametrize(("times", "pairs"), [(1, 16), (2, 50_000)])
+def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path, times, pairs):
+    """A first one ends the training, a second one the calibration, which is too long to be over before."""
     out = tmp_path / "m.safetensors"
     words = ["worldmodel", "fit", "--market", market, "--out", out, "--init", initial, "--steps", 100_000]
     words += ["--evaluate-every", 5, "--patience", 100_000, "--learning-rate", 0.003]
-    command = [sys.executable, "-u", "-c", LITTLE_EFFORT, *map(str, words)]
+    command = [sys.executable, "-u", "-c", GIVEN_EFFORT, str(pairs), *map(str, words)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
     assert process.stdout is not None
     said = []
