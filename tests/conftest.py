@@ -15,17 +15,6 @@ LONG_UNTIL = "VECENV_LONG_UNTIL"
 """Environment variable with the Unix time after which no long test begins."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With a limit of long tests, begin at another file in every run, so that the last files are not always left out.
-
-    The limit itself tells where, because all workers must have the same order.
-    """
-    until = os.environ.get(LONG_UNTIL)
-    if until:
-        files = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
-        items.sort(key=lambda item: (files[item.path] - int(until)) % len(files))
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip long tests on a machine that is too slow for all of them."""
