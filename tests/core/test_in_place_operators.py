@@ -112,7 +112,7 @@ def one_of_two(a, b, amount):
 
 
 QUICK = (read_before, of_copies, exchanged_copies)
-SLOW = (plain, read_by_index, two_operators, part, both, exchanged, each_of_both, moved_in_itself, one_of_two)
+LONG = (plain, read_by_index, two_operators, part, both, exchanged, each_of_both, moved_in_itself, one_of_two)
 
 
 def arguments(seed: int) -> list[Tensor]:
@@ -122,7 +122,7 @@ def arguments(seed: int) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "function",
-    [*QUICK, *(pytest.param(function, marks=pytest.mark.long) for function in SLOW)],
+    [*QUICK, *(pytest.param(function, marks=pytest.mark.long) for function in LONG)],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def test_all_tasks():
     check(str(HERE / "check_paths.py"), "-m", "long", "-k", "test_a_task")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_representative_paths_and_planted_faults():
     check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not long")
 
