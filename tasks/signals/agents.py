@@ -14,7 +14,7 @@ from vecenv.market.panels import NEUTRAL, SCORES
 from vecenv.tasks.signals.scores import moved_by_sentiment
 from vecenv.tasks.stock_trading.agents import BASELINES, EqualWeight, Hold, towards_equal_parts
 
-SENTIMENT = SCORES.index("sentiment")
+SENTIMENT, RISK = (SCORES.index(name) for name in ("sentiment", "risk"))
 
 
 class Unmoved:
@@ -34,25 +34,40 @@ class Unmoved:
         action = self.agent.act(env)
         strength = env.scenario.params["sentiment_strength"].reshape(-1, 1)
         # What the rule makes of 1 and of -1 is the factor for actions of that sign.
-        factor = moved_by_sentiment(action.sign(), sentiment_of(env), strength).abs()
+        factor = moved_by_sentiment(action.sign(), scores_of(env)[..., SENTIMENT], strength).abs()
         return torch.where(action == 0, 0.0, action / factor)
 
 
-class FollowSentiment:
-    """Holds the same value of every symbol with good news, restored daily; of all symbols on days without any."""
+class EqualPartsOf:
+    """Holds the same value of every symbol whose score is good, restored daily; of all symbols on days without any.
+
+    Args:
+        good: whether scores are, of sentiment and risk. Shapes: (N, K, 2) -> (N, K), bool.
+    """
+
+    def __init__(self, good: Callable[[Tensor], Tensor]) -> None:
+        self.good = good
 
     def act(self, env: VecEnv) -> Tensor:
         """Return orders towards the portfolio. Shape: (N, K)."""
         state, tape = env.state, tape_of(env)
         tradable = tape.tradable[state.path, state.day]
-        good = tradable & (sentiment_of(env) > NEUTRAL)
+        good = tradable & self.good(scores_of(env))
         return towards_equal_parts(env, torch.where(good.any(-1, keepdim=True), good, tradable))
 
 
-def sentiment_of(env: VecEnv) -> Tensor:
-    """Return the sentiment on which the next decision is made. Shape: (N, K), float32."""
+def scores_of(env: VecEnv) -> Tensor:
+    """Return sentiment and risk on which the next decision is made. Shape: (N, K, 2), float32."""
     state = env.state
-    return env.scenario.panels.scores[state.path, state.day, :, SENTIMENT]  # type: ignore[attr-defined]
+    return env.scenario.panels.scores[state.path, state.day]  # type: ignore[attr-defined]
+
+
+def _follow_sentiment() -> Agent:
+    return EqualPartsOf(lambda scores: scores[..., SENTIMENT] > NEUTRAL)
+
+
+def _avoid_risk() -> Agent:
+    return EqualPartsOf(lambda scores: scores[..., RISK] < NEUTRAL)
 
 
 def _unmoved(make: Callable[[], Agent]) -> Callable[[], Agent]:
@@ -61,5 +76,9 @@ def _unmoved(make: Callable[[], Agent]) -> Callable[[], Agent]:
 
 AGENTS: dict[str, Callable[[], Agent]] = {
     name: make if make in (Random, Hold) else _unmoved(make) for name, make in BASELINES.items()
-} | {"equal_weight_moved": EqualWeight, "follow_sentiment": _unmoved(FollowSentiment)}
+} | {
+    "equal_weight_moved": EqualWeight,
+    "follow_sentiment": _unmoved(_follow_sentiment),
+    "avoid_risk": _unmoved(_avoid_risk),
+}
 """Agents by name; ``equal_weight_moved`` means equal weights, and lets the news move them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from datetime import date
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,11 +14,14 @@ import pytest
 import torch
 
 import vecenv
+from vecenv.benchmarks.learning.signals.price_risk import WINDOW, fifths, month_volatility, with_risk_of_prices
 from vecenv.benchmarks.learning.signals.report import cell
 from vecenv.benchmarks.learning.signals.study import MeanOfMembers, StudyConfig, _without_nan, main
 from vecenv.benchmarks.learning.signals.tails import figures_of, over_days, over_seeds
 from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS
+from vecenv.market.bars import Bars
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.market.tape import MarketTape
 
 
 def test_figures_by_hand():
@@ -56,13 +61,74 @@ def test_intervals_over_days_hold_the_mean_of_a_year():
     assert told.mean == pytest.approx(2.52) and told.low == pytest.approx(2.52) and told.high == pytest.approx(2.52)
 
 
-def test_every_variant_has_a_name_of_its_own_and_a_control():
-    names = [name for batch in BATCHES for name in batch.variants()]
+@pytest.mark.parametrize("score", BATCHES)
+def test_every_variant_has_a_name_of_its_own_and_a_control(score):
+    names = [name for batch in BATCHES[score] for name in batch.variants()]
     assert len(set(names)) == len(names)
+    controlled = ("PPO", "CPPO") if score == "risk" else ("PPO",)
     for name in names:
-        if name.startswith("PPO") and ("rule" in name or "shown" in name) and "shuffled" not in name:
+        learner, _, told = name.partition(", ")
+        if learner in controlled and told != "no scores" and not told.endswith(("shuffled", "published")):
             assert f"{name}, shuffled" in names
     assert {f"PPO, rule {100 * strength:g}%" for strength in STRENGTHS} < set(names)
+
+
+def tape_of_changes(changes: list[list[float]]) -> MarketTape:
+    """A market of the given log-returns per day and symbol, all tradable."""
+    close = 100 * torch.cat([torch.zeros(1, len(changes[0])), torch.tensor(changes)]).cumsum(0).exp()
+    ohlcv = torch.stack([close] * 4 + [torch.full_like(close, 1e6)], -1)[None]
+    days = np.busday_offset("2020-01-01", np.arange(len(close)), roll="forward")
+    names = tuple(f"S{place}" for place in range(len(changes[0])))
+    return MarketTape.from_bars(Bars(names, days, ohlcv), features=(), tick_size=1e-4)
+
+
+def test_the_risk_of_prices_is_the_fifth_by_volatility_of_the_month_before_or_ahead():
+    """Five symbols whose returns grow by their place, until the order turns after forty days."""
+    sizes = [0.001, 0.002, 0.003, 0.004, 0.005]
+    changes = [[(-1) ** day * size for size in sizes] for day in range(40)]
+    changes += [[(-1) ** day * size for size in reversed(sizes)] for day in range(40)]
+    tape = tape_of_changes(changes)
+    past, ahead = (with_risk_of_prices(tape, each).panels for each in (False, True))
+    rising, falling = torch.arange(1.0, 6.0), torch.arange(5.0, 0.0, -1.0)
+    assert torch.equal(past.scores[0, WINDOW, :, 1], rising) and torch.equal(past.scores[0, 40, :, 1], rising)
+    assert torch.equal(past.scores[0, 40 + WINDOW, :, 1], falling) and torch.equal(past.scores[0, -1, :, 1], falling)
+    assert torch.equal(ahead.scores[0, 40 - WINDOW, :, 1], rising) and torch.equal(ahead.scores[0, 40, :, 1], falling)
+    # Without a whole month there is none, and of sentiment there is none at all.
+    for panels, whole in ((past, slice(WINDOW, None)), (ahead, slice(0, 81 - WINDOW))):
+        expected = torch.zeros(81, 5, dtype=torch.bool)
+        expected[whole] = True
+        assert torch.equal(panels.known[0, ..., 1], expected) and not panels.known[..., 0].any()
+        assert bool((panels.scores[~panels.known] == 3).all())
+    # A month's volatility is the root mean square of 21 returns.
+    half = (WINDOW // 2 * 0.001**2 + (WINDOW - WINDOW // 2) * 0.005**2) / WINDOW
+    assert float(month_volatility(tape, False)[0, 40 + WINDOW - WINDOW // 2, 0]) == pytest.approx(half**0.5, rel=1e-3)
+
+
+def test_past_risk_knows_no_later_price_and_risk_ahead_no_earlier():
+    changes = (0.01 * torch.randn(90, 4, generator=torch.Generator().manual_seed(3))).tolist()
+    other = [[2 * value for value in row] if day >= 45 else row for day, row in enumerate(changes)]
+    other[60][0] = 0.3
+    risks = [
+        [with_risk_of_prices(tape_of_changes(each), ahead).panels.scores for each in (changes, other)]
+        for ahead in (False, True)
+    ]
+    (past, changed), (ahead, changed_ahead) = risks
+    assert torch.equal(past[:, :46], changed[:, :46]) and not torch.equal(past, changed)
+    assert torch.equal(ahead[:, 61:], changed_ahead[:, 61:]) and not torch.equal(ahead, changed_ahead)
+
+
+def test_fifths_are_of_the_symbols_that_have_a_value():
+    nan = math.nan
+    values = torch.tensor([[[0.4, 0.1, nan, 0.3, 0.2], [nan] * 5, [0.2, 0.1, nan, nan, nan]]], dtype=torch.float64)
+    assert fifths(values)[0].tolist() == [[5, 1, 3, 4, 2], [3, 3, 3, 3, 3], [4, 2, 3, 3, 3]]
+
+
+def test_the_risk_of_prices_is_not_for_the_study_of_sentiment_and_missing_scores_are_named(tmp_path):
+    with pytest.raises(ValueError, match="risk_of='past' is of the score risk"):
+        StudyConfig(tmp_path, risk_of="past")
+    config = small(tmp_path, score="risk")
+    with pytest.raises(ValueError, match="no day of the training has a score of risk; --risk-of past"):
+        main(config)
 
 
 def test_the_mean_of_members_is_of_those_of_one_rule_within_the_bounds():
@@ -81,9 +147,8 @@ def test_the_mean_of_members_is_of_those_of_one_rule_within_the_bounds():
     assert MeanOfMembers(Members(), 2).act(env)[:, 0].tolist() == pytest.approx([0.4, -0.5])
 
 
-@pytest.mark.long
-def test_a_small_study(tmp_path):
-    """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
+def small(folder: Path, **settings: object) -> StudyConfig:
+    """Settings of a small study; its market, written into the folder, has sentiment that tells the next return."""
     bars = synthetic_bars(1, 420, ("AA", "BB", "CC"), seed=1).ohlcv[0].numpy()
     dates = np.busday_offset(np.datetime64("2019-01-01"), np.arange(420), roll="forward")
     close = bars[..., 3]
@@ -94,20 +159,45 @@ def test_a_small_study(tmp_path):
     table.insert(0, "date", np.repeat(dates, 3))
     table.insert(1, "symbol", np.tile(np.array(["AA", "BB", "CC"], dtype=object), 420))
     table["sentiment"] = np.clip(3 + 200 * ahead, 1, 5).reshape(-1)
-    table.to_parquet(tmp_path / "scored.parquet")
-    config = StudyConfig(
-        tmp_path / "scored.parquet", start=date(2019, 3, 1), train_end=date(2020, 3, 2), end=date(2020, 8, 1),
-        seeds=2, num_envs=4, total_frames=256, compile=False, output=tmp_path,
+    table.to_parquet(folder / "scored.parquet")
+    return StudyConfig(
+        folder / "scored.parquet", start=date(2019, 3, 1), train_end=date(2020, 3, 2), end=date(2020, 8, 1),
+        seeds=2, num_envs=4, total_frames=256, compile=False, output=folder, **settings,
     )  # fmt: skip
-    told = main(config)["variants"]
-    assert told == json.loads((tmp_path / "signals-study.json").read_text())["variants"]
-    assert told["follow sentiment"]["excess"]["mean"] > 20
-    moved, control = (told[f"equal weight, rule 10%{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
-    assert moved > control and moved > told["equal weight"]["excess"]["mean"]
+
+
+def check_told(told: dict[str, Any], score: str) -> None:
+    """Every variant has its seeds, and what learns from scores learns something else from shuffled ones."""
     assert told["buy and hold"]["excess"]["mean"] == 0.0
-    names = {name for batch in BATCHES for name in batch.variants()}
+    names = {name for batch in BATCHES[score] for name in batch.variants()}
     assert names < set(told) and all(len(told[name]["by_seed"]) == 2 for name in names)
     assert len(told["PPO, no scores: mean of all"]["by_seed"]) == 1
     for learner in ("PPO", "CPPO"):
-        shown = f"{learner}, sentiment shown, rule 10%"
+        shown = f"{learner}, {score} shown, rule 10%"
         assert told[shown]["by_seed"] != told[f"{shown}, shuffled"]["by_seed"]
+
+
+@pytest.mark.long
+def test_a_small_study(tmp_path):
+    """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
+    told = main(small(tmp_path))["variants"]
+    assert told == json.loads((tmp_path / "signals-study.json").read_text())["variants"]
+    followed, control = (told[f"follow sentiment{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
+    assert followed > 20 and followed > control + 10
+    moved, control = (told[f"equal weight, rule 10%{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
+    assert moved > control and moved > told["equal weight"]["excess"]["mean"]
+    check_told(told, "sentiment")
+
+
+@pytest.mark.long
+def test_a_small_study_of_risk(tmp_path):
+    """Each rule of risk reaches what is learned: rewards, rewards as published, and trajectories."""
+    told = main(small(tmp_path, score="risk", risk_of="ahead"))["variants"]
+    assert told == json.loads((tmp_path / "signals-risk-ahead.json").read_text())["variants"]
+    check_told(told, "risk")
+    learned = [
+        told[name]["by_seed"]
+        for name in ("PPO, no scores", "PPO, rule 10%", "PPO, rule 10%, published", "CPPO, no scores", "CPPO, rule 10%")
+    ]
+    assert all(one != other for place, one in enumerate(learned) for other in learned[:place])
+    assert "avoid risk" in told and "avoid risk, shuffled" in told and "equal weight, rule 10%" not in told

@@ -1,9 +1,10 @@
 """Are scores of news worth anything to an agent that trades? ``python -m vecenv.benchmarks.learning.signals``.
 
-Several seeds of PPO and CVaR-PPO are trained with and without sentiment, shown or moving their actions by a rule of
-some strength, and with the same scores in random order. All, the means of their actions, equal weights moved by the
-rule, buy and hold and equal weights then trade the whole test as one account each. Settings of the learners are those
-of the preset ``signals_data``; none was chosen on the days of the test.
+Several seeds of PPO and CVaR-PPO are trained with and without a score, shown or in a rule of some strength, and with
+the same scores in random order: sentiment moves actions, risk weighs rewards or trajectories. All, the means of their
+actions, equal weights, moved by sentiment too, parts of what has a good score, and buy and hold then trade the whole
+test as one account each. Settings of the learners are those of the preset ``signals_data``; none was chosen on the days
+of the test. Where no document tells the risk, ``--risk-of`` takes it from prices.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.learning.signals.price_risk import with_risk_of_prices
 from vecenv.benchmarks.learning.signals.report import show_study
 from vecenv.benchmarks.learning.signals.tails import Figures, figures_of, over_days, over_seeds
-from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS, Batch
+from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS, Batch, Score
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
@@ -33,16 +35,21 @@ from vecenv.learn.metrics import Interval
 from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
 from vecenv.learn.ppo_objective import PPOConfig
 from vecenv.learn.runs import run
+from vecenv.market.panels import SCORES
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 PRESET = "signals_data"
 
-EQUAL_WEIGHT, HELD, FOLLOWED = "equal_weight", "buy_and_hold", "follow_sentiment"
-"""Agents that learn nothing, in every table by these names without the underscores."""
+BLIND = (EQUAL_WEIGHT, HELD) = ("equal_weight", "buy_and_hold")
+"""Agents that learn nothing and see no score, in every table by these names without the underscores."""
+
+FOLLOWERS: Mapping[Score, str] = {"sentiment": "follow_sentiment", "risk": "avoid_risk"}
+"""Agents that hold equal parts of what has a good score, by score."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,14 @@ class StudyConfig:
     """Train and compare with and without scores of news."""
 
     market: Path
-    """File of bars with a column of sentiment."""
+    """File of bars with columns of scores."""
     scores: tuple[str, ...] = ()
     """Files of scores, if the market has none."""
+    score: Score = "sentiment"
+    """The score that is studied."""
+    risk_of: Literal["documents", "past", "ahead"] = "documents"
+    """What scores of risk are made of: documents, or prices: each day's fifths of the symbols by volatility, in the
+    month before or, in hindsight, in the month ahead."""
     start: date = date(2013, 1, 2)
     """First day of the training."""
     train_end: date = date(2018, 12, 31)
@@ -67,8 +79,6 @@ class StudyConfig:
     """Steps of each seed."""
     benchmark_kl: float | None = None
     """Weight of the divergence from the benchmark's portfolio, by default that of the preset; 0 lets policies go."""
-    risk_strength: float = 0.0
-    """Strength of the risk in the trajectories of CVaR-PPO, where there are scores of risk."""
     threads: int = 1
     """CPU threads."""
     compile: bool = True
@@ -79,6 +89,10 @@ class StudyConfig:
     """What CVaR-PPO has beside the settings of PPO: returns count in percent of the account."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
+
+    def __post_init__(self) -> None:
+        if self.risk_of != "documents" and self.score != "risk":
+            raise ValueError(f"risk_of={self.risk_of!r} is of the score risk, but the score {self.score} is studied")
 
 
 class MeanOfMembers:
@@ -111,19 +125,16 @@ def main(config: StudyConfig) -> dict[str, Any]:
     """
     torch.set_num_threads(config.threads)
     settings = _settings(config)
-    tape = settings.tape(settings.env)
+    of_documents = config.risk_of == "documents"
+    # Stock trading needs no scores in the market's file.
+    tape = settings.tape(settings.env if of_documents else StockTradingConfig(features=settings.env.features))
     training, test = settings.training(tape), settings.test(tape)
-    returns: dict[str, list[Tensor]] = {}
-    for name in (EQUAL_WEIGHT, HELD, FOLLOWED):
-        returns[name.replace("_", " ")] = [_traded(test, settings.env, (0.0,), SIGNALS.agents[name]())[:, 0]]
-    for shuffled in (False, True):
-        rules = replace(settings.env, shuffled=shuffled)
-        moved = _traded(test, rules, STRENGTHS, SIGNALS.agents["equal_weight_moved"]())
-        for place, strength in enumerate(STRENGTHS):
-            name = f"equal weight, rule {100 * strength:g}%{', shuffled' if shuffled else ''}"
-            returns[name] = [moved[:, place]]
+    if not of_documents:
+        training, test = (with_risk_of_prices(part, config.risk_of == "ahead") for part in (training, test))
+    _check_scores(training, config)
+    returns = _untrained(test, settings.env, config.score)
     seconds = {}
-    for batch in BATCHES:
+    for batch in BATCHES[config.score]:
         started = time.perf_counter()
         returns |= _trained_and_traded(config, settings, training, test, batch)
         seconds["; ".join(batch.variants())] = time.perf_counter() - started
@@ -135,7 +146,7 @@ def main(config: StudyConfig) -> dict[str, Any]:
         "market": {
             "source": Path(tape.source).name,
             "symbols": tape.num_symbols,
-            "scored": _coverage(test),
+            "scored": _coverage(test, config.score),
             "training": [str(training.dates[training.first_day]), str(training.dates[-1])],
             "test": [str(test.dates[test.first_day]), str(test.dates[-1])],
         },
@@ -143,8 +154,24 @@ def main(config: StudyConfig) -> dict[str, Any]:
         "variants": {name: _told(own, returns) for name, own in returns.items()},
     }
     show_study(result)
-    write_result(config.output, "signals-study", result)
+    write_result(
+        config.output, "signals-study" if config.score == "sentiment" else f"signals-risk-{config.risk_of}", result
+    )
     return result
+
+
+def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str, list[Tensor]]:
+    """Return what agents earn that learn nothing, by variant; only sentiment has a rule that moves actions."""
+    returns = {name.replace("_", " "): [_traded(test, rules, {}, SIGNALS.agents[name]())[:, 0]] for name in BLIND}
+    for shuffled in (False, True):
+        told, end = replace(rules, shuffled=shuffled), ", shuffled" if shuffled else ""
+        name = FOLLOWERS[score]
+        returns[name.replace("_", " ") + end] = [_traded(test, told, {}, SIGNALS.agents[name]())[:, 0]]
+        if score == "sentiment":
+            moved = _traded(test, told, _varied(score, STRENGTHS), SIGNALS.agents["equal_weight_moved"]())
+            names = (f"equal weight, rule {100 * strength:g}%{end}" for strength in STRENGTHS)
+            returns |= {name: [own] for name, own in zip(names, moved.unbind(1), strict=True)}
+    return returns
 
 
 def _settings(config: StudyConfig) -> TrainSettings:
@@ -160,7 +187,7 @@ def _settings(config: StudyConfig) -> TrainSettings:
         train_end=config.train_end,
         embargo=0,
         device="cpu",
-        env=replace(settings.env, risk_strength=config.risk_strength, risk_form="trajectory"),
+        env=replace(settings.env, observed=()),
     )
 
 
@@ -169,23 +196,26 @@ def _trained_and_traded(
 ) -> dict[str, list[Tensor]]:
     """Train the seeds of all strengths of a batch, and return what they and their means earn, by variant."""
     count, seeds = config.seeds, list(range(config.seeds)) * len(batch.strengths)
-    rules = replace(settings.env, observed=("sentiment",) if batch.observed else (), shuffled=batch.shuffled)
-    strengths = torch.tensor(batch.strengths).repeat_interleave(count * config.num_envs)
+    observed = (batch.score,) if batch.observed else ()
+    rules = replace(settings.env, observed=observed, shuffled=batch.shuffled, risk_form=batch.form)
     env = VecEnv(
         SIGNALS.build(training, rules),
-        len(strengths),
+        len(seeds) * config.num_envs,
         compiled=config.compile,
-        params={"sentiment_strength": strengths},
+        params=_varied(batch.score, _each(batch.strengths, count * config.num_envs)),
         **row_seeds(seeds, config.num_envs),
     )
     weight = settings.ppo.benchmark_kl if config.benchmark_kl is None else config.benchmark_kl
     ppo = replace(settings.ppo, total_frames=config.total_frames, by_reference=False, benchmark_kl=weight)
-    learner = EnsemblePPO(env, ppo, seeds) if batch.algorithm == "ppo" else EnsembleCPPO(env, _tail(config, ppo), seeds)
+    if batch.algorithm == "ppo":
+        learner = EnsemblePPO(env, ppo, seeds)
+    else:
+        learner = EnsembleCPPO(env, _tail(config, ppo, batch.form == "trajectory"), seeds)
     run(learner)
     members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
-    each = [strength for strength in batch.strengths for _ in range(count)]
-    alone = _traded(test, rules, each, PolicyAgent(members)).split(count, dim=1)
-    together = _traded(test, rules, batch.strengths, MeanOfMembers(members, count))
+    varied = _varied(batch.score, _each(batch.strengths, count))
+    alone = _traded(test, rules, varied, PolicyAgent(members)).split(count, dim=1)
+    together = _traded(test, rules, _varied(batch.score, batch.strengths), MeanOfMembers(members, count))
     found = {}
     for place, name in enumerate(batch.variants()):
         found[name] = list(alone[place].unbind(1))
@@ -193,19 +223,38 @@ def _trained_and_traded(
     return found
 
 
-def _tail(config: StudyConfig, ppo: PPOConfig) -> CPPOConfig:
+def _tail(config: StudyConfig, ppo: PPOConfig, weigh_risk: bool) -> CPPOConfig:
     """Return the settings of CVaR-PPO that has those of PPO in common."""
     common = {item.name: getattr(ppo, item.name) for item in fields(PPOConfig)}
-    return replace(config.tail, **common, weigh_risk=config.risk_strength > 0)
+    return replace(config.tail, **common, weigh_risk=weigh_risk)
 
 
-def _traded(tape: MarketTape, rules: SignalsConfig, strengths: Sequence[float], agent: Agent) -> Tensor:
-    """Return the daily returns over the whole test of one account for each strength. Shape: (T, strengths), float64."""
+def _traded(tape: MarketTape, rules: SignalsConfig, varied: Mapping[str, Tensor], agent: Agent) -> Tensor:
+    """Return the daily returns over the whole test of one account for each value of a parameter.
+
+    Args:
+        tape: of the test.
+        rules: of the accounts.
+        varied: the parameter by name; without one there is one account.
+        agent: trades all.
+
+    Returns:
+        Shape: (T, values), float64.
+    """
     days = tape.num_days - tape.first_day - 1
     whole = replace(rules, random_start=False, episode_length=days, min_episode_length=0)
-    varied = {"sentiment_strength": torch.tensor(strengths)}
-    env = VecEnv(SIGNALS.build(tape, whole), len(strengths), compiled=False, params=varied)
+    accounts = max((len(values) for values in varied.values()), default=1)
+    env = VecEnv(SIGNALS.build(tape, whole), accounts, compiled=False, params=varied)
     return play(env, agent, 0).curves.returns
+
+
+def _varied(score: Score, strengths: Sequence[float]) -> dict[str, Tensor]:
+    """Return strengths of a score's rule as a parameter that differs among sub-environments."""
+    return {f"{score}_strength": torch.tensor(strengths)}
+
+
+def _each(strengths: Sequence[float], times: int) -> list[float]:
+    return [strength for strength in strengths for _ in range(times)]
 
 
 def _told(own: list[Tensor], returns: Mapping[str, list[Tensor]]) -> dict[str, Any]:
@@ -225,8 +274,19 @@ def _without_nan(interval: Interval) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in interval._asdict().items()}
 
 
-def _coverage(tape: MarketTape) -> float:
-    """Return the share of symbols and days of the test with a sentiment."""
+def _coverage(tape: MarketTape, score: Score) -> float:
+    """Return the share of symbols and days of a market with a score."""
     assert tape.panels is not None
-    known = tape.panels.known[:, tape.first_day :, :, 0]
+    known = tape.panels.known[:, tape.first_day :, :, SCORES.index(score)]
     return float(known[tape.tradable[:, tape.first_day :]].double().mean())
+
+
+def _check_scores(training: MarketTape, config: StudyConfig) -> None:
+    """Check that the market has the score that is studied.
+
+    Raises:
+        ValueError: no day of the training has one.
+    """
+    if _coverage(training, config.score) == 0:
+        told = "; --risk-of past takes it from prices" if config.score == "risk" else ""
+        raise ValueError(f"{training.source}: no day of the training has a score of {config.score}{told}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Algorithm = Literal["ppo", "cppo"]
+
+Score = Literal["sentiment", "risk"]
+
+RiskForm = Literal["reward", "published", "trajectory"]
 
 
 @dataclass(frozen=True)
@@ -14,34 +18,52 @@ class Batch:
     """Members that are trained as one batch: the same learner and observations, with several strengths of the rule.
 
     Attributes:
+        score: which is shown, and has the rule.
         algorithm: of the learner.
-        observed: whether sentiment is shown.
+        observed: whether the score is shown.
         shuffled: whether the scores stand in random order.
-        strengths: of the rule that sentiment moves actions, each with all seeds.
+        strengths: of the rule, each with all seeds.
+        form: of the rule of risk.
     """
 
+    score: Score
     algorithm: Algorithm
     observed: bool
     shuffled: bool
     strengths: tuple[float, ...]
+    form: RiskForm = "reward"
 
     def variants(self) -> Iterator[str]:
         """Return the names of what is compared, one for each strength."""
         for strength in self.strengths:
-            parts = ["sentiment shown"] * self.observed + [f"rule {100 * strength:g}%"] * (strength > 0)
+            parts = [f"{self.score} shown"] * self.observed + [f"rule {100 * strength:g}%"] * (strength > 0)
+            parts += [self.form] * (strength > 0 and self.form == "published")
             told = ", ".join(parts) or "no scores"
             yield f"{self.algorithm.upper()}, {told}{', shuffled' if self.shuffled else ''}"
 
 
 STRENGTHS = (0.001, 0.01, 0.05, 0.1)
 
-BATCHES = (
-    Batch("ppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
-    Batch("ppo", observed=False, shuffled=True, strengths=STRENGTHS),
-    Batch("ppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
-    Batch("ppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
-    Batch("cppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
-    Batch("cppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
-    Batch("cppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
-)
-"""All that is trained."""
+BATCHES: Mapping[Score, tuple[Batch, ...]] = {
+    "sentiment": (
+        Batch("sentiment", "ppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
+        Batch("sentiment", "ppo", observed=False, shuffled=True, strengths=STRENGTHS),
+        Batch("sentiment", "ppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
+        Batch("sentiment", "ppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
+        Batch("sentiment", "cppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
+        Batch("sentiment", "cppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
+        Batch("sentiment", "cppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
+    ),
+    "risk": (
+        Batch("risk", "ppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
+        Batch("risk", "ppo", observed=False, shuffled=True, strengths=STRENGTHS),
+        Batch("risk", "ppo", observed=False, shuffled=False, strengths=STRENGTHS, form="published"),
+        Batch("risk", "ppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
+        Batch("risk", "ppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
+        Batch("risk", "cppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS), form="trajectory"),
+        Batch("risk", "cppo", observed=False, shuffled=True, strengths=STRENGTHS, form="trajectory"),
+        Batch("risk", "cppo", observed=True, shuffled=False, strengths=(0.0, 0.1), form="trajectory"),
+        Batch("risk", "cppo", observed=True, shuffled=True, strengths=(0.0, 0.1), form="trajectory"),
+    ),
+}
+"""All that is trained, by score. The risk of PPO is in its rewards, that of CVaR-PPO in its trajectories."""

@@ -87,6 +87,15 @@ def test_follow_sentiment_holds_the_symbols_with_good_news():
         assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
 
 
+def test_avoid_risk_holds_the_symbols_of_low_risk():
+    """Low risk of A and C, then of B, then of none: equal values of two, of one, of all three."""
+    days = [[(3, 2), (5, 4), (1, 1)], [(5, 3), (3, 2.5), (5, 5)], [(3, 3), (5, 4), (3, 3)], [(3, 3)] * 3]
+    for strength in (0.0, 0.1):
+        env = env_on(tape_with(scores_of(*days)), sentiment_strength=strength, initial_cash=3000.0, hmax=1000.0)
+        held = holdings(env, "avoid_risk", 3)[:, 0].tolist()
+        assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
+
+
 def test_follow_sentiment_leaves_cash_for_the_costs():
     """Of 3,000 at 10 and 1% on top: 297 shares, and half of one against rounding."""
     tape = tape_with(scores_of(*[[(5, 3), (3, 3)]] * 3))
