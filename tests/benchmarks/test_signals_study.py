@@ -15,7 +15,7 @@ import torch
 
 import vecenv
 from vecenv.benchmarks.learning.signals.price_risk import WINDOW, fifths, month_volatility, with_risk_of_prices
-from vecenv.benchmarks.learning.signals.report import cell
+from vecenv.benchmarks.learning.signals.report import COLUMNS, cell, study_page
 from vecenv.benchmarks.learning.signals.study import MeanOfMembers, StudyConfig, _without_nan, main
 from vecenv.benchmarks.learning.signals.tails import figures_of, over_days, over_seeds
 from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS
@@ -59,6 +59,19 @@ def test_intervals_over_days_hold_the_mean_of_a_year():
     excess = torch.full((210,), 0.0001, dtype=torch.float64)
     told = over_days(excess)
     assert told.mean == pytest.approx(2.52) and told.low == pytest.approx(2.52) and told.high == pytest.approx(2.52)
+
+
+def test_the_page_has_a_row_for_every_variant_and_a_cell_for_every_figure():
+    figure, alone = {"mean": 1.5, "low": -1.0, "high": 4.0}, {"mean": 2.0, "low": None, "high": None}
+    told = dict.fromkeys(COLUMNS, figure) | {"excess": alone}
+    market = {"source": "a.parquet", "symbols": 3, "training": ["a", "b"], "test": ["c", "d"], "scored": 0.5}
+    config = {"seeds": 2, "total_frames": 10_000, "num_envs": 4}
+    page = study_page({"market": market, "config": config, "variants": {"one": told, "other": told}})
+    heading, _, *rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert [row.split(" | ")[0] for row in rows] == ["| one", "| other"]
+    assert all(row.count("|") == heading.count("|") == len(COLUMNS) + 2 for row in rows)
+    assert "10,000 steps" in page and "50% of its days" in page
+    assert rows[0] == "| one | 1.50 (-1.00 … 4.00) | 1.50 | 1.50 | 1.50 | 1.5 | 1.5 | 2.0 | 1.5 (-1.0 … 4.0) |"
 
 
 @pytest.mark.parametrize("score", BATCHES)
@@ -180,8 +193,10 @@ def check_told(told: dict[str, Any], score: str) -> None:
 @pytest.mark.long
 def test_a_small_study(tmp_path):
     """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
-    told = main(small(tmp_path))["variants"]
+    result = main(small(tmp_path))
+    told = result["variants"]
     assert told == json.loads((tmp_path / "signals-study.json").read_text())["variants"]
+    assert (tmp_path / "signals-study.md").read_text() == study_page(result)
     followed, control = (told[f"follow sentiment{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
     assert followed > 20 and followed > control + 10
     moved, control = (told[f"equal weight, rule 10%{end}"]["excess"]["mean"] for end in ("", ", shuffled"))

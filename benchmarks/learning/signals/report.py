@@ -34,6 +34,29 @@ def show_study(result: Mapping[str, Any]) -> None:
     Console(width=160).print(table)
 
 
+def study_page(result: Mapping[str, Any]) -> str:
+    """Return the table as a page of Markdown, with all settings that a reader needs to repeat it."""
+    market, config = result["market"], result["config"]
+    learning = (
+        f"{config['seeds']} seeds each, {config['total_frames']:,} steps of {config['num_envs']} sub-environments"
+    )
+    lines = [
+        "# What scores are worth on real prices",
+        "",
+        f"{market['source']}: {market['symbols']} symbols, training {' to '.join(market['training'])}, test",
+        f"{' to '.join(market['test'])}, {market['scored']:.0%} of its days and symbols with a score. {learning}.",
+        "Means over seeds with 95% intervals by Student's t; of the excess over buy and hold, log-return a year, also a",
+        "bootstrap over months (days).",
+        "",
+        f"| variant | {' | '.join(heading for heading, *_ in COLUMNS.values())} |",
+        "|---" * (len(COLUMNS) + 1) + "|",
+    ]
+    for name, told in result["variants"].items():
+        shown = (cell(told[column], decimals, bounds) for column, (_, decimals, bounds) in COLUMNS.items())
+        lines.append(f"| {name} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
 def cell(interval: Mapping[str, float | None], decimals: int, bounds: bool) -> str:
     """Return a mean and, if asked for and there is one, its interval."""
     mean, low, high = (interval[name] for name in ("mean", "low", "high"))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.learning.signals.price_risk import with_risk_of_prices
-from vecenv.benchmarks.learning.signals.report import show_study
+from vecenv.benchmarks.learning.signals.report import show_study, study_page
 from vecenv.benchmarks.learning.signals.tails import Figures, figures_of, over_days, over_seeds
 from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS, Batch, Score
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
@@ -154,9 +154,10 @@ def main(config: StudyConfig) -> dict[str, Any]:
         "variants": {name: _told(own, returns) for name, own in returns.items()},
     }
     show_study(result)
-    write_result(
-        config.output, "signals-study" if config.score == "sentiment" else f"signals-risk-{config.risk_of}", result
-    )
+    stem = "signals-study" if config.score == "sentiment" else f"signals-risk-{config.risk_of}"
+    write_result(config.output, stem, result)
+    if config.output is not None:
+        (config.output / f"{stem}.md").write_text(study_page(result))
     return result
 
 
