@@ -186,6 +186,8 @@ def _settings(config: StudyConfig) -> TrainSettings:
         start=config.start,
         end=config.end,
         train_end=config.train_end,
+        # All days up to the split train: nothing is chosen by a validation.
+        validation_fraction=0.0,
         embargo=0,
         device="cpu",
         env=replace(settings.env, observed=()),

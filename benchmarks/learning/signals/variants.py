@@ -44,26 +44,25 @@ class Batch:
 
 STRENGTHS = (0.001, 0.01, 0.05, 0.1)
 
+ALL_STRENGTHS = (0.0, *STRENGTHS)
+
+
+def _batches(score: Score, algorithm: Algorithm, form: RiskForm = "reward") -> tuple[Batch, ...]:
+    """Return a learner without the score, with it in the rule, and shown; each with its shuffled control."""
+    return (
+        Batch(score, algorithm, observed=False, shuffled=False, strengths=ALL_STRENGTHS, form=form),
+        Batch(score, algorithm, observed=False, shuffled=True, strengths=STRENGTHS, form=form),
+        Batch(score, algorithm, observed=True, shuffled=False, strengths=ALL_STRENGTHS, form=form),
+        Batch(score, algorithm, observed=True, shuffled=True, strengths=ALL_STRENGTHS, form=form),
+    )
+
+
 BATCHES: Mapping[Score, tuple[Batch, ...]] = {
-    "sentiment": (
-        Batch("sentiment", "ppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
-        Batch("sentiment", "ppo", observed=False, shuffled=True, strengths=STRENGTHS),
-        Batch("sentiment", "ppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
-        Batch("sentiment", "ppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
-        Batch("sentiment", "cppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
-        Batch("sentiment", "cppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
-        Batch("sentiment", "cppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
-    ),
+    "sentiment": (*_batches("sentiment", "ppo"), *_batches("sentiment", "cppo")),
     "risk": (
-        Batch("risk", "ppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS)),
-        Batch("risk", "ppo", observed=False, shuffled=True, strengths=STRENGTHS),
+        *_batches("risk", "ppo"),
         Batch("risk", "ppo", observed=False, shuffled=False, strengths=STRENGTHS, form="published"),
-        Batch("risk", "ppo", observed=True, shuffled=False, strengths=(0.0, 0.1)),
-        Batch("risk", "ppo", observed=True, shuffled=True, strengths=(0.0, 0.1)),
-        Batch("risk", "cppo", observed=False, shuffled=False, strengths=(0.0, *STRENGTHS), form="trajectory"),
-        Batch("risk", "cppo", observed=False, shuffled=True, strengths=STRENGTHS, form="trajectory"),
-        Batch("risk", "cppo", observed=True, shuffled=False, strengths=(0.0, 0.1), form="trajectory"),
-        Batch("risk", "cppo", observed=True, shuffled=True, strengths=(0.0, 0.1), form="trajectory"),
+        *_batches("risk", "cppo", "trajectory"),
     ),
 }
 """All that is trained, by score. The risk of PPO is in its rewards, that of CVaR-PPO in its trajectories."""
