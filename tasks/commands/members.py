@@ -32,9 +32,9 @@ def write_members(trained: EnsemblePPO | ValidatedEnsemble, runs: Sequence[SeedR
         rows = read_metrics(folder / METRICS)
         for number, run in enumerate(runs):
             run.folder.mkdir(exist_ok=True)
-            state = trained.member_state(number)
-            save_checkpoint(state, checkpoint_path(run.folder))
-            write_untrained(learner, state, run.folder)
+            save_checkpoint(trained.member_state(number), checkpoint_path(run.folder))
+            # Without the best policy of the validation, which would be loaded instead of the untrained one.
+            write_untrained(learner, learner.member_state(number), run.folder)
             write_settings(run.folder, run.settings, NOT_IN_FILES)
             log = MetricsLog(run.folder)
             for row in rows:

@@ -184,7 +184,7 @@ def write_untrained(learner: NetworkLearner[Any], state: Mapping[str, Any], fold
 
     Args:
         learner: whose network it is of.
-        state: of a run, or of a member of an ensemble in one batch.
+        state: of a run, or of a member of an ensemble in one batch, without what a validation keeps of it.
         folder: of the run.
 
     Raises:

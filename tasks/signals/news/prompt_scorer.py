@@ -14,7 +14,7 @@ from vecenv.language.generation import GenerationContext
 from vecenv.language.models import longest_context
 from vecenv.tasks.signals.news.scores import Scores
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Changes with the prompt and with the reading of answers."""
 
 INSTRUCTIONS = (
@@ -35,13 +35,14 @@ MOST_TOKENS = 2048
 """Longest prompt; the end of longer texts is cut off."""
 
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
-_THOUGHT = re.compile(r".*</think>", re.DOTALL)
+# Thoughts that were cut off answer nothing.
+_THOUGHT = re.compile(r".*</think>|<think>.*", re.DOTALL)
+_NAMES = ("sentiment", "risk")
 # The scale, where an answer repeats it.
 _SCALE = re.compile(r"\(?\b1\s*(?:-|–|to)\s*5\b\)?|/\s*5\b|\bout of 5\b", re.IGNORECASE)
-_NAMED = {
-    name: re.compile(rf"\b{name}\b[^\d\n-]{{0,24}}?{_NUMBER}(?![\d.]*\d)", re.IGNORECASE)
-    for name in ("sentiment", "risk")
-}
+# A number belongs to the last name before it.
+_BETWEEN = rf"(?:(?!\b(?:{'|'.join(_NAMES)})\b)[^\d\n-]){{0,24}}?"
+_NAMED = [re.compile(rf"\b{name}\b{_BETWEEN}{_NUMBER}(?![\d.]*\d)", re.IGNORECASE) for name in _NAMES]
 _ALONE = re.compile(rf"(?<![\w.]){_NUMBER}(?!\w)")
 
 
@@ -52,7 +53,7 @@ def read_answer(answer: str) -> tuple[float, float] | None:
     numbers, sentiment first. A number outside of 1 to 5 is unreadable.
     """
     told = _SCALE.sub(" ", _THOUGHT.sub("", answer))
-    named = [pattern.search(told) for pattern in _NAMED.values()]
+    named = [pattern.search(told) for pattern in _NAMED]
     if any(named):
         values = [float(found[1]) for found in named if found]
     else:

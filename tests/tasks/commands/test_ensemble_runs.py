@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from tests.tasks.commands.small_runs import train_args
+from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
 from vecenv.tasks.commands.run_folder import read_checkpoint
@@ -52,6 +53,11 @@ def test_every_member_has_the_folder_of_a_single_run(trained, place, tmp_path):
     for name in ("actor", "critic", "moments"):
         for one, other in zip(states[0][name], states[1][name], strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    # The untrained policy is that of the seed: no best policy stands in its place.
+    untrained = [load_checkpoint(place / "untrained.pt", torch.device("cpu")) for place in (trained / "seed_5", alone)]
+    assert "best" not in untrained[0] and untrained[0].keys() == untrained[1].keys()
+    assert all(torch.equal(one, other) for one, other in zip(*(state["actor"] for state in untrained), strict=True))
+    assert not torch.equal(untrained[0]["actor"][0], states[0]["best"]["actor"][0])
 
 
 @pytest.mark.long
