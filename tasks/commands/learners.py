@@ -8,7 +8,7 @@ from typing import Any
 from vecenv.core.env import VecEnv
 from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
-from vecenv.learn.cppo import CPPO
+from vecenv.learn.cppo import CPPO, CPPOConfig, EnsembleCPPO
 from vecenv.learn.ddpg import DDPG
 from vecenv.learn.dqn import DQN
 from vecenv.learn.exact import Exact
@@ -40,8 +40,11 @@ def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
         return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
     config = settings.learner_config()
     if settings.ensemble is not None:
+        seeds = range(config.seed, config.seed + settings.ensemble)
+        if isinstance(config, CPPOConfig):
+            return EnsembleCPPO(env, config, seeds)
         assert isinstance(config, PPOConfig)
-        return EnsemblePPO(env, config, range(config.seed, config.seed + settings.ensemble))
+        return EnsemblePPO(env, config, seeds)
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
     return LEARNERS[settings.algorithm](env, config)

@@ -42,6 +42,9 @@ NOT_IN_FILES = ("preset", "task_preset", "resume", "folder")
 SAMPLING = ("ppo", "cppo", "a2c", "dqn", "sac", "td3", "ddpg")
 """Algorithms whose policies act in independent sub-environments, with rollouts of ``num_steps``."""
 
+STACKED = ("ppo", "cppo")
+"""Algorithms whose seeds can be trained as an ensemble in one batch."""
+
 TaskConfig = TypeVar("TaskConfig")
 PolicyConfig: TypeAlias = (
     PPOConfig | A2CConfig | DQNConfig | SACConfig | TD3Config | DDPGConfig | GRPOConfig | ExactConfig
@@ -283,10 +286,24 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
             names["sharpe_temperature"] = "--combine weighted"
         if self.ensemble is not None:
             names |= dict.fromkeys(("seeds", "initial", "symbols_per_path"), "a training without --ensemble")
-        if self.algorithm != "ppo":
-            names["ensemble"] = "a training by --algorithm ppo"
+        if self.algorithm not in STACKED:
+            names["ensemble"] = f"a training by --algorithm {' or '.join(STACKED)}"
+        names |= self._risk_without_effect()
         if self.resume is not None:
             names |= dict.fromkeys(("preset", "task_preset", "folder"), "a new run")
+        return names
+
+    def _risk_without_effect(self) -> dict[str, str]:
+        """Return the settings of risk in trajectories that need each other, of tasks that have a choice of it."""
+        by_task = getattr(self.env, "weighs_trajectories", None)
+        if by_task is None:
+            return {}
+        by_learner = self.algorithm == "cppo" and self.cppo.weigh_risk
+        names = {}
+        if by_learner and not by_task:
+            names["cppo.weigh_risk"] = "--env.risk-strength above 0 and --env.risk-form trajectory"
+        if by_task and not by_learner:
+            names["env.risk_form"] = "--algorithm cppo with --cppo.weigh-risk where it is trajectory"
         return names
 
     @classmethod

@@ -13,7 +13,7 @@ from vecenv.registry import task_named
 from vecenv.tasks.commands.beside import check_beside
 from vecenv.tasks.commands.combining import BY_SHARPE, asked_combination
 from vecenv.tasks.commands.initial import check_initial
-from vecenv.tasks.commands.train_settings import SAMPLING, TrainSettings
+from vecenv.tasks.commands.train_settings import SAMPLING, STACKED, TrainSettings
 
 _LEAST_BYTES = 64
 """Minimum bytes per step of a sub-environment: number, day, path, cash, reward, one holding."""
@@ -52,8 +52,9 @@ def check_ensemble(settings: TrainSettings) -> None:
     """
     if settings.ensemble is None:
         return
-    if settings.algorithm != "ppo":
-        raise ValueError(f"--ensemble trains policies of --algorithm ppo as one batch, not of {settings.algorithm}")
+    if settings.algorithm not in STACKED:
+        known = " or ".join(STACKED)
+        raise ValueError(f"--ensemble trains policies of --algorithm {known} as one batch, not of {settings.algorithm}")
     if settings.seeds > 1:
         raise ValueError("either --ensemble trains several policies as one batch, or --seeds one after the other")
     for name in ("initial", "symbols_per_path"):
@@ -62,7 +63,7 @@ def check_ensemble(settings: TrainSettings) -> None:
             raise ValueError(
                 f"{option} cannot be given to policies of one batch: it needs a training without --ensemble"
             )
-    check_stackable(settings.ppo)
+    check_stackable(getattr(settings, settings.algorithm))
     scheduled = [name for name in ("scheduler", "cost_ramp") if getattr(settings.env, name, None)]
     if scheduled:
         raise ValueError(

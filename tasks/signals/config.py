@@ -10,6 +10,9 @@ from vecenv.tasks.stock_trading.config import StockTradingConfig
 LARGEST_STRENGTH = 0.5
 """Bound of a strength: at 0.5 the most extreme score would turn an action, or a reward, to nothing."""
 
+STRENGTHS = ("sentiment_strength", "risk_strength")
+"""Names of the strengths."""
+
 
 @dataclass(frozen=True)
 class SignalsConfig(StockTradingConfig):
@@ -29,7 +32,7 @@ class SignalsConfig(StockTradingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("sentiment_strength", "risk_strength"):
+        for name in STRENGTHS:
             if not 0 <= getattr(self, name) < LARGEST_STRENGTH:
                 raise ValueError(f"{name} must be in [0, {LARGEST_STRENGTH}), got {getattr(self, name)}")
         if len(set(self.observed)) != len(self.observed):
@@ -39,6 +42,11 @@ class SignalsConfig(StockTradingConfig):
     def reads_scores(self) -> bool:
         """Whether the market needs scores."""
         return True
+
+    @property
+    def weighs_trajectories(self) -> bool:
+        """Whether the risk level is for learners that weigh trajectories, and not in the rewards."""
+        return self.risk_strength > 0 and self.risk_form == "trajectory"
 
     def inapplicable(self) -> dict[str, str]:
         """Return the settings without effect, with the setting that each requires."""

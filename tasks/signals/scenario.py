@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vecenv.market.panels import SCORES
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.config import LARGEST_STRENGTH, STRENGTHS, SignalsConfig
 from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
 from vecenv.tasks.stock_trading.orders import Tensors
 from vecenv.tasks.stock_trading.scenario import StockTrading
@@ -62,6 +62,17 @@ class SignalTrading(StockTrading):
         self.shown_features = (*config.features, *shown)
         self.item_features = (*self.shown_features, "weight")
 
+    def randomise(self, params: Tensors, num_envs: int) -> None:
+        """Replace parameters as `StockTrading.randomise` does.
+
+        Raises:
+            ValueError: as there, or a strength is out of its range.
+        """
+        for name in STRENGTHS:
+            if name in params and not bool(((params[name] >= 0) & (params[name] < LARGEST_STRENGTH)).all()):
+                raise ValueError(f"{name} must be in [0, {LARGEST_STRENGTH}) in all sub-environments")
+        super().randomise(params, num_envs)
+
     def _with_panels(self, features: Tensor) -> Tensor:
         """Return the features of all days with the observed panels. Shapes: (P T, K I) -> (P T, K (I + 2 S))."""
         tape, config = self.tape, self.config
@@ -90,6 +101,11 @@ class SignalTrading(StockTrading):
     def _largest_action(self) -> float:
         """Largest size of an action in shares, moved by the most extreme score, and rounded up."""
         return 1.0 + 2.0 * float(self.params["sentiment_strength"].max()) + 1e-6
+
+    @property
+    def has_risk_level(self) -> bool:
+        """Whether learners may weigh trajectories by the risk level: not where it is in the rewards already."""
+        return self.config.risk_form == "trajectory" or not self._uses("risk_strength")
 
     def risk_level(self, state: StockState, next_state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the risk level of what was held over a step, 1 for neutral. Shape: ()."""

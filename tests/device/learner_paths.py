@@ -59,7 +59,7 @@ EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CPPO stock_trading": (SHORT, {"by_reference": False}),
-    "CPPO signals": (SCORED, {"weigh_risk": True}),
+    "CPPO signals": ({**SCORED, "risk_form": "trajectory"}, {"weigh_risk": True}),
     "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
 }
 """Environment and settings of the learner."""

@@ -164,6 +164,7 @@ def test_weights_are_a_softmax_of_ratios():
     assert sharpe_weights([1.0, 0.0], 1.0) == pytest.approx([e / (1 + e), 1 / (1 + e)])
     assert sharpe_weights([1.0, 0.0], 0.5) == pytest.approx([e**2 / (1 + e**2), 1 / (1 + e**2)])
     assert best_of([0.1, 0.7, 0.7]) == 1
+    assert best_of([float("nan"), 0.1, 0.7]) == 2 and best_of([-1.0, float("nan")]) == 0
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         Combination("weighted", 0.0)
 

@@ -177,6 +177,13 @@ def test_scores_of_symbols_left_out_on_purpose_are_left_out(tmp_path):
     assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
 
 
+@pytest.mark.parametrize("options", [{"symbols": ("A",)}, {"start": "2024-06-04"}])
+def test_a_file_of_which_nothing_is_left_is_refused(tmp_path, options):
+    rows = [{"symbol": "B", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5}]
+    with pytest.raises(MarketDataError, match="none of its 1 rows counts for a symbol of the market from 2024-0"):
+        panels_of(market(), score_files=(written(tmp_path, rows),), **options)
+
+
 def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
     rows = [
         {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5},

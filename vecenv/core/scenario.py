@@ -203,7 +203,7 @@ class Scenario(ABC, Generic[State]):
 
     @property
     def has_risk_level(self) -> bool:
-        """Whether `risk_level` is defined; a task whose data may lack it overrides this too."""
+        """Whether `risk_level` is defined and not in the rewards already; a task overrides this where that depends."""
         return type(self).risk_level is not Scenario.risk_level
 
     @abstractmethod

@@ -43,8 +43,8 @@ def sharpe_weights(ratios: Sequence[float], temperature: float) -> list[float]:
 
 
 def best_of(ratios: Sequence[float]) -> int:
-    """Return the place of the highest Sharpe ratio, of equal ones the first."""
-    return max(range(len(ratios)), key=ratios.__getitem__)
+    """Return the place of the highest Sharpe ratio, of equal ones the first; NaN is the lowest."""
+    return max(range(len(ratios)), key=lambda place: -math.inf if math.isnan(ratios[place]) else ratios[place])
 
 
 def validation_sharpes(paths: Sequence[Path]) -> list[float]:

@@ -14,11 +14,14 @@ def check_risk_levels(env: VecEnv) -> None:
     """Check that the task has risk levels, and that those of a rollout can be had.
 
     Raises:
-        ValueError: it has none, or a warm-up, which would be repeated at every step.
+        ValueError: it has none, or in its rewards already, or a warm-up, which would be repeated at every step.
     """
     scenario = env.scenario
     if not scenario.has_risk_level:
-        raise ValueError(f"weigh_risk needs the risk level of what is held, which task {scenario.name!r} does not have")
+        raise ValueError(
+            f"weigh_risk needs the risk level of what is held, which task {scenario.name!r} does not have, "
+            "or has in its rewards already"
+        )
     if scenario.warm_up:
         raise ValueError(f"weigh_risk is for tasks without a warm-up, which task {scenario.name!r} has")
 

@@ -155,7 +155,7 @@ def placed_rows(
         (rows,), int64.
 
     Raises:
-        MarketDataError: a date or a symbol is none of the market's.
+        MarketDataError: a date or a symbol is none of the market's, or no row counts.
     """
     positions = {name: place for place, name in enumerate(bars.symbols)}
     symbols = table["symbol"].astype("object").map(positions)
@@ -174,7 +174,11 @@ def placed_rows(
         day = dated_days(days, dates, delay)
     # What was published before the first day has been acted upon before.
     day = np.where(days < dates[0], len(dates), day)
-    return day, symbols.fillna(-1).to_numpy(dtype=np.int64)
+    place = symbols.fillna(-1).to_numpy(dtype=np.int64)
+    if len(table) and not bool(((day < len(dates)) & (place >= 0)).any()):
+        span = f"{dates[0]} to {dates[-1]}"
+        raise MarketDataError(f"{source}: none of its {len(table)} rows counts for a symbol of the market from {span}")
+    return day, place
 
 
 def _score(table: pd.DataFrame, name: str, source: str) -> np.ndarray:
@@ -219,5 +223,5 @@ def _check_range(bars: Bars, name: str, values: Tensor) -> None:
         path, day, symbol = outside[0].tolist()
         raise MarketDataError(
             f"{bars.source}: symbol {bars.symbols[symbol]}, date {bars.dates[day]}, column {name}: "
-            f"{values[path, day, symbol]:g} is outside {LOWEST:g} to {HIGHEST:g} ({len(outside)} rows in all)"
+            f"{values[path, day, symbol]:g} is outside {LOWEST:g} to {HIGHEST:g} ({len(outside)} in all)"
         )

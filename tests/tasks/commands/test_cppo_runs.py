@@ -90,6 +90,26 @@ def test_what_does_not_fit_is_refused(tmp_path, capsys, more, told):
     assert told in capsys.readouterr().err and not (folder / "checkpoint.pt").exists()
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--algorithm", "cppo", "--cppo.weigh-risk"), "--cppo.weigh-risk belongs to --env.risk-strength above 0 and"),
+        (
+            ("--algorithm", "cppo", "--cppo.weigh-risk", "--env.risk-strength", "0.1"),
+            "--cppo.weigh-risk belongs to --env.risk-strength above 0 and --env.risk-form trajectory",
+        ),
+        (
+            ("--env.risk-strength", "0.1", "--env.risk-form", "trajectory"),
+            "--env.risk-form belongs to --algorithm cppo with --cppo.weigh-risk where it is trajectory",
+        ),
+    ],
+)
+def test_risk_in_trajectories_needs_the_task_and_the_learner(tmp_path, capsys, more, told):
+    assert cli.main(["train", "--task", "signals", *more, "--folder", str(tmp_path / "run")]) == cli.BAD_INPUT
+    captured = capsys.readouterr()
+    assert told in captured.err and "Making the market" not in captured.out and not (tmp_path / "run").exists()
+
+
 def test_settings_of_cppo_belong_to_it(tmp_path, capsys):
     assert cli.main(words("ppo", "--cppo.beta", "1", "--folder", str(tmp_path / "run"))) == cli.BAD_INPUT
     assert "--cppo.beta belongs to --algorithm cppo" in capsys.readouterr().err

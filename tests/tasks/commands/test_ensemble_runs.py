@@ -61,6 +61,23 @@ def test_every_member_has_the_folder_of_a_single_run(trained, place, tmp_path):
 
 
 @pytest.mark.long
+def test_members_of_cvar_ppo_are_the_runs_of_their_seeds(place, tmp_path):
+    words = [word.replace("--ppo.", "--cppo.") for word in (*WORDS, "--algorithm", "cppo")]
+    start = [word.replace("--ppo.", "--cppo.") for word in train_args(place)]
+    assert cli.main([*start, *words, "--ensemble", "2", "--folder", str(tmp_path / "both")]) == 0
+    assert cli.main([*start, *words, "--seed", "5", "--folder", str(tmp_path / "alone")]) == 0
+    one, other = (read_checkpoint(folder) for folder in (tmp_path / "both" / "seed_5", tmp_path / "alone"))
+    assert one.keys() == other.keys() and one["config"] == other["config"]
+    for name in ("actor", "critic"):
+        for tensor, alone in zip(one[name], other[name], strict=True):
+            torch.testing.assert_close(tensor, alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(one["nu"], other["nu"], rtol=1e-4, atol=1e-6)
+    # It goes on as a single run.
+    more = ("--cppo.total-frames", str(2 * one["config"]["total_frames"]))
+    assert cli.main(["train", "--resume", str(tmp_path / "both" / "seed_5"), *more]) == 0
+
+
+@pytest.mark.long
 def test_members_keep_their_best_policies_by_their_own_validations(trained):
     log = pd.read_csv(trained / "metrics.csv")
     for seed in (4, 5, 6):
@@ -133,7 +150,7 @@ def test_the_folder_is_evaluated_with_each_combination(trained, tmp_path, capsys
     [
         (("--ensemble", "1"), "ensemble must be at least 2, got 1"),
         (("--ensemble", "2", "--seeds", "2"), "--seeds belongs to a training without --ensemble"),
-        (("--ensemble", "2", "--algorithm", "exact"), "--ensemble belongs to a training by --algorithm ppo"),
+        (("--ensemble", "2", "--algorithm", "exact"), "--ensemble belongs to a training by --algorithm ppo or cppo"),
         (("--ensemble", "2", "--initial", "other"), "--initial belongs to a training without --ensemble"),
         (("--ensemble", "2", "--ppo.target-kl", "0.1"), "target_kl stops one learner's epochs"),
         (("--ensemble", "2", "--ppo.by-reference"), "by_reference keeps one table for one policy"),

@@ -11,6 +11,7 @@ import torch
 import vecenv
 from tests.small_env import random_actions, same_bits
 from tests.tasks.tiers.random_markets import random_tape
+from vecenv.learn.risk_levels import check_risk_levels
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
@@ -223,6 +224,31 @@ def test_a_form_of_risk_without_strength_is_told_to_do_nothing():
     assert "risk_form" not in SignalsConfig(risk_strength=0.1).inapplicable()
 
 
+@pytest.mark.parametrize("form, strength, free", [
+    ("reward", 0.0, True), ("reward", 0.1, False), ("published", 0.1, False), ("trajectory", 0.1, True),
+])  # fmt: skip
+def test_trajectories_are_not_weighed_by_a_risk_that_is_in_the_rewards(form, strength, free):
+    tape = tape_with(scores_of(*[[(3, 4), (3, 2)]] * 4))
+    env = env_on(tape, risk_form=form, risk_strength=strength)
+    assert env.scenario.has_risk_level is free
+    if free:
+        check_risk_levels(env)
+        return
+    with pytest.raises(ValueError, match="does not have, or has in its rewards already"):
+        check_risk_levels(env)
+
+
+@pytest.mark.parametrize("name", ["sentiment_strength", "risk_strength"])
+@pytest.mark.parametrize("value", [-0.1, 0.5, float("nan")])
+def test_strengths_out_of_range_are_refused_in_any_sub_environment(name, value):
+    tape = tape_with(scores_of(*[[(3, 4), (3, 2)]] * 4))
+    with pytest.raises(ValueError, match=f"{name} must be in "):
+        vecenv.make(
+            "signals", 2, market=tape, compile=False, features=(), episode_length=3,
+            params={name: torch.tensor([0.1, value])},
+        )  # fmt: skip
+
+
 def test_a_market_without_scores_is_refused():
     with pytest.raises(ValueError, match="no scores"):
         vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})
@@ -231,7 +257,9 @@ def test_a_market_without_scores_is_refused():
 @pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
 @pytest.mark.slow
 def test_the_task_conforms(action):
-    rules = {"action": action, "sentiment_strength": 0.1, "risk_strength": 0.05, "observed": ("sentiment", "risk")}
+    form = "trajectory" if action == "weights" else "reward"
+    strengths = {"sentiment_strength": 0.1, "risk_strength": 0.05, "risk_form": form}
+    rules = {"action": action, "observed": ("sentiment", "risk"), **strengths}
     market = {"num_paths": 2, "num_days": 40, "symbols": 3}
     check_task(
         "signals",

@@ -148,7 +148,7 @@ def test_the_identity_tells_model_prompt_and_weights(folder, monkeypatch):
     weights.write_bytes(weights.read_bytes())
     assert make_scorer(str(folder)).identity != before
     changed = make_scorer(str(folder)).identity
-    monkeypatch.setattr(prompt_scorer, "PROMPT_VERSION", 2)
+    monkeypatch.setattr(prompt_scorer, "PROMPT_VERSION", prompt_scorer.PROMPT_VERSION + 1)
     assert make_scorer(str(folder)).identity != changed
 
 
