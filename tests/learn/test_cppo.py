@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.learn.planted_env import HORIZON, episode_returns, planted_env
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
 from vecenv.kernels.rewards import risk_weighed
 from vecenv.learn import cppo, ppo
+from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.cppo import CPPO, CPPOConfig, train
 from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig
 from vecenv.learn.runs import Metrics
+from vecenv.market.planted import planted_optimal_growth
 
 PLAIN = {"num_steps": 5, "total_frames": 4 * 5 * 16, "epochs": 2, "minibatches": 2, "hidden": (8,)}
 SMALL = CPPOConfig(**PLAIN, beta=6.0, lam_start=0.2, lam_lr=0.01, cvar_clip_ratio=0.5)
@@ -294,3 +297,23 @@ def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
     for settings in ({"cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}, {"beta": longest, "cvar_clip_ratio": 1.0}):
         shares = safe_shares(CPPO, CPPOConfig(**TOY, **settings), longest)
         assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.9
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("published", [True, False])
+def test_reaches_the_optimum_of_the_planted_signal(published: bool) -> None:
+    """With the published constants and with those of the study of scores, whose returns count in percent."""
+    tail = (
+        {} if published else {"reward_unit": 100.0, "beta": 10.0, "cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}
+    )
+    config = CPPOConfig(
+        num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3, **tail
+    )
+    trained, untrained = train(planted_env(512), config), CPPO(planted_env(16), config)
+    start = ActorPolicy(untrained.network, untrained.moments, untrained.actor, deterministic=True)
+    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
+    reached, before = (
+        episode_returns(planted_env(2048, market_seed=1, seed=1), policy).mean().item() / optimum
+        for policy in (trained.policy(), start)
+    )
+    assert reached >= 0.9 and before < 0.3
