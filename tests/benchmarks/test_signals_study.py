@@ -14,7 +14,13 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.benchmarks.learning.signals.price_risk import WINDOW, fifths, month_volatility, with_risk_of_prices
+from vecenv.benchmarks.learning.signals.price_scores import (
+    WINDOW,
+    fifths,
+    log_returns,
+    volatility_of_month,
+    with_scores_of_prices,
+)
 from vecenv.benchmarks.learning.signals.report import COLUMNS, cell, study_page
 from vecenv.benchmarks.learning.signals.study import MeanOfMembers, StudyConfig, _without_nan, main
 from vecenv.benchmarks.learning.signals.tails import figures_of, over_days, over_seeds
@@ -100,7 +106,7 @@ def test_the_risk_of_prices_is_the_fifth_by_volatility_of_the_month_before_or_ah
     changes = [[(-1) ** day * size for size in sizes] for day in range(40)]
     changes += [[(-1) ** day * size for size in reversed(sizes)] for day in range(40)]
     tape = tape_of_changes(changes)
-    past, ahead = (with_risk_of_prices(tape, each).panels for each in (False, True))
+    past, ahead = (with_scores_of_prices(tape, "risk", span).panels for span in ("past", "ahead"))
     rising, falling = torch.arange(1.0, 6.0), torch.arange(5.0, 0.0, -1.0)
     assert torch.equal(past.scores[0, WINDOW, :, 1], rising) and torch.equal(past.scores[0, 40, :, 1], rising)
     assert torch.equal(past.scores[0, 40 + WINDOW, :, 1], falling) and torch.equal(past.scores[0, -1, :, 1], falling)
@@ -113,20 +119,40 @@ def test_the_risk_of_prices_is_the_fifth_by_volatility_of_the_month_before_or_ah
         assert bool((panels.scores[~panels.known] == 3).all())
     # A month's volatility is the root mean square of 21 returns.
     half = (WINDOW // 2 * 0.001**2 + (WINDOW - WINDOW // 2) * 0.005**2) / WINDOW
-    assert float(month_volatility(tape, False)[0, 40 + WINDOW - WINDOW // 2, 0]) == pytest.approx(half**0.5, rel=1e-3)
+    assert float(volatility_of_month(log_returns(tape))[0, 40 + WINDOW - WINDOW // 2, 0]) == pytest.approx(
+        half**0.5, rel=1e-3
+    )
 
 
-def test_past_risk_knows_no_later_price_and_risk_ahead_no_earlier():
+def test_sentiment_of_prices_is_the_fifth_by_the_return_of_the_month_before_or_of_the_day_ahead():
+    """Five symbols of steady returns, the better the later, but for one day on which the first one gains most."""
+    changes = [[0.001 * place for place in range(5)] for _ in range(50)]
+    changes[30][0] = 0.01
+    tape = tape_of_changes(changes)
+    past, ahead = (with_scores_of_prices(tape, "sentiment", span).panels for span in ("past", "ahead"))
+    rising = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert past.scores[0, WINDOW, :, 0].tolist() == rising and not past.known[0, :WINDOW].any()
+    # The gain of day 31 is 0.01 / 21 a day of its month: the first symbol is above the first steady rise alone.
+    assert past.scores[0, 31, :, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert (
+        ahead.scores[0, 30, :, 0].tolist() == [5.0, 1.0, 2.0, 3.0, 4.0] and ahead.scores[0, 31, :, 0].tolist() == rising
+    )
+    assert not ahead.known[0, -1].any() and bool(ahead.known[0, :-1, :, 0].all()) and not ahead.known[..., 1].any()
+
+
+@pytest.mark.parametrize(("score", "reach"), [("sentiment", 1), ("risk", WINDOW)])
+def test_past_scores_know_no_later_price_and_those_ahead_no_earlier(score, reach):
     changes = (0.01 * torch.randn(90, 4, generator=torch.Generator().manual_seed(3))).tolist()
-    other = [[2 * value for value in row] if day >= 45 else row for day, row in enumerate(changes)]
-    other[60][0] = 0.3
-    risks = [
-        [with_risk_of_prices(tape_of_changes(each), ahead).panels.scores for each in (changes, other)]
-        for ahead in (False, True)
-    ]
-    (past, changed), (ahead, changed_ahead) = risks
-    assert torch.equal(past[:, :46], changed[:, :46]) and not torch.equal(past, changed)
-    assert torch.equal(ahead[:, 61:], changed_ahead[:, 61:]) and not torch.equal(ahead, changed_ahead)
+    other = [[-2 * value for value in row] if 45 <= day < 60 else row for day, row in enumerate(changes)]
+    other[50][0] = 0.3
+    past, ahead = (
+        [with_scores_of_prices(tape_of_changes(each), score, span).panels.scores for each in (changes, other)]
+        for span in ("past", "ahead")
+    )
+    # Returns of days 46 to 60 differ.
+    assert torch.equal(past[0][:, :46], past[1][:, :46]) and not torch.equal(*past)
+    same = [*range(45 + 1 - reach), *range(60, 91)]
+    assert torch.equal(ahead[0][:, same], ahead[1][:, same]) and not torch.equal(*ahead)
 
 
 def test_fifths_are_of_the_symbols_that_have_a_value():
@@ -135,11 +161,9 @@ def test_fifths_are_of_the_symbols_that_have_a_value():
     assert fifths(values)[0].tolist() == [[5, 1, 3, 4, 2], [3, 3, 3, 3, 3], [4, 2, 3, 3, 3]]
 
 
-def test_the_risk_of_prices_is_not_for_the_study_of_sentiment_and_missing_scores_are_named(tmp_path):
-    with pytest.raises(ValueError, match="risk_of='past' is of the score risk"):
-        StudyConfig(tmp_path, risk_of="past")
+def test_a_market_without_the_score_is_named(tmp_path):
     config = small(tmp_path, score="risk")
-    with pytest.raises(ValueError, match="no day of the training has a score of risk; --risk-of past"):
+    with pytest.raises(ValueError, match="no day of the training has a score of risk; --scores-of past"):
         main(config)
 
 
@@ -196,8 +220,8 @@ def test_a_small_study(tmp_path):
     told = result["variants"]
     # Every day up to the split trains.
     assert result["market"]["training"][1] == "2020-03-02" < result["market"]["test"][0]
-    assert told == json.loads((tmp_path / "signals-study.json").read_text())["variants"]
-    assert (tmp_path / "signals-study.md").read_text() == study_page(result)
+    assert told == json.loads((tmp_path / "signals-study-sentiment-documents.json").read_text())["variants"]
+    assert (tmp_path / "signals-study-sentiment-documents.md").read_text() == study_page(result)
     followed, control = (told[f"follow sentiment{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
     assert followed > 20 and followed > control + 10
     moved, control = (told[f"equal weight, rule 10%{end}"]["excess"]["mean"] for end in ("", ", shuffled"))
@@ -208,8 +232,8 @@ def test_a_small_study(tmp_path):
 @pytest.mark.long
 def test_a_small_study_of_risk(tmp_path):
     """Each rule of risk reaches what is learned: rewards, rewards as published, and trajectories."""
-    told = main(small(tmp_path, score="risk", risk_of="ahead"))["variants"]
-    assert told == json.loads((tmp_path / "signals-risk-ahead.json").read_text())["variants"]
+    told = main(small(tmp_path, score="risk", scores_of="ahead"))["variants"]
+    assert told == json.loads((tmp_path / "signals-study-risk-ahead.json").read_text())["variants"]
     check_told(told, "risk")
     learned = [
         told[name]["by_seed"]

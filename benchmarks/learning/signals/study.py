@@ -4,7 +4,7 @@ Several seeds of PPO and CVaR-PPO are trained with and without a score, shown or
 the same scores in random order: sentiment moves actions, risk weighs rewards or trajectories. All, the means of their
 actions, equal weights, moved by sentiment too, parts of what has a good score, and buy and hold then trade the whole
 test as one account each. Settings of the learners are those of the preset ``signals_data``; none was chosen on the days
-of the test. Where no document tells the risk, ``--risk-of`` takes it from prices.
+of the test. ``--scores-of`` takes scores from prices where no document has them, or as controls.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.learning.signals.price_risk import with_risk_of_prices
+from vecenv.benchmarks.learning.signals.price_scores import with_scores_of_prices
 from vecenv.benchmarks.learning.signals.report import show_study, study_page
 from vecenv.benchmarks.learning.signals.tails import Figures, figures_of, over_days, over_seeds
-from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS, Batch, Score
+from vecenv.benchmarks.learning.signals.variants import BATCHES, STRENGTHS, Algorithm, Batch, Score
 from vecenv.benchmarks.result_files import RESULTS, plain, write_result
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
@@ -62,9 +62,12 @@ class StudyConfig:
     """Files of scores, if the market has none."""
     score: Score = "sentiment"
     """The score that is studied."""
-    risk_of: Literal["documents", "past", "ahead"] = "documents"
-    """What scores of risk are made of: documents, or prices: each day's fifths of the symbols by volatility, in the
-    month before or, in hindsight, in the month ahead."""
+    scores_of: Literal["documents", "past", "ahead"] = "documents"
+    """What the score is made of: documents, or prices: fifths of the symbols of a day. Sentiment goes by the mean
+    return of the month before or, in hindsight, by the return of the day ahead; risk by the volatility of the month
+    before or ahead."""
+    algorithms: tuple[Algorithm, ...] = ("ppo", "cppo")
+    """Learners."""
     start: date = date(2013, 1, 2)
     """First day of the training."""
     train_end: date = date(2018, 12, 31)
@@ -89,10 +92,6 @@ class StudyConfig:
     """What CVaR-PPO has beside the settings of PPO: returns count in percent of the account."""
     output: Path | None = RESULTS
     """Folder for the JSON; none is written without it."""
-
-    def __post_init__(self) -> None:
-        if self.risk_of != "documents" and self.score != "risk":
-            raise ValueError(f"risk_of={self.risk_of!r} is of the score risk, but the score {self.score} is studied")
 
 
 class MeanOfMembers:
@@ -125,16 +124,16 @@ def main(config: StudyConfig) -> dict[str, Any]:
     """
     torch.set_num_threads(config.threads)
     settings = _settings(config)
-    of_documents = config.risk_of == "documents"
     # Stock trading needs no scores in the market's file.
-    tape = settings.tape(settings.env if of_documents else StockTradingConfig(features=settings.env.features))
+    needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
+    tape = settings.tape(needed)
     training, test = settings.training(tape), settings.test(tape)
-    if not of_documents:
-        training, test = (with_risk_of_prices(part, config.risk_of == "ahead") for part in (training, test))
+    if config.scores_of != "documents":
+        training, test = (with_scores_of_prices(part, config.score, config.scores_of) for part in (training, test))
     _check_scores(training, config)
     returns = _untrained(test, settings.env, config.score)
     seconds = {}
-    for batch in BATCHES[config.score]:
+    for batch in (each for each in BATCHES[config.score] if each.algorithm in config.algorithms):
         started = time.perf_counter()
         returns |= _trained_and_traded(config, settings, training, test, batch)
         seconds["; ".join(batch.variants())] = time.perf_counter() - started
@@ -154,7 +153,7 @@ def main(config: StudyConfig) -> dict[str, Any]:
         "variants": {name: _told(own, returns) for name, own in returns.items()},
     }
     show_study(result)
-    stem = "signals-study" if config.score == "sentiment" else f"signals-risk-{config.risk_of}"
+    stem = f"signals-study-{config.score}-{config.scores_of}"
     write_result(config.output, stem, result)
     if config.output is not None:
         (config.output / f"{stem}.md").write_text(study_page(result))
@@ -291,5 +290,5 @@ def _check_scores(training: MarketTape, config: StudyConfig) -> None:
         ValueError: no day of the training has one.
     """
     if _coverage(training, config.score) == 0:
-        told = "; --risk-of past takes it from prices" if config.score == "risk" else ""
-        raise ValueError(f"{training.source}: no day of the training has a score of {config.score}{told}")
+        told = f"no day of the training has a score of {config.score}; --scores-of past takes it from prices"
+        raise ValueError(f"{training.source}: {told}")
