@@ -8,13 +8,13 @@ from typing import Any
 from vecenv.core.env import VecEnv
 from vecenv.learn.a2c import A2C
 from vecenv.learn.actor_policy import make_network
-from vecenv.learn.cppo import CPPO, CPPOConfig, EnsembleCPPO
+from vecenv.learn.cppo import CPPO, EnsembleCPPO
 from vecenv.learn.ddpg import DDPG
 from vecenv.learn.dqn import DQN
 from vecenv.learn.exact import Exact
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.network_learner import NetworkLearner
-from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo import PPO
 from vecenv.learn.ppo_ensemble import EnsemblePPO
 from vecenv.learn.runs import Runnable
 from vecenv.learn.sac import SAC
@@ -33,6 +33,9 @@ LEARNERS = {
 }  # fmt: skip
 """Learners of a policy by algorithm, all but those that compare groups."""
 
+ENSEMBLES = {"ppo": EnsemblePPO, "cppo": EnsembleCPPO}
+"""Learners of several seeds as one batch, by the algorithms of `STACKED`."""
+
 
 def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     """Return the learner in its initial state."""
@@ -41,10 +44,7 @@ def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
     config = settings.learner_config()
     if settings.ensemble is not None:
         seeds = range(config.seed, config.seed + settings.ensemble)
-        if isinstance(config, CPPOConfig):
-            return EnsembleCPPO(env, config, seeds)
-        assert isinstance(config, PPOConfig)
-        return EnsemblePPO(env, config, seeds)
+        return ENSEMBLES[settings.algorithm](env, config, seeds)
     if isinstance(config, GRPOConfig):
         return GRPO(env, config, settings.group_size)
     return LEARNERS[settings.algorithm](env, config)

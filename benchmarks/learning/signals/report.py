@@ -29,13 +29,12 @@ def show_study(result: Mapping[str, Any]) -> None:
     for heading, *_ in COLUMNS.values():
         table.add_column(heading, justify="right")
     for name, told in result["variants"].items():
-        shown = (cell(told[column], decimals, bounds) for column, (_, decimals, bounds) in COLUMNS.items())
-        table.add_row(name, *shown)
+        table.add_row(name, *_cells(told))
     Console(width=160).print(table)
 
 
 def study_page(result: Mapping[str, Any]) -> str:
-    """Return the table as a page of Markdown, with all settings that a reader needs to repeat it."""
+    """Return the table as a page of Markdown, with the market, its spans and the size of the training."""
     market, config = result["market"], result["config"]
     learning = (
         f"{config['seeds']} seeds each, {config['total_frames']:,} steps of {config['num_envs']} sub-environments"
@@ -51,10 +50,13 @@ def study_page(result: Mapping[str, Any]) -> str:
         f"| variant | {' | '.join(heading for heading, *_ in COLUMNS.values())} |",
         "|---" * (len(COLUMNS) + 1) + "|",
     ]
-    for name, told in result["variants"].items():
-        shown = (cell(told[column], decimals, bounds) for column, (_, decimals, bounds) in COLUMNS.items())
-        lines.append(f"| {name} | {' | '.join(shown)} |")
+    lines += [f"| {name} | {' | '.join(_cells(told))} |" for name, told in result["variants"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _cells(told: Mapping[str, Any]) -> list[str]:
+    """Return the figures of a variant as text, in the order of `COLUMNS`."""
+    return [cell(told[column], decimals, bounds) for column, (_, decimals, bounds) in COLUMNS.items()]
 
 
 def cell(interval: Mapping[str, float | None], decimals: int, bounds: bool) -> str:

@@ -163,12 +163,13 @@ def main(config: StudyConfig) -> dict[str, Any]:
 def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str, list[Tensor]]:
     """Return what agents earn that learn nothing, by variant; only sentiment has a rule that moves actions."""
     returns = {name.replace("_", " "): [_traded(test, rules, {}, SIGNALS.agents[name]())[:, 0]] for name in BLIND}
+    follower = FOLLOWERS[score]
     for shuffled in (False, True):
-        told, end = replace(rules, shuffled=shuffled), ", shuffled" if shuffled else ""
-        name = FOLLOWERS[score]
-        returns[name.replace("_", " ") + end] = [_traded(test, told, {}, SIGNALS.agents[name]())[:, 0]]
+        own_rules, end = replace(rules, shuffled=shuffled), ", shuffled" if shuffled else ""
+        followed = _traded(test, own_rules, {}, SIGNALS.agents[follower]())
+        returns[follower.replace("_", " ") + end] = [followed[:, 0]]
         if score == "sentiment":
-            moved = _traded(test, told, _varied(score, STRENGTHS), SIGNALS.agents["equal_weight_moved"]())
+            moved = _traded(test, own_rules, _varied(score, STRENGTHS), SIGNALS.agents["equal_weight_moved"]())
             names = (f"equal weight, rule {100 * strength:g}%{end}" for strength in STRENGTHS)
             returns |= {name: [own] for name, own in zip(names, moved.unbind(1), strict=True)}
     return returns
@@ -204,7 +205,7 @@ def _trained_and_traded(
         SIGNALS.build(training, rules),
         len(seeds) * config.num_envs,
         compiled=config.compile,
-        params=_varied(batch.score, _each(batch.strengths, count * config.num_envs)),
+        params=_varied(batch.score, batch.strengths, count * config.num_envs),
         **row_seeds(seeds, config.num_envs),
     )
     weight = settings.ppo.benchmark_kl if config.benchmark_kl is None else config.benchmark_kl
@@ -215,7 +216,7 @@ def _trained_and_traded(
         learner = EnsembleCPPO(env, _tail(config, ppo, batch.form == "trajectory"), seeds)
     run(learner)
     members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
-    varied = _varied(batch.score, _each(batch.strengths, count))
+    varied = _varied(batch.score, batch.strengths, count)
     alone = _traded(test, rules, varied, PolicyAgent(members)).split(count, dim=1)
     together = _traded(test, rules, _varied(batch.score, batch.strengths), MeanOfMembers(members, count))
     found = {}
@@ -250,13 +251,9 @@ def _traded(tape: MarketTape, rules: SignalsConfig, varied: Mapping[str, Tensor]
     return play(env, agent, 0).curves.returns
 
 
-def _varied(score: Score, strengths: Sequence[float]) -> dict[str, Tensor]:
-    """Return strengths of a score's rule as a parameter that differs among sub-environments."""
-    return {f"{score}_strength": torch.tensor(strengths)}
-
-
-def _each(strengths: Sequence[float], times: int) -> list[float]:
-    return [strength for strength in strengths for _ in range(times)]
+def _varied(score: Score, strengths: Sequence[float], times: int = 1) -> dict[str, Tensor]:
+    """Return strengths of a score's rule, each so many times, as a parameter that differs among sub-environments."""
+    return {f"{score}_strength": torch.tensor(strengths).repeat_interleave(times)}
 
 
 def _told(own: list[Tensor], returns: Mapping[str, list[Tensor]]) -> dict[str, Any]:

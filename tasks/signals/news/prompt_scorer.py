@@ -13,6 +13,7 @@ from vecenv.language.chat import ChatFormat
 from vecenv.language.generation import GenerationContext
 from vecenv.language.models import longest_context
 from vecenv.tasks.signals.news.scores import Scores
+from vecenv.text.reasoning import without_reasoning
 
 PROMPT_VERSION = 2
 """Changes with the prompt and with the reading of answers."""
@@ -35,8 +36,6 @@ MOST_TOKENS = 2048
 """Longest prompt; the end of longer texts is cut off."""
 
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
-# Thoughts that were cut off answer nothing.
-_THOUGHT = re.compile(r".*</think>|<think>.*", re.DOTALL)
 _NAMES = ("sentiment", "risk")
 # The scale, where an answer repeats it.
 _SCALE = re.compile(r"\(?\b1\s*(?:-|–|to)\s*5\b\)?|/\s*5\b|\bout of 5\b", re.IGNORECASE)
@@ -52,7 +51,7 @@ def read_answer(answer: str) -> tuple[float, float] | None:
     Both numbers have their names before them, in prose, as JSON or in Markdown, or the answer has no names and two
     numbers, sentiment first. A number outside of 1 to 5 is unreadable.
     """
-    told = _SCALE.sub(" ", _THOUGHT.sub("", answer))
+    told = _SCALE.sub(" ", without_reasoning(answer))
     named = [pattern.search(told) for pattern in _NAMED]
     if any(named):
         values = [float(found[1]) for found in named if found]

@@ -16,7 +16,9 @@ from tests.tasks.commands.small_runs import train_args
 from vecenv.learn.checkpoints import load_checkpoint
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
+from vecenv.tasks.commands.learners import ENSEMBLES
 from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.commands.train_settings import STACKED
 
 WORDS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--episodes", "6", "--num-envs", "16", "--seed", "4")
 VALIDATED = ("--validation-fraction", "0.3", "--validation-episodes", "5", "--evaluations", "2")
@@ -58,6 +60,10 @@ def test_every_member_has_the_folder_of_a_single_run(trained, place, tmp_path):
     assert "best" not in untrained[0] and untrained[0].keys() == untrained[1].keys()
     assert all(torch.equal(one, other) for one, other in zip(*(state["actor"] for state in untrained), strict=True))
     assert not torch.equal(untrained[0]["actor"][0], states[0]["best"]["actor"][0])
+
+
+def test_every_stacked_algorithm_has_its_ensemble():
+    assert set(ENSEMBLES) == set(STACKED)
 
 
 @pytest.mark.long
