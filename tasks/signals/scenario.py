@@ -105,7 +105,11 @@ class SignalTrading(StockTrading):
     @property
     def has_risk_level(self) -> bool:
         """Whether learners may weigh trajectories by the risk level: not where it is in the rewards already."""
-        return self.config.risk_form == "trajectory" or not self._uses("risk_strength")
+        return not self._risk_in_rewards
+
+    @property
+    def _risk_in_rewards(self) -> bool:
+        return self.config.risk_form != "trajectory" and self._uses("risk_strength")
 
     def risk_level(self, state: StockState, next_state: StockState, params: Tensors, shared: Tensors) -> Tensor:
         """Return the risk level of what was held over a step, 1 for neutral. Shape: ()."""
@@ -122,6 +126,6 @@ class SignalTrading(StockTrading):
         self, reward: Tensor, state: StockState, next_state: StockState, params: Tensors, shared: Tensors
     ) -> Tensor:
         """Return the reward weighed by the risk level."""
-        if self.config.risk_form == "trajectory" or not self._uses("risk_strength"):
+        if not self._risk_in_rewards:
             return reward
         return weighed(reward, self.risk_level(state, next_state, params, shared), self.config.risk_form == "published")
