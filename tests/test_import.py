@@ -15,7 +15,7 @@ print([name for name in heavy if name in sys.modules], torch.cuda.is_initialized
 """
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_public_names_bring_no_reader_and_do_not_start_cuda():
     ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, timeout=120, check=True)
     assert ran.stdout.split() == ["[]", "False"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
 OWN = ("tasks", "benchmarks", "worldmodel", "configs", "tests")
 """Names of files that a user may have, such as those of Celery and Invoke."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FILES = ("test_a.py", "test_b.py", "test_c.py")
-TESTS = "import pytest\n\n@pytest.mark.long\ndef test_one(): pass\n\n@pytest.mark.long\ndef test_two(): pass\n"
+TESTS = "import pytest\n\n@pytest.mark.nightly\ndef test_one(): pass\n\n@pytest.mark.nightly\ndef test_two(): pass\n"
 
 
 def run(folder: Path, until: int | None, *words: str) -> str:
@@ -30,7 +30,7 @@ def collected(folder: Path, until: int | None) -> list[str]:
     return [line for line in run(folder, until, "--collect-only").splitlines() if "::" in line]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_each_file_comes_first_in_turn_and_its_tests_keep_their_order(tmp_path):
     usual = collected(tmp_path, None)
     assert usual == [f"{name}::{test}" for name in FILES for test in ("test_one", "test_two")]
@@ -41,7 +41,7 @@ def test_each_file_comes_first_in_turn_and_its_tests_keep_their_order(tmp_path):
         assert order == usual[first:] + usual[:first]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_long_test_begins_after_the_limit(tmp_path):
     assert "6 passed" in run(tmp_path, int(time.time()) + 600)
     assert "6 skipped" in run(tmp_path, int(time.time()) - 1, "-rs")

@@ -22,7 +22,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_block(block, tmp_path):
     if "runs/start" in block:

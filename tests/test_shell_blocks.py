@@ -138,7 +138,7 @@ def run_block(block: ShellBlock, folder: Path) -> None:
                 finished(command, folder)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", [page for page in PAGES if shell_blocks(page)], ids=page_name)
 def test_commands_of_a_page(page, tmp_path):
     blocks = shell_blocks(page)

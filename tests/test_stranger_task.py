@@ -64,7 +64,7 @@ SMALL = ["--no-compile", "--num-envs", "16", "--ppo.num-steps", "20", "--ppo.tot
 SMALL += ["--ppo.minibatches", "2"]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_commands_train_and_evaluate_it(tmp_path, capsys):
     folder = tmp_path / "run"
     validated = ["--validation-fraction", "0.1", "--validation-episodes", "8", "--evaluations", "2"]
@@ -101,12 +101,12 @@ def test_settings_of_a_market_are_refused_by_name(words, capsys):
         assert f"{words[0]} belongs to a task on a market of bars" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_it_conforms():
     check_task("reach_zero")
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_ppo_learns_it():
     config = PPOConfig(num_steps=20, total_frames=20 * 128 * 12, minibatches=4, hidden=(16,))
     trained = train(make(128), config)
@@ -117,7 +117,7 @@ def test_ppo_learns_it():
     assert grades["stand"] + 0.2 < grades["trained"] <= grades["homewards"]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_grpo_learns_from_it():
     config = GRPOConfig(total_frames=20 * 128 * 10, hidden=(16,), minibatches=2, learning_rate=3e-3)
     for variant in ("grpo", "gigpo"):

@@ -29,14 +29,14 @@ def broken(**methods: object) -> vecenv.Task:
 
 
 @pytest.mark.parametrize(
-    "task", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in SHIPPED]
+    "task", [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in SHIPPED]
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_shipped_tasks_conform(task):
     check_task(task, steps=6, compiled=False, **SMALL)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", SHIPPED)
 def test_compiled_steps_of_shipped_tasks_conform(task):
     check_task(task, steps=6, **SMALL)
@@ -47,19 +47,19 @@ TILTS = pytest.mark.parametrize(
     [
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return"}),
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return", "benchmark": "buy_and_hold"}),
-        pytest.param("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}, marks=pytest.mark.long),
+        pytest.param("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}, marks=pytest.mark.nightly),
     ],
 )
 
 
 @TILTS
-@pytest.mark.long
+@pytest.mark.nightly
 def test_tilts_conform(name, changes):
     task = task_named(name)
     check_task(replace(task, config=lambda: replace(task.config(), **changes)), steps=6, compiled=False, **SMALL)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @TILTS
 def test_compiled_steps_of_tilts_conform(name, changes):
     task = task_named(name)
@@ -221,7 +221,7 @@ READERS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_task_that_donates_conforms():
     check_task(LEDGER, compiled=False)
 
@@ -248,12 +248,12 @@ def test_a_donated_field_that_is_none_of_the_state_is_refused():
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_nested_donated_fields_conform(in_place):
     check_task(TALLY, compiled=False, in_place=in_place)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("in_place", [False, True])
 def test_compiled_steps_of_donated_fields_conform(in_place):
     check_task(TALLY, in_place=in_place)

@@ -97,7 +97,7 @@ UNFINISHED = (b"P", HEAD, HEAD + b"\r\n", HEAD + b"\r\nabc", HEAD + b"Transfer-E
 WHOLE = HEAD.replace(b"1000", b"2") + b"\r\n{}"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_three_hundred_unfinished_requests_are_closed(short: Guarded):
     url = short.url
     unfinished = [opened(url, sent) for _ in range(60) for sent in UNFINISHED]

@@ -63,7 +63,7 @@ def test_keywords_become_one_record_and_the_rest_goes_to_make():
         made(graed=0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_success_is_told_at_the_end_alone():
     """However good the grade is before: days to come may undo it."""
     env, ahead, succeeded = made(), [], []
@@ -152,7 +152,7 @@ def test_a_branch_knows_the_turns_of_its_day():
     assert branch.step(call)[0] == "RELIANCE: no shares"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_random_actions_can_be_read():
     for task in ("single_stock_costs", "multi_stock_3"):
         env = made(task, days=12)
@@ -233,7 +233,7 @@ def test_an_episode_fits_the_sequence_of_roll():
     assert tokens < training["sequence_length"]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_worker_for_roll_brings_the_registration():
     """ROLL is not on PyPI; its own class is stood in for by another."""
     code = """
@@ -252,7 +252,7 @@ print(sum(name.startswith("vecenv/") for name in ENV_REGISTRY))
     assert ran.stdout.split() == [str(len(door.TASKS))]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_registering_loads_nothing_but_gem_and_may_be_done_twice():
     code = (
         "import sys, importlib, gem; before = 'torch' in sys.modules; import vecenv.adapters.gem as door; "

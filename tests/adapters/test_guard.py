@@ -142,7 +142,7 @@ MESSAGE = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.text(max_size=40) | st.binary(max_size=40) | JSON | MESSAGE, max_size=4))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_session_answers_every_message(market: Served, connection: ClientConnection, messages: list):
     for message in messages:
         told = said(connection, message)
@@ -154,7 +154,7 @@ def test_a_session_answers_every_message(market: Served, connection: ClientConne
 
 @settings(deadline=None, max_examples=300)
 @given(st.text(max_size=200) | st.binary(max_size=200) | JSON.map(json.dumps))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_message_is_an_object_or_a_fault(raw: str | bytes):
     with suppress(MessageFault):
         value = read_message(raw, SMALL)
@@ -290,7 +290,7 @@ def ending(connection: ClientConnection) -> tuple[str, float]:
     return told, time.monotonic() - start
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_silence_age_and_steps_are_bounded():
     with served(Limits(sessions=4, idle_seconds=0.6, lifetime_seconds=2.0, session_steps=5)) as market:
         before = market.free()

@@ -49,7 +49,7 @@ def test_every_task_passes_gymnasium_s_checker_without_a_warning(task):
         check_env(env.unwrapped)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_id_names_its_module_and_finding_it_imports_gymnasium_alone():
     """No import by the caller; PyTorch is only loaded when an environment is made."""
     program = (
@@ -70,7 +70,7 @@ def test_an_id_names_its_module_and_finding_it_imports_gymnasium_alone():
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_rows_do_what_gymnasium_s_own_vector_environment_does(mode):
     """Three single environments behind it and three rows here, the same episodes; several of them end."""
     own = rows(3, autoreset_mode=mode, seed=4)
@@ -106,7 +106,7 @@ def test_rows_do_what_gymnasium_s_own_vector_environment_does(mode):
     assert ended > 6
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_seed_names_the_episodes_and_without_one_they_are_random():
     first, again, other = (rows(4).reset(seed=seed)[0] for seed in (1, 1, 2))
     assert np.array_equal(first, again) and not np.array_equal(first, other)
@@ -187,7 +187,7 @@ def test_steps_out_of_turn_are_refused():
         rows(2, output="jax")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_stable_baselines_learns_the_planted_signal_through_it():
     """It is told nothing of this project but the id."""
     learners = pytest.importorskip("stable_baselines3")

@@ -56,7 +56,7 @@ def openenv_cli(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "openenv.cli", *args], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_package_passes_the_static_checks():
     told = openenv_cli("validate", str(FOLDER), "--level", "static", "--skip-build", "--json")
     assert told.returncode == 0, told.stdout + told.stderr
@@ -69,7 +69,7 @@ def test_the_package_passes_the_static_checks():
     assert counts == dict.fromkeys(served_by_default.splits, served_by_default.num_tasks)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_running_server_passes_the_checks(market: Served):
     told = openenv_cli("validate", "--url", market.url, "--json")
     assert told.returncode == 0, told.stdout + told.stderr
@@ -88,7 +88,7 @@ def test_what_docker_builds_from_is_there():
     assert entry[:2] == ["vecenv", "serve"] and not is_local(entry[entry.index("--host") + 1])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_whole_episodes_through_the_generic_client(market: Served):
     before = market.free()
     answers = ("BUY 0.5", "nonsense", "SELL 0.3", "HOLD")
@@ -237,7 +237,7 @@ TAPE, OTHER = tape_of(0), tape_of(1)
 TEXTS = ("BUY", "BUY 0.3", "SELL 50%", "HOLD", "", '{"name": "position"}', '{"name": "price_history"}', "\x00{{")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @settings(deadline=None, max_examples=12)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.sampled_from(TEXTS)), max_size=40),
@@ -248,7 +248,7 @@ def test_sessions_that_share_rows_are_each_as_if_alone(turns, rules):
     play(service_of(tapes, 4, rules), tapes, turns, 6)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_sessions_that_ask_at_once_are_one_batch():
     tapes = {"train": TAPE}
     turns = [(number, "BUY 0.5") for _ in range(DAYS) for number in range(8)]
@@ -377,7 +377,7 @@ def test_a_fault_of_the_server_is_told_without_its_insides(monkeypatch: pytest.M
         assert step(connection, "HOLD")["type"] == "observation"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_web_interface_draws_the_episode():
     with served(web=True) as market:
         page = requests.get(f"{market.url}/web/", timeout=30)

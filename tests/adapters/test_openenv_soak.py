@@ -137,7 +137,7 @@ def resident_bytes(process: int) -> int:
     return 1024 * int(line.split()[1])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_two_minutes_of_64_clients():
     known = transcripts()

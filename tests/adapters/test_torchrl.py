@@ -109,7 +109,7 @@ def replayed_grades(rows: list[list[str]], seed: int, episode: int) -> torch.Ten
     return env.grade()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("learned", ["turns", "episodes"])
 def test_two_steps_of_its_loss(learned):
     """As its own recipe: by turns in tokens, or by the last turn's history, with the loss as it is."""
@@ -196,7 +196,7 @@ def test_two_steps_of_its_loss(learned):
     assert prices_of(min(again, key=lambda row: row["query"])) != prices[0]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_scores_are_those_of_the_tokens_that_were_drawn():
     """TorchRL's wrapper tells log-probabilities of answers as it draws them, but for the first token of each."""
     model, tokenizer, policy = talking_policy()

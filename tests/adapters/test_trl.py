@@ -40,7 +40,7 @@ def trainer_of(rollouts: TensorMarketRollouts, folder: object, dataset: Dataset 
     )  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_steps_of_its_trainer(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path)
@@ -55,7 +55,7 @@ def test_two_steps_of_its_trainer(tmp_path):
     assert all(DAYS <= log["completions/mean_length"] <= 6 * DAYS for log in logs)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_rollout_is_what_the_model_saw_said_and_earned(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path, temperature=0.9)
@@ -87,7 +87,7 @@ def test_a_rollout_is_what_the_model_saw_said_and_earned(tmp_path):
     assert trainer.model.training
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_processes_share_starts_and_draw_apart(tmp_path):
     """The second of two processes, which a group may be split over, has rows of other names."""
     trainer = trainer_of(rollouts_of(), tmp_path)
@@ -103,7 +103,7 @@ def test_processes_share_starts_and_draw_apart(tmp_path):
     assert told[0]["completion_ids"] != told[1]["completion_ids"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_it_cannot_play_is_refused(tmp_path):
     rollouts = rollouts_of()
     trainer = trainer_of(rollouts, tmp_path)

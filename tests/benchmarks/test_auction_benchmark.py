@@ -9,7 +9,7 @@ import pytest
 from vecenv.benchmarks.throughput.auction import AuctionConfig, main
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_figures_are_printed_and_written(tmp_path, capsys):
     result = main(AuctionConfig(num_auctions=(2,), agents=20, levels=16, repeats=2, output=tmp_path))
     (path,) = tmp_path.glob("auction-*.json")

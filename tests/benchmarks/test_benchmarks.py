@@ -92,7 +92,7 @@ def test_market_numbers_of_stock_trading():
     assert market_numbers(env.scenario, observed=False) == symbols * 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
     config = BenchConfig(
@@ -122,7 +122,7 @@ def test_a_tier_is_measured_and_filed_under_its_name(tmp_path, monkeypatch, caps
     assert "render compact" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_market_of_agents_is_measured_beside_published_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
     config = BenchConfig(
@@ -193,7 +193,7 @@ def test_the_parts_of_a_reward_add_up_to_it(preset):
     assert bool(reward_parts(collector)[..., COMPONENTS.index("episode")].any()) == (preset == "aligned")
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_record_of_an_agent_that_holds():
     collector = given(tier_env(reward="multi_component", max_orders=2), DAYS)
     collector.rollout()
@@ -207,7 +207,7 @@ def test_a_record_of_an_agent_that_holds():
     assert rollout_record(collector)["hold"] == 0.0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_presets_are_compared_in_a_picture(tmp_path):
     config = RewardPresetsConfig(
         task="single_stock_costs",
@@ -240,7 +240,7 @@ def test_a_curve_goes_through_the_fastest_mode_of_each_size():
     assert _curve(measured, "environment") == [(8, 3.0), (64, 5.0)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("bf16", [False, True])
 def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path, monkeypatch, bf16):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
@@ -261,7 +261,7 @@ def test_rollouts_of_a_neural_market_are_measured_beside_the_limit(tmp_path, mon
         RolloutsConfig(batches=(5,), symbols=2)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_turns_of_groups_are_measured_by_their_parts(tmp_path, monkeypatch):
     """An episode of every size: each turn renders, reads and steps all agents."""
     played = []
@@ -282,7 +282,7 @@ def test_turns_of_groups_are_measured_by_their_parts(tmp_path, monkeypatch):
         grpo_rollouts.main(GrpoRolloutsConfig(task="stock_trading", output=None))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_turns_of_a_model_are_split_into_what_they_are_spent_on(tmp_path):
     pytest.importorskip("transformers", reason="language models need vecenv[language]")
     config = GrpoRolloutsConfig(
@@ -298,7 +298,7 @@ def test_turns_of_a_model_are_split_into_what_they_are_spent_on(tmp_path):
     assert 1 <= figure["answer_tokens"] <= 8
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_sampling_on_new_paths_is_measured_beside_paths_that_stay(tmp_path, monkeypatch):
     """Every round trades other paths, and the reuse counts agent-steps per path-day of training."""
     traded = []

@@ -41,7 +41,7 @@ def recorded_book(path, rows: int = 400):
     return (ask + bid) / 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_one_rule_is_changed_at_a_time(tmp_path, capsys):
     """The preset has the profits of the contest's arithmetic; fills at the levels cost half the spread or more."""
     path = tmp_path / "book.parquet"
@@ -80,7 +80,7 @@ def test_the_account_of_the_evaluation_by_hand():
     assert evaluation_equity(np.full((3, 1), 2e6), np.full((2, 1), 2))[0] == 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_actions_are_those_of_the_seed(tmp_path):
     path = tmp_path / "book.parquet"
     recorded_book(path)
@@ -92,7 +92,7 @@ def test_actions_are_those_of_the_seed(tmp_path):
     assert torch.isfinite(torch.tensor(first[CONTEST]["profit"])).all()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_forecasts_that_are_paired_late_are_worth_nothing(tmp_path):
     """On books with a planted pressure, of which forecasts in place know something."""
     source = BookSource(synthetic_hours=3.0)

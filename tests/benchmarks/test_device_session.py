@@ -148,7 +148,7 @@ def test_a_part_that_hangs_before_its_points_takes_its_own_time_alone(tmp_path):
     assert data["parts"]["b"]["status"] == "done"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_point_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, monkeypatch):
     """With all that it started; another process measures the points after it."""
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
@@ -161,7 +161,7 @@ def test_a_point_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, mo
     assert data["parts"]["a"]["status"] == "out of time" and data["parts"]["b"]["status"] == "failed"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_part_whose_time_is_over_keeps_what_it_has(tmp_path, monkeypatch):
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
     monkeypatch.setattr(session_schedule, "ANOTHER_START", math.inf)
@@ -171,7 +171,7 @@ def test_a_part_whose_time_is_over_keeps_what_it_has(tmp_path, monkeypatch):
     assert data["parts"]["b"]["status"] == "done"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_session_that_is_stopped_has_lost_nothing_and_is_resumed(tmp_path, monkeypatch):
     """SIGTERM while the second of three parts hangs; resuming measures what is lacking and nothing again."""
     out = tmp_path / "out"
@@ -364,7 +364,7 @@ def test_for_any_device(): assert False
 """
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_gpu_tests_are_found_and_told_one_by_one(tmp_path):
     (tmp_path / "test_one.py").write_text(GPU_TESTS)
     (tmp_path / "test_two.py").write_text("def test_for_any_device(): pass\n")
@@ -425,7 +425,7 @@ def test_training_is_measured_by_what_the_network_reads(monkeypatch):
     assert set(figures["validation"]) == {"synthetic"} and math.isfinite(figures["last_loss"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_part_runs_in_small(tmp_path):
     """The real command: no part fails, and what it leaves are few files with plain names."""
     command = [sys.executable, "-m", "vecenv.benchmarks.device_session", "--device", "cpu", "--minutes", "20"]

@@ -10,7 +10,7 @@ from vecenv.benchmarks.throughput import ensemble
 from vecenv.benchmarks.throughput.ensemble import EnsembleConfig
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_ensemble_is_timed_beside_one_learner(tmp_path, capsys):
     config = EnsembleConfig(
         ("order books",), members=2, num_envs=8, threads=(1,), rounds=3, compile=False, output=tmp_path

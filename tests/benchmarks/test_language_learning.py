@@ -11,7 +11,7 @@ from vecenv.benchmarks.learning.language_learning import LanguageLearningConfig,
 pytest.importorskip("transformers", reason="language models need vecenv[language]")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_grpo_lifts_the_grade_over_the_supervised_start(tmp_path):
     """By more than the 95% interval, on held-out paths, in half of the benchmark's updates."""
     config = LanguageLearningConfig(num_seeds=1, collected=192, updates=6, episodes=96, threads=1, output=tmp_path)

@@ -149,7 +149,7 @@ def test_empty_sides_are_counted():
     assert one_sided(sessions(mid=mid)) == pytest.approx(0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_zero_intelligence_has_the_rates_of_the_paper():
     """Counts of every distance, of market orders and of cancellations within their 99.9% intervals."""
     recorded, counted = zero_intelligence_sessions(8, 300, seed=1, speed=4.0, warm_up=60)
@@ -195,7 +195,7 @@ def test_a_real_book_is_put_on_the_grid(tmp_path):
     assert np.nanmax(found.spread) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_table_is_written(tmp_path, monkeypatch):
     """Small sessions: every statistic of every simulated market, and how many rows are nearer."""
     monkeypatch.delenv(table.DATA, raising=False)

@@ -11,7 +11,7 @@ from vecenv.benchmarks.learning.news_language import NewsLanguageConfig, main
 pytest.importorskip("transformers", reason="language models need vecenv[language]")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_model_learns_to_rate_news_and_nothing_of_shuffled_news(tmp_path):
     """After a third of the benchmark's updates it tells more than its start, and more than half of the attainable."""
     config = NewsLanguageConfig(num_seeds=1, first_seed=200, updates=6, episodes=96, output=tmp_path)

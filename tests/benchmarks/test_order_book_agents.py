@@ -9,7 +9,7 @@ from vecenv.benchmarks.learning import order_book_agents
 from vecenv.benchmarks.learning.order_book_agents import DQN_VOTE, HOME, MEMBERS, PPO_VOTE, OrderBookAgentsConfig, main
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_agents_play_what_they_were_not_trained_on(tmp_path, monkeypatch):
     """All agents and votes are in the table of either book; the oracle is the best; costs grow with the fee."""
     write_books(tmp_path / "books.parquet")

@@ -44,7 +44,7 @@ def ended(monkeypatch):
     return states
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_forms_are_timed_on_the_same_books(ended, tmp_path, capsys):
     result = main(replace(SMALL, messages=(1,), output=tmp_path))
     matching, settling, operator = ended[5][-1], ended[7][-1], ended[0][-1]
@@ -56,7 +56,7 @@ def test_forms_are_timed_on_the_same_books(ended, tmp_path, capsys):
     assert capsys.readouterr().out.count(" M/s ") == 3
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_longer_calls_are_left_to_the_operator():
     figures = main(SMALL)["figures"]
     told = [(figure["form"], figure["accounts"], figure["messages"]) for figure in figures]

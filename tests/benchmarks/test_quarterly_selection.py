@@ -52,7 +52,7 @@ def traded(tape, quarter):
     return trade_quarter(tape, quarter, CONFIG, chosen_candidates(CONFIG))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_future_changes_nothing_before_it():
     """Each window in turn: what is decided and earned before the changed day stays bit for bit."""
     tape = market()
@@ -73,7 +73,7 @@ def test_the_future_changes_nothing_before_it():
     assert second.training.stop > first.training.stop
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_best_of_the_validation_trades():
     tape = market()
     quarter = quarters(tape.first_day, tape.num_days, CONFIG.quarter)[0]
@@ -84,7 +84,7 @@ def test_the_best_of_the_validation_trades():
     assert all(len(daily) == CONFIG.quarter.trading for daily in told.returns.values())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_training_ends_before_the_embargo_and_the_validation(monkeypatch):
     tape, seen = market(), []
     own = quarterly_selection.trained_policy
@@ -100,7 +100,7 @@ def test_the_training_ends_before_the_embargo_and_the_validation(monkeypatch):
     assert seen == [(tape.dates[0], last)] * 2 and told.dates["training"] == (str(tape.dates[0]), str(last))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_everything_is_sold_while_turbulence_is_above_the_threshold(monkeypatch):
     tape = market()
     quarter = quarters(tape.first_day, tape.num_days, CONFIG.quarter)[0]
@@ -110,7 +110,7 @@ def test_everything_is_sold_while_turbulence_is_above_the_threshold(monkeypatch)
     assert float(told.returns[HELD].abs().max()) > 0.0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_command_trades_all_quarters_and_writes_them(tmp_path, capsys):
     small = replace(CONFIG, num_days=NUM_DAYS, symbols=3, learners=("ppo",), output=tmp_path)
     result = quarterly_selection.main(small)
@@ -134,7 +134,7 @@ def test_figures_of_daily_returns_by_hand():
     assert told["sharpe"] == pytest.approx(252**0.5 * mean / spread)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_candidates_are_any_learners_by_name():
     tape = market()
     quarter = quarters(tape.first_day, tape.num_days, CONFIG.quarter)[0]

@@ -49,7 +49,7 @@ def model(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_writes_every_regime(history, model, tmp_path):
     config = RegimesConfig(history, "india", str(model), days=20, paths=8, output=tmp_path)
     result = main(config)

@@ -9,7 +9,7 @@ import pytest
 from vecenv.benchmarks.throughput.scores import ScoresConfig, main, workloads
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_benchmark_measures_every_workload_and_writes_it(tmp_path):
     small = ScoresConfig(num_envs=4, num_steps=2, num_days=300, rounds=3, device="cpu", compile=False, output=tmp_path)
     result = main(small)

@@ -11,7 +11,7 @@ pytest.importorskip("openenv", reason="the server needs vecenv[openenv]")
 from vecenv.benchmarks.serving.served_sessions import ServedSessionsConfig, main, running_server
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_both_servers_are_measured(tmp_path):
     config = ServedSessionsConfig(sessions=(1, 3), seconds=0.5, repeats=1, compile=False, out=tmp_path)
     result = main(config)

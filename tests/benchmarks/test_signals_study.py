@@ -213,7 +213,7 @@ def check_told(told: dict[str, Any], score: str) -> None:
         assert told[shown]["by_seed"] != told[f"{shown}, shuffled"]["by_seed"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_small_study(tmp_path):
     """Scores that tell the next day's return: who follows them earns, shuffled or not they are told apart."""
     result = main(small(tmp_path))
@@ -229,7 +229,7 @@ def test_a_small_study(tmp_path):
     check_told(told, "sentiment")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_small_study_of_risk(tmp_path):
     """Each rule of risk reaches what is learned: rewards, rewards as published, and trajectories."""
     told = main(small(tmp_path, score="risk", scores_of="ahead"))["variants"]

@@ -45,7 +45,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSetti
 from vecenv.worldmodel.network.transformer import TransformerSettings
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 DAYS, TRAIN, VALIDATION = 520, 360, 400
 CONFIG = StockTradingConfig(action="weights", episode_length=6, features=("rsi_30",))

@@ -46,7 +46,7 @@ def compiled_rollouts(compiled_random) -> list[list[torch.Tensor]]:
     return two_rollouts(compiled_random)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts, compiled_rollouts):
     """Account, actions, rewards, flags and observations of two rollouts, with several ends in each row."""
     for rollout in range(2):
@@ -133,7 +133,7 @@ def stepped_by_torchrl(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
 
 
 @pytest.mark.parametrize("door", [stepped_by_hand, stepped_by_torchrl], ids=["explicit resets", "step_and_maybe_reset"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_both_doors_give_the_same_numbers(compiled_rollouts, door):
     """Two compiled rollouts, one eager rollout of the same actions given, and eager TorchRL steps."""
     actions = torch.cat([rollout[-5] for rollout in compiled_rollouts])
@@ -233,7 +233,7 @@ def test_a_policy_sees_the_observation_and_its_parameters_may_change():
     assert len(torch.cat(noises).unique(dim=0)) == 8 * NUM_ENVS, "noise was drawn twice"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
     env = make_env(NUM_ENVS)
     collector = FusedCollector(env, num_steps=NUM_STEPS)

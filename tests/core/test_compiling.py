@@ -44,7 +44,7 @@ def compiled():
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_compiled_call_fills_the_buffers(compiled, seed):
     """New inputs at every call, also of a zero-dimensional tensor, and nothing is written beside the buffer."""
     expected, filled = weigh(*arguments(seed)), buffers()
@@ -77,7 +77,7 @@ def test_the_same_graph_is_compiled_once(compiled):
 
 
 @pytest.mark.parametrize("size", [3, 3000])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_graph_on_disk_has_its_own_constants(size):
     """Functions that differ in the numbers of a tensor they hold are not taken for each other."""
     for factor in (2.0, 3.0, 2.0):
@@ -137,7 +137,7 @@ print(len(own), *own)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_without_a_compiler_it_warns_once_and_runs_eagerly(tmp_path):
     """In a fresh process with an empty cache, since a compiled step would be found there."""
     environment = os.environ | {

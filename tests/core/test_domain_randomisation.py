@@ -32,7 +32,7 @@ def account(env: VecEnv, action: torch.Tensor) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", sorted(VARIED))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_varied_parameter_is_as_good_as_environments_of_their_own(name):
     """The configuration leaves the parameter at a value that switches its rule off."""
     values, actions = VARIED[name], random_actions(20, 4, NUM_SYMBOLS)

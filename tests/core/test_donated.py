@@ -63,7 +63,7 @@ LENGTHS: dict[str, dict[str, Any]] = {"at various times": {}, "all at once": {"s
 @FORMS
 @pytest.mark.parametrize("warm_up", [WARM_UP, 0])
 @pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_episodes_are_those_of_steps(in_place, warm_up, name):
     rules = {"in_place": in_place, "warm_up": warm_up, **LENGTHS[name]}
     ends = assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (1, 3, 7))
@@ -78,17 +78,17 @@ def test_episodes_are_those_of_steps(in_place, warm_up, name):
     ("in_place", "warm_up"),
     [
         (True, WARM_UP),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in ((False, WARM_UP), (True, 0), (False, 0))),
+        *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((False, WARM_UP), (True, 0), (False, 0))),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_episodes_are_those_of_eager_steps(in_place, warm_up):
     rules = {"in_place": in_place, "warm_up": warm_up}
     ends = assert_plays_as_stepped(tally_env(NUM_ENVS, True, **rules), tally_env(NUM_ENVS, **rules), (7,))
     assert ends.any()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @FORMS
 def test_a_policy_sees_what_it_would_see_step_by_step(in_place):
     """In the two compiled parts of a step with a policy."""
@@ -112,14 +112,14 @@ def test_a_policy_sees_what_it_would_see_step_by_step(in_place):
     assert_same_bits(leaves(env.rows), leaves(twin.rows))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_parameters_of_a_row_are_those_of_its_episodes():
     rules = {"params": {"scale": torch.arange(NUM_ENVS)}, "env_ids": torch.arange(NUM_ENVS) + 5, "in_place": True}
     assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (7,))
 
 
 @FORMS
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_rows_with_their_own_seeds_start_again_by_them(in_place):
     """As environments of those seeds, after a warm-up, in a rollout and step by step."""
     seeds, ids = torch.tensor([3, 8]).repeat_interleave(NUM_ENVS), torch.arange(NUM_ENVS).repeat(2)
@@ -171,9 +171,9 @@ def test_only_rows_that_have_ended_are_started(monkeypatch):
 
 @pytest.mark.parametrize(
     ("in_place", "compiled"),
-    [(True, True), (True, False), (False, False), pytest.param(False, True, marks=pytest.mark.long)],
+    [(True, True), (True, False), (False, False), pytest.param(False, True, marks=pytest.mark.nightly)],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_step_overwrites_nothing_that_is_kept(in_place, compiled):
     """Neither the rows before it, nor those that are not to move."""
     env = tally_env(NUM_ENVS, compiled, in_place=in_place)
@@ -215,7 +215,7 @@ def memory(tensors: list[Tensor]) -> int:
     return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_donated_fields_exist_once(monkeypatch):
     asked: list[int] = []
     monkeypatch.setattr("vecenv.core.rollout_buffers.check_memory", lambda needed, *_: asked.append(needed))

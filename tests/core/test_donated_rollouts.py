@@ -72,7 +72,7 @@ def test_eager_rollouts_are_the_steps_of_an_environment(kind, lengths, num_steps
     check_rollouts(collector, ledger_env("pure", **rules))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @BOTH
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("num_steps", [1, 3, 7])
@@ -83,7 +83,7 @@ def test_compiled_rollouts_are_the_steps_of_an_environment(kind, lengths, num_st
     check_rollouts(collector, ledger_env("pure", **rules), rollouts=2)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @BOTH
 def test_compiled_steps_of_an_environment_are_the_eager_ones(kind):
     compiled, eager = ledger_env(kind, compiled=True), ledger_env("pure")
@@ -109,7 +109,7 @@ def test_the_state_in_which_an_episode_ended_stays_in_the_buffers(kind):
 
 
 @BOTH
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_rows_that_are_not_stepped_keep_all_their_bits(kind, compiled):
     env = ledger_env(kind, compiled=compiled, shortest=1, longest=4)
     mask, moved = torch.arange(9) % 2 == 0, False
@@ -171,7 +171,7 @@ def test_a_saved_state_resumes_between_rollouts(kind):
 
 
 @BOTH
-@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["eager", pytest.param("compiled", marks=pytest.mark.nightly)])
 def test_collectors_and_steps_take_turns_on_one_environment(kind, mode):
     env, reference = ledger_env(kind), ledger_env("pure")
     first, second = (FusedCollector(env, num_steps=steps, mode=mode) for steps in (2, 3))
@@ -233,7 +233,7 @@ def test_ppo_updates_twice(kind):
         assert any(not torch.equal(*pair) for pair in zip(before, learner.parameters, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_output_may_be_an_input():
     """It is overwritten at every call, not while it is compiled, and results that read it are those before it."""
     held, other, sums = torch.arange(8) % 5, torch.ones(8, dtype=torch.int64), torch.zeros(8, dtype=torch.int64)

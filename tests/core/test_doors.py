@@ -376,7 +376,7 @@ def test_given_actions_are_written_in_place():
     assert same_bits(one["next", "reward"][:, 0, 0], reward)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_compiled_call_refuses_what_it_would_misread():
     """Parameters of the same form may be replaced; others may not, nor may there be more or fewer."""
     env = make_env(NUM_ENVS)

@@ -52,7 +52,7 @@ def assert_plays_like_an_eager_one(env: VecEnv, eager: VecEnv, actions: torch.Te
         assert_same_bits(snapshot(env.rows), snapshot(eager.rows), f"in the rows at step {index}")
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_and_eager_steps_agree_bit_for_bit(compiled_env):
     eager = make_env(NUM_ENVS)
     for env in (compiled_env, eager):
@@ -230,7 +230,7 @@ def test_a_reset_after_the_end_begins_the_next_episode():
     assert_same_bits(snapshot(env.rows), snapshot(expected))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_rollout_goes_on_over_the_ends():
     env = make_env(NUM_ENVS)
     rollout = env.rollout(64, break_when_any_done=False)
@@ -380,7 +380,7 @@ def rows_with_their_own_seeds(compiled: bool = False) -> VecEnv:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_rows_with_their_own_seeds_play_as_environments_of_those_seeds(compiled):
     together, alone = rows_with_their_own_seeds(compiled), [make_env(3, seed=seed) for seed in (5, 9)]
     collector = FusedCollector(together, num_steps=25)

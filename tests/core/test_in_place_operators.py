@@ -122,10 +122,10 @@ def arguments(seed: int) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     "function",
-    [*QUICK, *(pytest.param(function, marks=pytest.mark.long) for function in LONG)],
+    [*QUICK, *(pytest.param(function, marks=pytest.mark.nightly) for function in LONG)],
     ids=lambda f: f.__name__,
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_and_eager_calls_do_the_same(function: Callable[..., Sequence[Tensor]]):
     """For donated arguments: what they hold after two calls, and the results beside, without a write when compiling."""
     example = arguments(0)
@@ -148,7 +148,7 @@ def test_compiled_and_eager_calls_do_the_same(function: Callable[..., Sequence[T
         assert torch.equal(one, expected), f"compiled {name}"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_arguments_that_are_not_donated_stay():
     a, b, amount = arguments(2)
     kept = [a.clone(), b.clone()]
@@ -171,7 +171,7 @@ class Copies(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(("function", "copies"), [(plain, 0), (both, 0), (each_of_both, 2), (one_of_two, 1)])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_is_overwritten_is_not_copied(function, copies):
     a, b, amount = arguments(3)
     outputs = [a, b, torch.zeros(7)]

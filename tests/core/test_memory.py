@@ -60,7 +60,7 @@ def test_paths_that_cannot_fit_are_refused_by_every_generator(generator: str) ->
         load_market(generator, MarketOptions(num_paths=1_000_000_000))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_estimates_are_of_what_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each lies between the smallest part of it that must be held and some times the whole."""
     asked: list[int] = []
@@ -124,7 +124,7 @@ def test_a_command_refuses_sizes_in_a_sentence(
     assert captured.out == "" and not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_many_sub_environments_on_a_real_market_are_refused_when_it_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

@@ -115,7 +115,7 @@ def test_vmap_equals_loop() -> None:
         torch.testing.assert_close(mapped[1][row], torch.stack([normal(key, 2, i) for i in range(7)]))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_equals_eager_bitwise() -> None:
     def draw(env_id: torch.Tensor, episode: torch.Tensor, seed: torch.Tensor) -> tuple[torch.Tensor, ...]:
         bits = random_bits(episode_key(seed, env_id, episode), 0)

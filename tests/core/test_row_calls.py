@@ -45,8 +45,8 @@ def small_pair(name: str) -> list[VecEnv]:
     return [vecenv.make(name, NUM_ENVS, market=market, action="weights", compile=flag) for flag in (False, True)]
 
 
-@pytest.mark.parametrize("name", ["stock_trading", pytest.param("curriculum", marks=pytest.mark.long)])
-@pytest.mark.long
+@pytest.mark.parametrize("name", ["stock_trading", pytest.param("curriculum", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_compiled_looks_are_the_eager_ones_bit_for_bit(name, compilations):
     """The rows are those of eager steps, so that looks alone are compiled."""
     eager, compiled = small_pair(name)

@@ -27,7 +27,7 @@ OTHERS |= {"market text": market_text}
 
 
 def marked(names):
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in names]
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.nightly) for name in names]
 
 
 @pytest.mark.parametrize("name", marked(TASKS))
@@ -52,7 +52,7 @@ def test_actions_are_drawn_without_the_host():
     assert not faults("draws", *on_both(draws))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_neural_market_differs_by_rounding_alone():
     """Where each device multiplies in its own way, prices, which are whole ticks, hide it, and volumes show it."""
     cpu, device = (trial.kept for trial in on_both(shipped_tape))

@@ -13,7 +13,7 @@ from tests.device.test_pretended_device import check
 REASON = guard.missing() or (None if find_spec("triton") else "Triton is not installed")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_every_shipped_step_rounds_once(tmp_path):
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}

@@ -37,16 +37,16 @@ def check(*arguments: str, **more: str) -> None:
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_tasks():
     check(str(HERE / "check_paths.py"), "-m", "long", "-k", "test_a_task")
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_representative_paths_and_planted_faults():
-    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not long")
+    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not nightly")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_learners_text_and_the_neural_market():
     check(str(HERE / "check_paths.py"), "-m", "long", "-k", "not test_a_task")

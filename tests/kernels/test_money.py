@@ -57,7 +57,7 @@ def as_price(ticks: int) -> int:
 
 @given(positions())
 @QUICK
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_totals_are_exact(position):
     bits, bound, shares, prices = position
     expected = sum(a * b for a, b in zip(shares, prices, strict=True))

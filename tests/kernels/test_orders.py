@@ -163,7 +163,7 @@ def test_an_account_adds_up_and_is_never_in_debt(account, commission, slippage, 
 
 @given(accounts(), RATES)
 @QUICK
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_rationing_wastes_little(account, commission):
     """Pro rata leaves no more than a share of each symbol and a rounding of the ratio unspent."""
     cash, _, orders, ticks = account

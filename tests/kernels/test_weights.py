@@ -91,7 +91,7 @@ def test_the_single_precision_exponential_is_exact_to_five_millionths(largest):
     assert single_exp(torch.zeros(1), largest).item() == 1.0
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_single_precision_exponential_is_the_same_number_compiled():
     exponent = -torch.rand(4_099, generator=torch.Generator().manual_seed(0)) * 6
     compiled = torch.compile(single_exp)(exponent, 6.0)

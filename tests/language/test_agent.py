@@ -63,7 +63,7 @@ def test_the_model_is_shown_the_day_after_the_instructions(name):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_row_says_the_same_alone_as_among_others(name):
     among, agent = played(CONFIGS[name], 6)
     part, some = played(CONFIGS[name], 6, [4, 1])
@@ -103,7 +103,7 @@ def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
     assert [one.turns for one in agent.conversations] == [1, 2, 1]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_it_is_evaluated_and_recorded_like_any_agent():
     env, _ = held_out_environment("single_stock_costs", signal_env(1).scenario.tape, signal_env(1).scenario.config, 4)
     agent = LanguageAgent(MODEL, CHAT, ALONE)

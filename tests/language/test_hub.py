@@ -108,7 +108,7 @@ def test_a_hub_that_refuses_is_told_before_any_work(refusing, capsys):
     assert f"the hub {constants.ENDPOINT} cannot be reached: " in captured.err
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hub_that_hangs_is_asked_once_and_left(monkeypatch, capsys):
     """It never answers, so whoever waits for it does not come here."""
     with hanging() as (address, came):
@@ -133,7 +133,7 @@ def test_a_name_that_is_looked_up_for_ever_is_not_waited_for(monkeypatch):
 
 
 @pytest.mark.parametrize("network", ["refuses", "hangs", "offline"])
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_cached_model_loads_without_a_network(network, tmp_path, monkeypatch):
     cache_model(tmp_path / "cache")
     with hanging() as (address, came):
@@ -151,7 +151,7 @@ def test_a_cached_model_loads_without_a_network(network, tmp_path, monkeypatch):
     assert len(tokenizer) > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_hub_that_answers_is_asked_for_the_model(tmp_path, monkeypatch):
     """Whatever it says of the model: that is for the library to read."""
     for status in (200, 401, 404):

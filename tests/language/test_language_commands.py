@@ -11,7 +11,7 @@ from vecenv.language.models import load_model
 from vecenv.tasks.commands.cli import BAD_INPUT, main
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 MARKET = ("--market", "planted", "--num-paths", "4", "--num-days", "330")
 RULES = ("--task", "single_stock_costs", "--env.context", "signal", "--env.days", "4")

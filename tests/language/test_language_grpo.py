@@ -43,8 +43,8 @@ def gradients(one: LanguageGRPO, episodes, minibatch, credit, reference=None):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("config", [CONFIG, pytest.param(GROWING, marks=pytest.mark.long)])
-@pytest.mark.slow
+@pytest.mark.parametrize("config", [CONFIG, pytest.param(GROWING, marks=pytest.mark.nightly)])
+@pytest.mark.assembly
 def test_gradients_are_those_of_all_episodes_at_once(variant, config):
     """By brute force: each segment alone without padding, one table for all episodes, the shared loss."""
     one = learner(replace(config, variant=variant, kl_coef=0.05, temperature=0.8))
@@ -94,7 +94,7 @@ def test_tokens_are_credited_by_day_whichever_turn_they_are_of():
     assert counted_tokens(one, torch.tensor([False, True, True])) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_episodes_that_take_the_place_of_others_bring_what_was_said():
     one = learner()
     first, second = one.collect(), one.collect()
@@ -107,7 +107,7 @@ def test_episodes_that_take_the_place_of_others_bring_what_was_said():
     assert kept[1] != second.said[0]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_first_ratios_are_one_and_prices_of_a_group_the_same():
     one = learner(replace(GROWING, minibatches=1, kl_coef=0.1))
     metrics = one.update()
@@ -120,7 +120,7 @@ def test_first_ratios_are_one_and_prices_of_a_group_the_same():
     assert one.update()["reference_kl"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_one_seed_gives_the_same_tokens_rewards_and_weights():
     runs = []
     for seed in (0, 0, 1):
@@ -142,7 +142,7 @@ def test_one_seed_gives_the_same_tokens_rewards_and_weights():
 DAPO = replace(CONFIG, variant="dapo", kl_coef=0.1, minibatches=1, refills=1)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("config", [CONFIG, DAPO])
 def test_a_run_goes_on_bit_for_bit(tmp_path, config):
     whole = learner(config)
@@ -165,7 +165,7 @@ def test_a_run_goes_on_bit_for_bit(tmp_path, config):
     assert torch.load(tmp_path / "parts" / CHECKPOINT, weights_only=True)["update"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_state_of_other_forms_is_refused():
     one = learner(replace(CONFIG, kl_coef=0.05))
     one.update()
@@ -192,7 +192,7 @@ def test_a_state_of_other_forms_is_refused():
         one.load_state_dict(state)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_language_agents_among_rows_of_a_policy():
     """The first group is the model's; what the others do is theirs, and changes nothing for it."""
     few = replace(CONFIG, groups=1, minibatches=1)
@@ -210,7 +210,7 @@ def test_language_agents_among_rows_of_a_policy():
         learner(replace(few, groups=20), rows=64, others=among.others)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_adapters_learn_and_the_model_is_what_they_leave():
     model, _ = talking_model()
     before = {name: tensor.clone() for name, tensor in model.named_parameters()}
@@ -248,7 +248,7 @@ def test_what_cannot_be_learned_is_refused():
         replace(CONFIG, temperature=0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_gate_of_the_format_counts_what_no_one_could_read():
     """An untrained model writes nonsense: every answer is an invalid HOLD, and the gate takes away once."""
     metrics = learner(CONFIG, seed=1).update()

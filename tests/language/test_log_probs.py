@@ -16,7 +16,7 @@ from vecenv.language.log_probs import flattened, packed, segment_log_probs
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("context_tokens", [700, 900, 2048])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_evaluated_as_drawn(temperature, context_tokens):
     model, _ = small_model()
     config = replace(ALONE, history_days=None, context_tokens=context_tokens, temperature=temperature)

@@ -49,7 +49,7 @@ def taught(task: str):
     return model, chat
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
 def test_a_model_is_trained_by_groups_that_share_a_market(task):
     model, chat = taught(task)

@@ -26,7 +26,7 @@ def learner(device: str) -> LanguageGRPO:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_was_drawn_has_the_likelihood_that_is_told(device):
     one = learner(device)
     with torch.no_grad():
@@ -39,7 +39,7 @@ def test_what_was_drawn_has_the_likelihood_that_is_told(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_accounts_are_those_of_the_same_answers_on_a_cpu(device):
     one = learner(device)
     env = one.env
@@ -55,7 +55,7 @@ def test_accounts_are_those_of_the_same_answers_on_a_cpu(device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_update(device):
     one = learner(device)
     before = [parameter.detach().clone() for parameter in one.parameters]

@@ -50,7 +50,7 @@ def signal_segments():
     return segments_of(conversations, CHAT, ALONE)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_answers_are_learned_the_same_way_by_every_seed_of_its_own():
     segments, config = signal_segments(), SupervisedConfig(epochs=6, batch_size=8, learning_rate=5e-3, held_out=0.25)
     found, losses, steps = [], [], []

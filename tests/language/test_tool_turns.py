@@ -164,7 +164,7 @@ def test_what_does_not_fit_beside_the_day_is_said_so(scripted):
     assert NO_ROOM in CHAT.tokenizer.decode(model.read_so_far[0]) and agent.said == ["HOLD"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_model_learns_with_tools():
     """What an untrained model draws in several turns has the log-probability that it was drawn with."""
     config = replace(

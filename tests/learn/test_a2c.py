@@ -95,7 +95,7 @@ def test_an_update_is_one_pass_over_its_own_rollout(monkeypatch: pytest.MonkeyPa
     assert int(learner.optimiser.state[learner.parameters[0]]["step"]) == 4
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 def test_reaches_the_optimum_of_the_planted_signal(seed: int) -> None:
     config = A2CConfig(total_frames=512 * 5 * 60, hidden=(16, 16), seed=seed)
@@ -109,7 +109,7 @@ def test_reaches_the_optimum_of_the_planted_signal(seed: int) -> None:
     assert reached >= 0.9 and before < 0.3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("choices", [(3, 4), (5,)])
 def test_choices_are_learned(choices: tuple[int, ...]) -> None:
     config = A2CConfig(num_steps=5, total_frames=64 * 5 * 150, hidden=(16,), learning_rate=1e-2)
@@ -130,7 +130,7 @@ def test_policies_and_heads_of_ppo_are_trained(changes: dict[str, str]) -> None:
     assert not same(before, learner.actor)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = train(planted_env(), SMALL, tmp_path / "whole")
 
@@ -148,7 +148,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     assert same(loaded.parameters, whole.policy().parameters) and loaded.deterministic
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_runs_of_ppo_start_from_it_and_it_from_theirs(tmp_path: Path) -> None:
     source = train(planted_env(), SMALL, tmp_path).learner
     ppo = PPO(planted_env(), PPOConfig(num_steps=8, minibatches=2, hidden=(8, 8), seed=3))

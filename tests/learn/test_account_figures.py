@@ -13,7 +13,7 @@ def medians(axis):
     return {line.get_label(): line.get_ydata() for line in axis.get_lines() if not line.get_label().startswith("_")}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equity_picture_shows_the_medians(evaluation):
     figure = equity_figure(evaluation)
     lines = medians(figure.axes[0])
@@ -33,7 +33,7 @@ def test_equity_picture_shows_the_medians(evaluation):
         assert word in title
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equity_picture_shows_what_agents_earn_above_the_reference(evaluation):
     axis = equity_figure(evaluation).axes[1]
     lines = medians(axis)

@@ -61,7 +61,7 @@ def test_entropy_counts_allowed_choices_alone() -> None:
     torch.testing.assert_close(entropy, torch.stack(counts).sum(0), rtol=0, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_gradients_equal_eager_ones() -> None:
     eager, compiled = (PPO(tier_env(), ONE_UPDATE) for _ in range(2))
     # The collectors are made: from here on this concerns the gradients alone.
@@ -71,12 +71,12 @@ def test_compiled_gradients_equal_eager_ones() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_ppo_takes_allowed_actions_with_ratios_of_one() -> None:
     check_first_update(PPO(tier_env(compile=True), ONE_UPDATE))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_loaded_policy_takes_allowed_actions(tmp_path: Path) -> None:
     trained = train(tier_env(), ONE_UPDATE, tmp_path)
     for deterministic in (True, False):

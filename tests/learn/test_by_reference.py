@@ -34,7 +34,7 @@ def trained(updates: int = 3, **settings: Any) -> PPO:
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_it_acts_as_the_policy_on_the_whole_observation(bf16):
     made = trained(bf16=bf16, normalise_observations=True)
     made.collect()
@@ -57,7 +57,7 @@ def _keys(made: PPO, step: int) -> tuple[Any, Tensor]:
     return vecenv.core.random.episode_key(env.seed_tensor, env.env_ids, started.episode), started.elapsed
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_account_is_that_of_the_same_actions():
     """Bit for bit, observations included."""
     made = trained()
@@ -74,7 +74,7 @@ def test_the_account_is_that_of_the_same_actions():
     assert "observation" not in made.collector.batch()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_updates_are_those_of_whole_observations_up_to_rounding():
     whole, parts = learner(by_reference=False), learner()
     assert whole.collector.references is None and parts.collector.references is not None
@@ -95,7 +95,7 @@ def test_first_ratios_are_one():
         assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_rollouts_keep_the_same_account():
     """The policy's sums may round otherwise when compiled, so the compiled actions are replayed."""
     made = learner(compiled=True)
@@ -113,7 +113,7 @@ def test_compiled_rollouts_keep_the_same_account():
     torch.testing.assert_close(eager.collector.actions[0], made.collector.actions[0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_table_follows_weights_moments_and_market():
     made = trained()
     made.collect()
@@ -135,7 +135,7 @@ def test_the_table_follows_weights_moments_and_market():
     assert torch.equal(policy.table, expected()) and not torch.equal(policy.table, before)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_observations_are_put_together_from_given_tensors():
     made, other = trained(), make_env(16, tape=small_tape(seed=5))
     made.collect()
@@ -148,7 +148,7 @@ def test_observations_are_put_together_from_given_tensors():
     assert torch.equal(collector.references.referenced_columns(there), table[reference])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path):
     whole = train(make_env(16), CONFIG, tmp_path / "whole").learner
 

@@ -52,7 +52,7 @@ def policy_of(learner: ContinuousLearner[Any]) -> ActorPolicy:
     return ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LEARNERS)
 def test_reaches_the_optimum_of_the_planted_signal(name: str) -> None:
     env = planted_env(512)
@@ -87,7 +87,7 @@ def test_the_buffer_has_what_the_environment_did(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path, name: str) -> None:
     whole = trained(name, tmp_path / "whole")
 
@@ -105,13 +105,13 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equal_seeds_learn_equally_and_others_do_not(name: str) -> None:
     first, again, other = (trained(name, seed=seed).learner for seed in (1, 1, 2))
     assert same(first.parameters, again.parameters) and not same(first.parameters, other.parameters)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LEARNERS)
 def test_compiled_learning_equals_eager(name: str) -> None:
     eager, compiled = (trained(name, env=small_env(compile=flag)).learner for flag in (False, True))
@@ -120,7 +120,7 @@ def test_compiled_learning_equals_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_loaded_policy_acts_as_the_trained_one(tmp_path: Path, name: str) -> None:
     policy, env = trained(name, tmp_path).policy(), small_env(seed=4)
     loaded = load_policy(tmp_path / CHECKPOINT, env)
@@ -194,7 +194,7 @@ def test_gradients_of_actor_and_critics_are_clipped_apart() -> None:
     assert [float(group.norm()) for group in groups] == pytest.approx([1e-3] * 3, rel=1e-2)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_starts_from_another_with_the_same_actor_only(tmp_path: Path) -> None:
     source = trained("ddpg", tmp_path / "ddpg").learner
     learner, fresh = (made("td3", seed=5) for _ in range(2))
@@ -249,7 +249,7 @@ def test_actions_of_order_books_are_learned() -> None:
         assert all(tensor.isfinite().all() for tensor in learner.parameters)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_action_of_the_largest_reward_is_found(name: str) -> None:
     """Rewards that are the negative squared distance from an action, whatever is seen: it is inside of the bounds."""

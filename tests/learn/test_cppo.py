@@ -140,7 +140,7 @@ def same(left: list[Tensor], right: list[Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
     def env() -> VecEnv:
         return tails_env(16, 3, Tails(7))
@@ -155,7 +155,7 @@ def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
     assert not same(penalised.learner.parameters, plain.learner.parameters)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_unit_of_rewards_does_not_matter() -> None:
     """Rewards that count fourfold, with a constraint that is as much larger, are the same problem, bit for bit."""
     other = replace(SMALL, reward_unit=4.0, beta=4 * SMALL.beta, nu_start=4 * SMALL.nu_start, lam_lr=SMALL.lam_lr / 4)
@@ -214,7 +214,7 @@ def test_risk_that_the_task_does_not_have_is_refused() -> None:
         Tails().risk_level(None, None, {}, {})
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     def env(seed: int = 0) -> VecEnv:
         return tails_env(16, seed, RatedTails(7))
@@ -289,7 +289,7 @@ def safe_shares(kind: type[PPO], config: PPOConfig, longest: int) -> list[float]
     return shares
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("longest", [1, 4])
 def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
     plain = safe_shares(PPO, PPOConfig(**TOY), longest)
@@ -299,7 +299,7 @@ def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
         assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.9
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("published", [True, False])
 def test_reaches_the_optimum_of_the_planted_signal(published: bool) -> None:
     """With the published constants and with those of the study of scores, whose returns count in percent."""

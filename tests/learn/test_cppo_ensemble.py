@@ -29,7 +29,7 @@ def ensemble():
     return EnsembleCPPO(make(TRADING, ROWS * len(SEEDS), **row_seeds(SEEDS, ROWS)), TAILS, SEEDS)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_member_learns_what_a_single_run_of_its_seed_does():
     together = ensemble()
     alone = [CPPO(make(TRADING, ROWS, seed=seed), replace(TAILS, seed=seed)) for seed in SEEDS]
@@ -47,7 +47,7 @@ def test_a_member_learns_what_a_single_run_of_its_seed_does():
         torch.testing.assert_close(carried, learner.carried_return, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_it_resumes_bit_for_bit_and_a_member_s_state_is_that_of_a_single_run():
     first = ensemble()
     first.update()

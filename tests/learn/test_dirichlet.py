@@ -177,7 +177,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
             assert float(gradient.flatten()[place]) == pytest.approx(difference, rel=2e-3, abs=2e-3)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_draws_and_densities_are_the_eager_ones() -> None:
     """But for rounding, which may also turn a candidate at the edge of acceptance."""
     head, own = head_of(5)
@@ -222,7 +222,7 @@ def test_a_divergence_from_the_benchmark_is_refused() -> None:
         PPO(weights_env(), replace(SMALL, benchmark_kl=0.1))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_account_gets_the_weights_that_were_drawn() -> None:
     env = weights_env(whole_shares=True, initial_cash=1e7)
     collector = FusedCollector(env, train(env, SMALL).policy(deterministic=False), 1)
@@ -248,7 +248,7 @@ def test_first_ratios_are_one_and_updates_change_the_policy(policy: str) -> None
     assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "entropy", "approx_kl"))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_policy_is_loaded_for_any_number_of_symbols(tmp_path: Path) -> None:
     config = replace(SMALL, policy="symbol")
     trained = train(weights_env(), config, tmp_path).policy()
@@ -271,7 +271,7 @@ def test_groups_learn_with_it_too() -> None:
     assert all(parameter.isfinite().all() for parameter in learner.actor)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_exact_gradient_learns_by_softmax_weights() -> None:
     env = weights_env(64)
     config = ExactConfig(
@@ -282,7 +282,7 @@ def test_the_exact_gradient_learns_by_softmax_weights() -> None:
     assert late > early + 0.004
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_planted_signal_is_learned() -> None:
     config = PPOConfig(
         num_steps=16, total_frames=80 * 256 * 16, hidden=(16,), policy="symbol", head="dirichlet", gamma=0.0,

@@ -60,7 +60,7 @@ def test_the_buffer_holds_the_last_steps() -> None:
     assert torch.equal(held, torch.cat(kept)[-200:].argmax(-1).bincount(minlength=PLACES))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_values_of_value_iteration_are_learned(variant: str, seed: int) -> None:
@@ -92,7 +92,7 @@ def discounted(network: object, moments: list[Tensor], actor: list[Tensor]) -> f
     return float(torch.stack([returns[start == place].mean() for place in range(PLACES - 1)]).mean())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_choice_without_a_dimension_is_learned() -> None:
     """Name the number that is shown, by an action of shape ()."""
     config = DQNConfig(
@@ -106,7 +106,7 @@ def test_a_choice_without_a_dimension_is_learned() -> None:
     assert greedy.reward.mean() > 0.99
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_signal_in_order_books_is_found(variant: str, seed: int) -> None:
@@ -158,7 +158,7 @@ def test_epsilon_falls_along_a_line_and_stays() -> None:
     assert config.epsilon(0.0) == pytest.approx(config.epsilon_end)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_compiled_rollout_reads_epsilon_and_draws_as_an_eager_one() -> None:
     rollouts = []
     for compiled in (False, True):
@@ -225,7 +225,7 @@ def book_env(num_envs: int = 8) -> VecEnv:
     return vecenv.make("crypto_lob", num_envs, compile=False, config=parted(rules, "train"))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_three_variants_vote(tmp_path: Path) -> None:
     """Networks of other widths too; the vote is the choice of two of three, and they do not always agree."""
     paths = []

@@ -89,13 +89,13 @@ def test_a_state_of_another_form_is_refused_and_nothing_of_it_loaded() -> None:
         assert same(before, learner.parameters) and learner.update_number == 1
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     first, again, other = (train(chain_env(), replace(SMALL, seed=seed)).learner for seed in (1, 1, 2))
     assert same(first.parameters, again.parameters) and not same(first.parameters, other.parameters)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_compiled_learning_equals_eager(variant: str) -> None:
     eager, compiled = (train(chain_env(compiled=flag), replace(SMALL, **VARIANTS[variant])).learner for flag in (0, 1))

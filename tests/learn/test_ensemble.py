@@ -57,7 +57,7 @@ def by_hand(paths, env):
     return sum(action.clamp(-1, 1) for action in actions) / len(actions)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_ensemble_acts_by_the_mean_of_its_policies(checkpoints):
     env, again = market_env(), market_env()
     agent = PolicyAgent(load_ensemble(checkpoints, env))

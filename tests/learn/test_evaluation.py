@@ -42,7 +42,7 @@ def evaluation():
     return evaluate(make(), {**agents, "again": BuyAndHold()}, seed=9)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_every_agent_plays_the_same_episodes(evaluation):
     again, reference = evaluation.records["again"], evaluation.records["buy_and_hold"]
     assert torch.equal(again.curves.equity, reference.curves.equity)

@@ -31,7 +31,7 @@ def smooth_env(num_envs: int = 4, market: str = "synthetic", num_days: int = 120
 @pytest.mark.parametrize("fill", ["close", "next_open"])
 @pytest.mark.parametrize("costs", [{"commission": 0.0}, {"commission": 0.01, "slippage": (0.001, 0.02, 0.0)}])
 @pytest.mark.parametrize("reward", ["log_return", "excess_log_return", "differential_sharpe", "risk_penalised"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_gradient_of_a_window_is_that_of_finite_differences(reward, costs, fill):
     """Rewards of four days as a function of all actions, costs, rationing and observed weights included."""
     env = smooth_env(num_envs=2, reward=reward, fill=fill, **costs)
@@ -49,7 +49,7 @@ def test_the_gradient_of_a_window_is_that_of_finite_differences(reward, costs, f
     assert torch.autograd.gradcheck(rewards, actions.requires_grad_(True), eps=1e-6, atol=1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_smooth_account_is_the_limit_of_the_exact_one():
     """Rounding of shares matters less the larger the account, down to the grid of 2^-16 on which weights lie."""
     errors = []
@@ -96,7 +96,7 @@ def test_a_policy_whose_actions_have_left_the_bounds_returns():
     assert (bias < 3.0).any() and (bias <= 3.0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_unit_of_the_reward_does_not_matter():
     actors = []
     for scale in (1.0, 1e-3):
@@ -107,7 +107,7 @@ def test_the_unit_of_the_reward_does_not_matter():
     torch.testing.assert_close(actors[1], actors[0], rtol=0.0, atol=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_it_finds_a_planted_signal_without_sampling():
     """Three symbols that show the sign of the next mean return: greedy play earns most of what the signs give."""
     config = ExactConfig(total_frames=64 * 16 * 60, policy="symbol", hidden=(16,), learning_rate=0.02)
@@ -124,7 +124,7 @@ def test_it_finds_a_planted_signal_without_sampling():
     assert growth["trained"] > 0.8 * attainable and growth["trained"] > growth["even"] + 0.5 * attainable
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_worst_windows_alone_are_improved_when_asked():
     """CVaR trains a safer policy than the mean, with half of the benchmark in cash: it tilts towards cash."""
     rules = {"features": ("daily_change",), "commission": 0.0, "tilt_gain": 3.0, "benchmark_cash": 0.5}
@@ -137,7 +137,7 @@ def test_the_worst_windows_alone_are_improved_when_asked():
     assert cash[0.1] > cash[1.0] + 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     config = ExactConfig(total_frames=4 * 16 * 4, policy="symbol", hidden=(8,), anneal=False, checkpoint_every=1)
     trained = train(smooth_env(), config)
@@ -154,7 +154,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(again.actor, whole.actor, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_updates_are_the_eager_ones_to_rounding():
     config = ExactConfig(total_frames=4 * 4 * 3, num_steps=4, policy="symbol", hidden=(8,))
     actors = []
@@ -166,7 +166,7 @@ def test_compiled_updates_are_the_eager_ones_to_rounding():
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_without_a_compiler_it_learns_eagerly(monkeypatch):
     config = ExactConfig(total_frames=4 * 4, num_steps=4, policy="symbol", hidden=(8,))
     eager = train(smooth_env(commission=0.003), config).learner.actor

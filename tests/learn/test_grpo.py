@@ -37,7 +37,7 @@ def collected(learner: GRPO) -> FusedCollector:
     return learner.collector
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_members_of_a_group_differ_by_their_actions_alone() -> None:
     """Path, first day and prices are the same bit for bit; the next rollout begins elsewhere."""
     learner = GRPO(tier_env(), SMALL, GROUP)
@@ -135,7 +135,7 @@ def test_a_smaller_trade_after_a_larger_one_is_a_trade() -> None:
     assert episodes.flow[:5].T.tolist() == [[1, 1, -1, -1, 0], [0] * 5]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_first_ratios_are_one() -> None:
     """What the learner evaluates is what the collector's policy drew."""
     config = replace(SMALL, epochs=1, learning_rate=1e-12, total_frames=1, kl_coef=0.1)
@@ -145,7 +145,7 @@ def test_first_ratios_are_one() -> None:
         assert metrics["reference_kl"] == pytest.approx(0, abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_groups_without_spread_are_filled_anew() -> None:
     """Members that all hold cash earn the same; dapo draws others, and what it cannot fill counts for nothing."""
     learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
@@ -183,7 +183,7 @@ def test_steps_are_alike_by_group_day_and_position() -> None:
     assert torch.equal(step_credit(episodes, replace(config, step_weight=0.0), GROUP, 0.0), plain)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_only_good_episodes_teach_at_first() -> None:
     config = replace(SMALL, variant="capo", positive_share=0.5)
     learner = GRPO(planted_env(16), config, GROUP)
@@ -197,7 +197,7 @@ def test_only_good_episodes_teach_at_first() -> None:
     assert signs == [(True, False), (True, False), (True, True), (True, True)]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_reference_holds_the_policy_back() -> None:
     divergences = []
     for weight in (1e-9, 10.0):
@@ -206,7 +206,7 @@ def test_the_reference_holds_the_policy_back() -> None:
     assert 0 < divergences[1] < 0.5 * divergences[0]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
     """The bounds of gspo are made for language models: wider ones, or it learns slowly."""
@@ -221,8 +221,8 @@ def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
     assert agent >= 0.9 * optimum
 
 
-@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.long), {"variant": "dapo", "kl_coef": 0.1}])
-@pytest.mark.long
+@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.nightly), {"variant": "dapo", "kl_coef": 0.1}])
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) -> None:
     config = replace(SMALL, **settings)
     part = replace(config, total_frames=2 * HORIZON * 16, anneal=False)
@@ -240,7 +240,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) 
         train(planted_env(), 8, config, tmp_path / "whole", resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_checkpoint_is_a_policy_like_any_other(tmp_path: Path) -> None:
     trained = train(planted_env(), GROUP, SMALL, tmp_path)
     policy = load_policy(tmp_path / CHECKPOINT, planted_env(8, seed=5))
@@ -248,7 +248,7 @@ def test_a_checkpoint_is_a_policy_like_any_other(tmp_path: Path) -> None:
     assert torch.equal(episode_returns(planted_env(8, seed=5), policy), own)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_gradients_equal_eager_ones() -> None:
     def parameters(compiled: bool) -> list[Tensor]:
         env = planted_env(16, compile=compiled)

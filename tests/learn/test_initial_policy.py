@@ -82,7 +82,7 @@ def test_the_first_rollout_is_added_to_the_moments_of_that_run(source):
     assert torch.equal(learner.moments[1], expected.deviation().float())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_of_a_validated_run_it_is_the_best_policy(tmp_path):
     learner = ValidatedLearner(PPO(market_env(3), CONFIG), Validation(market_env(3, 5), 0), 3, None)
     run(learner, tmp_path)
@@ -113,7 +113,7 @@ def test_a_critic_that_does_not_fit_starts_new(source, tmp_path):
     assert same(exact.actor, read(source)["actor"]) and exact.critic == []
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_groups_take_the_initial_policy_as_their_reference(source):
     config = GRPOConfig(total_frames=8 * 20, epochs=1, minibatches=2, policy="symbol", hidden=(8,), kl_coef=0.1)
     learner = GRPO(market_env(4), config, 4)

@@ -88,7 +88,7 @@ def test_scores_are_those_of_one_symbol_after_the_other():
 
 
 @POLICIES
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_policy_plays_another_number_of_symbols(policy, tmp_path):
     config = PPOConfig(num_steps=4, total_frames=24, minibatches=1, epochs=1, policy=policy, hidden=(8,))
     train(market_env(5), config, tmp_path)
@@ -144,7 +144,7 @@ def test_one_deviation_gives_the_densities_of_the_normal_distribution():
     torch.testing.assert_close(head.divergence_from_centre(outputs, own), expected)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_divergence_from_the_benchmark_holds_the_policy_back():
     """With a large weight the greedy tilts stay near zero; without, the same updates move them."""
     largest = {}

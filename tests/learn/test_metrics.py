@@ -180,7 +180,7 @@ def overlapping(market: torch.Tensor, path: torch.Tensor, start: torch.Tensor, d
 
 
 @pytest.mark.parametrize("num_paths", [1, 40])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_intervals_cover_the_truth_although_episodes_overlap(num_paths):
     generator = torch.Generator().manual_seed(1)
     trials, episodes_each, days, covered, naive = 60, 60, 100, 0, 0

@@ -20,7 +20,7 @@ from vecenv.market.planted import planted_bars, planted_optimal_growth, random_w
 from vecenv.market.tape import MarketTape
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_reaches_the_optimum_of_the_planted_signal() -> None:
     config = PPOConfig(
         num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3
@@ -31,7 +31,7 @@ def test_reaches_the_optimum_of_the_planted_signal() -> None:
     assert agent >= 0.9 * optimum
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
     def env(market_seed: int, num_envs: int) -> VecEnv:
         tape = MarketTape.from_bars(random_walk_bars(256, 200, 2, seed=market_seed), features=("macd", "rsi_30"))
@@ -52,7 +52,7 @@ def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
     assert excess.mean() < 3 * excess.std() / math.sqrt(256)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("choices", [(3, 4), (5,)])
 def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
     env = guess_env(64, choices=choices)
@@ -72,14 +72,14 @@ def test_no_further_epoch_once_the_divergence_is_too_large(target_kl: float | No
     assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equal_seeds_learn_equally_and_others_do_not() -> None:
     first, again, other = (train(planted_env(), replace(SMALL, seed=seed)).learner for seed in (1, 1, 2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters, again.parameters, strict=True))
     assert not torch.equal(first.parameters[0], other.parameters[0])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_step_size_falls_to_zero_along_a_line() -> None:
     rates = []
     for anneal in (True, False):
@@ -90,7 +90,7 @@ def test_the_step_size_falls_to_zero_along_a_line() -> None:
     assert rates == [pytest.approx([1.0, 0.75, 0.5, 0.25]), [1.0] * 4]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_gradients_are_scaled_down_and_never_up() -> None:
     """To the largest norm from above it; below it they are as they are."""
     gradients = {}
@@ -105,7 +105,7 @@ def test_gradients_are_scaled_down_and_never_up() -> None:
     torch.testing.assert_close(gradients[1e-3] / gradients[1e-3].norm(), gradients[1e6] / gradients[1e6].norm())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_minibatches_differ_by_seed_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[list[int]] = []
     randperm = torch.randperm
@@ -120,7 +120,7 @@ def test_minibatches_differ_by_seed_and_update(monkeypatch: pytest.MonkeyPatch) 
     assert len({tuple(order) for order in orders}) == len(orders) == 2 * 4 * SMALL.epochs
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_learning_equals_eager() -> None:
     config = replace(SMALL, total_frames=2 * 8 * 16)
     eager, compiled = (train(planted_env(compile=flag), config).learner for flag in (False, True))
@@ -128,7 +128,7 @@ def test_compiled_learning_equals_eager() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_gradients_equal_eager_ones() -> None:
     eager, compiled = (PPO(planted_env(), SMALL) for _ in range(2))
     # The collectors are made: from here on this concerns the gradients alone.
@@ -138,7 +138,7 @@ def test_compiled_gradients_equal_eager_ones() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_weights_action_space_and_bf16_stay_finite() -> None:
     env = planted_env(action="weights", num_envs=64)
     trained = train(env, PPOConfig(num_steps=8, total_frames=8 * 64 * 4, bf16=True, target_kl=0.02))
@@ -147,7 +147,7 @@ def test_weights_action_space_and_bf16_stay_finite() -> None:
     assert trained.learner.collector.actions.mean().item() == pytest.approx(0.5, abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_constant_features_are_harmless() -> None:
     # Prices and signal never move without strength, volatility and flips.
     tape = MarketTape.from_bars(planted_bars(1, 60, 2, strength=0.0, volatility=0.0, flip=0.0), features=("signal",))

@@ -62,7 +62,7 @@ def rows_of(number):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_member_learns_what_a_single_run_of_its_seed_does(case):
     rules, settings = CASES[case]
     together, alone = ensemble(rules, **settings), [single(seed, rules, **settings) for seed in SEEDS]
@@ -91,7 +91,7 @@ def states_of(learner, number):
 
 
 @pytest.mark.parametrize("policy", ["flat", "symbol"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_nothing_of_a_member_reaches_another(policy):
     """Another seed of weights, shuffles and data of one: the others stay bit for bit."""
     usual = ensemble(policy=policy)
@@ -107,7 +107,7 @@ def test_nothing_of_a_member_reaches_another(policy):
         assert same_bits(usual.parameters[0][2], other.parameters[0][2])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_resumed_ensemble_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     whole, first = ensemble(checkpoint_every=2), ensemble(checkpoint_every=2)
 
@@ -125,7 +125,7 @@ def test_a_resumed_ensemble_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert same_bits(whole.collector.actions, again.collector.actions)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_members_state_is_that_of_a_single_run_and_resumes_as_one():
     together = ensemble()
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_the_means_over_members_come_before_the_metrics_of_each():
     assert metrics["frames"] == 8 * ROWS
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_cannot_be_one_batch_is_refused():
     with pytest.raises(ValueError, match="needs at least two members, got 1"):
         ensemble(seeds=(1,))

@@ -131,7 +131,7 @@ def test_next_values_see_the_observation_before_the_reset() -> None:
     assert not torch.isclose(targets[:-1][cut], wrong[cut], rtol=0, atol=1e-5).any()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_first_ratios_are_one() -> None:
     for bf16 in (False, True):
         config = replace(SMALL, epochs=1, minibatches=1, bf16=bf16, target_kl=1.0)

@@ -23,7 +23,7 @@ def parameters_of(path: Path) -> list[Tensor]:
     return [*state["actor"], *state["critic"], *state["moments"], *state["environment"]["rows"]]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = train(planted_env(), SMALL, tmp_path / "whole")
 
@@ -42,7 +42,7 @@ def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
         assert [row["update"] for row in csv.DictReader(file)] == ["1", "2", "3", "4"]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interruption_in_mid_update_leaves_the_update_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +64,7 @@ def test_an_interruption_in_mid_update_leaves_the_update_before(
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_resume_refuses_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         train(planted_env(), SMALL, tmp_path, resume=True)
@@ -78,7 +78,7 @@ def test_resume_refuses_what_does_not_fit(tmp_path: Path) -> None:
         train(planted_env(), SMALL, resume=True)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_load_policy_acts_as_the_trained_one(tmp_path: Path) -> None:
     trained = train(planted_env(), SMALL, tmp_path)
     expected = episode_returns(planted_env(market_seed=1), trained.policy())
@@ -91,7 +91,7 @@ def test_load_policy_acts_as_the_trained_one(tmp_path: Path) -> None:
         load_policy(tmp_path / CHECKPOINT, vecenv.make("stock_trading", 2, market=tape, **RULES))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_tensorboard_is_written_when_asked(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     train(planted_env(), replace(SMALL, tensorboard=True), tmp_path)

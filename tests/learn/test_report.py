@@ -12,7 +12,7 @@ from tests.learn.test_learning_curve import HISTORY
 from vecenv.learn.report import write_run_folder
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_run_folder(evaluation, tmp_path):
     folder = tmp_path / "new" / "run"
     written = write_run_folder(folder, {"seed": 7, "settings": {"hidden": [64, 64]}}, evaluation, [HISTORY], "oracle")
@@ -30,7 +30,7 @@ def test_run_folder(evaluation, tmp_path):
         assert len({tuple(pixel) for pixel in picture[::7, ::7].reshape(-1, picture.shape[-1]).tolist()}) > 3, name
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_learning_curve_without_training(evaluation, tmp_path):
     write_run_folder(tmp_path, {}, evaluation)
     assert not (tmp_path / "learning_curve.png").exists()

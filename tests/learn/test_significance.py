@@ -29,7 +29,7 @@ def clustered(seed: int, shared: float) -> tuple[Tensor, Tensor]:
     return math.sqrt(shared) * common + math.sqrt(1.0 - shared) * own, groups
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("shared", [0.0, 0.5])
 def test_intervals_cover_the_true_mean(shared):
     intervals = [bootstrap_interval(*clustered(seed, shared), seed) for seed in range(400)]

@@ -65,7 +65,7 @@ def test_an_equal_policy_is_no_better_one():
     assert len(run(learner)) == 3 and learner.best["update"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_resumed_run_knows_its_best_policy(tmp_path):
     whole = validated([0.1, 0.9, 0.2, 0.3, 0.4, 0.5])
     run(whole)
@@ -82,7 +82,7 @@ def test_a_resumed_run_knows_its_best_policy(tmp_path):
         again.load_state_dict(again.learner.state_dict())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_between_validations_there_are_no_figures():
     learner = ValidatedLearner(PPO(market_env(1), CONFIG), Scripted([1.0, 2.0, 3.0]), evaluations=2, patience=None)
     rewards = [row["validation_reward"] for row in run(learner)]
@@ -90,7 +90,7 @@ def test_between_validations_there_are_no_figures():
     assert all(set(METRICS) <= row.keys() for row in run(validated([0.0] * 6)))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_validation_is_an_evaluation_of_the_same_episodes():
     learner, held_out = PPO(market_env(1), CONFIG), market_env(7, num_envs=16)
     policy = ActorPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
@@ -107,7 +107,7 @@ def test_a_validation_is_an_evaluation_of_the_same_episodes():
 
 
 @pytest.mark.parametrize("commission", [0.0, 0.001])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_best_rule_plays_the_same_episodes_where_it_is_known(commission):
     options = {"num_paths": 3, "num_days": 40, "symbols": ["A", "B"], "generator": {"kind": "momentum"}}
     held_out = vecenv.make(

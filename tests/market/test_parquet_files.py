@@ -59,7 +59,7 @@ def test_values_other_than_those_that_were_written_are_refused(long_frame: pd.Da
             read_bars(path)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_file_of_others_with_a_bit_flipped_is_refused_in_a_sentence_or_holds_to_the_rules(
     long_frame: pd.DataFrame, tmp_path: Path
 ) -> None:

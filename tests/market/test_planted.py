@@ -40,7 +40,7 @@ def standard_error(sample: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["planted", "walk"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bars_are_valid(name: str, request: pytest.FixtureRequest) -> None:
     bars = request.getfixturevalue(name)
     open_, high, low, close = (bars.ohlcv[..., field] for field in (OPEN, HIGH, LOW, CLOSE))

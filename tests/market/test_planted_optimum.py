@@ -122,7 +122,7 @@ def test_the_rule_and_equal_weights_earn_what_is_computed(kind: Kind, num_symbol
 
 
 @pytest.mark.parametrize("num_symbols", [1, 10])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_sharpe_ratios_are_what_is_computed(num_symbols: int) -> None:
     bars = planted_bars(1024, DAYS, num_symbols, seed=5, kind="volatility")
     attainable = planted_attainable(num_symbols, "volatility")
@@ -271,7 +271,7 @@ def test_a_known_regime_bounds_the_sharpe_ratio_and_an_unknown_one_leaves_buy_an
     assert ratios[-1] == pytest.approx(held, rel=2e-3) and ratios[-1] > held
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_finer_quadrature_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def results() -> tuple[list[float], list[float]]:
         laws = itertools.product((1, 30), (0.3, 0.7, 0.95), (0.001, 0.02, 0.3))

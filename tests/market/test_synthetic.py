@@ -47,7 +47,7 @@ def mean_correlation(bars: Bars) -> Tensor:
     return (matrix.sum(dim=(1, 2)) - num_symbols) / (num_symbols * (num_symbols - 1))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bars_are_valid(bars: Bars) -> None:
     open_, high, low, close = (bars.ohlcv[..., field] for field in (OPEN, HIGH, LOW, CLOSE))
     assert bars.ohlcv.isfinite().all()
@@ -71,7 +71,7 @@ def test_shapes_names_and_dates() -> None:
     assert synthetic_bars(1, 2, 3).symbols == ("SYN00", "SYN01", "SYN02")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_prices_stay_in_range_on_long_histories() -> None:
     for regime in (None, "bull", "bear"):
         bars = synthetic_bars(4, 6000, 20, seed=2, regime=regime)

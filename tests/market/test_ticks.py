@@ -143,7 +143,7 @@ def test_an_account_that_is_too_rich_is_told_a_tick_that_fits(initial_cash):
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
 @pytest.mark.filterwarnings("ignore::vecenv.market.validation.MarketDataWarning")
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_returns_of_all_indian_stocks_together_are_those_of_the_file():
     """109 symbols from 2.40 to 150,987: no close is off by 0.01%, no daily return by 0.02 points."""
     from vecenv.market.sources import read_bars

@@ -116,7 +116,7 @@ MARKETS = (TradingConfig(), ExecutionConfig(), MarketMakingConfig())
 """What a preset of the agent-based market fits."""
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_every_shipped_preset_fits_its_settings():
     paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
     assert len(paths) >= 8

@@ -37,7 +37,7 @@ def begun(rows: TextRows, ids: list[int], seeds: list[int], indices: list[int]) 
     return rows.begin(ids)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from(ANSWERS)), max_size=ROWS), max_size=12),
@@ -75,7 +75,7 @@ def test_what_a_turn_pays():
     assert turn.outcomes["total_return"] == pytest.approx(turn.outcomes["portfolio_value"] / 1e5 - 1.0)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_rows_are_told_the_same():
     rules = TextRules(grade=1.0, steps=1.0, tools=("all",))
     eager = text_rows(ROWS, rules)
@@ -122,7 +122,7 @@ def test_begun_rows_leave_the_others_alone():
         rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_cannot_be_played_is_refused():
     with pytest.raises(ValueError, match="has no text"):
         TextRows(vecenv.make("stock_trading", compile=False), TextRules())

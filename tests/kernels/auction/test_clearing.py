@@ -90,7 +90,7 @@ def test_an_auction_is_the_same_alone_and_with_agents_who_do_nothing(seed):
     assert torch.equal(torch.cat([one.filled for one in alone]), together.filled[:50])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_auctions_are_equal_bit_for_bit():
     draw = random.Random(7)
     orders, reference = batch_of([drawn(draw, 33) for _ in range(500)]), torch.full((500,), 100)

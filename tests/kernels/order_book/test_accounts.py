@@ -13,7 +13,7 @@ from vecenv.kernels.order_book.messages import BUY, Message, Status
 
 
 @pytest.mark.parametrize(("room", "evict"), [(4, True), (16, False)])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_every_account_is_that_of_the_trades(room, evict):
     random, count, slots = np.random.default_rng(room), 8, 5
     book, accounts = books(count, room), accounts_of(count)

@@ -20,7 +20,7 @@ def middle_of(sides: list[list[Order]]) -> int:
 
 
 @pytest.mark.parametrize("room", [3, 16])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_levels_best_prices_and_queues_of_random_books(room):
     random, count, depth = np.random.default_rng(room), 16, 5
     book, oracles = books(count, room), [Oracle(room, True) for _ in range(count)]

@@ -80,14 +80,14 @@ def test_random_messages_do_what_the_lists_do(room, evict):
     assert seen["prevented"] > 0 and (seen["evicted"] > 0) == evict
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("room", "count", "steps"), [(8, 256, 2000), (32, 256, 1500), (128, 256, 1500)])
 def test_a_million_random_messages_do_what_the_lists_do(room, count, steps):
     for evict in (True, False):
         play(room, count, steps // 2, evict, seed=100 + room, every=50)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_and_eager_books_are_equal_bit_for_bit():
     random, count, room = np.random.default_rng(9), 16, 8
     book = books(count, room)

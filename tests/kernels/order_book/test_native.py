@@ -39,9 +39,9 @@ def same(one: tuple[Book, Accounts, object], other: tuple[Book, Accounts, object
 
 @pytest.mark.parametrize("evict", [True, False])
 @pytest.mark.parametrize(
-    ("room", "steps"), [(1, 40), (2, 40), (8, 60), (pytest.param(64, 150, marks=pytest.mark.long))]
+    ("room", "steps"), [(1, 40), (2, 40), (8, 60), (pytest.param(64, 150, marks=pytest.mark.nightly))]
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_it_is_the_reference_bit_for_bit(room, steps, evict):
     random, count, slots = np.random.default_rng(room), 32, 6
     book, accounts = books(count, room), accounts_of(count)
@@ -78,7 +78,7 @@ def test_one_book_meets_many_messages():
     assert same(expected, torch.vmap(process_all_native, in_dims=(None, None, -1))(*one, last))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_steps_call_it():
     random = np.random.default_rng(3)
     book, accounts = books(8, 8), accounts_of(8)

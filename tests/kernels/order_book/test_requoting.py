@@ -35,7 +35,7 @@ def check_closed(book: Book) -> None:
 
 
 @pytest.mark.parametrize(("room", "levels"), [(1, 1), (2, 3), (8, 3), (8, 12), (32, 10)])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_random_requotes_do_what_the_lists_do(room, levels):
     random, count, seen = np.random.default_rng(room), 48, Counter[str]()
     book, oracles = books(count, room), [Oracle(room, True) for _ in range(count)]

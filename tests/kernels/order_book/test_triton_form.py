@@ -27,7 +27,7 @@ needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @needs_triton
 def test_it_is_the_reference_in_the_interpreter():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

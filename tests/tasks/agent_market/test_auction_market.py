@@ -40,7 +40,7 @@ def played(name: str, count: int, ticks: int, seed: int) -> Counter[str]:
     return play(auctioned, markets, ticks, messages=4, seed=seed)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_random_auctions_do_what_the_lists_do():
     seen = played("all classes", count=120, ticks=16, seed=1)
     assert HAPPENS - (+seen).keys() == set()
@@ -51,14 +51,14 @@ def test_random_auctions_of_other_layouts_do_what_the_lists_do(name):
     assert played(name, count=3 if "stream" in name else 40, ticks=6, seed=2)["traded"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["agent_market", "execution", "market_making"])
 @pytest.mark.parametrize("seats", [1, 2])
 def test_tasks_on_auctions_conform(name, seats):
     check(name, compiled=False, ticks_per_step=6, seats=seats)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_compiled_auction_is_the_eager_one():
     check("agent_market", compiled=True)
 
@@ -69,7 +69,7 @@ def check(name: str, compiled: bool, **config) -> None:
     check_task(replace(task, config=lambda: task.config(**small)), steps=4, compiled=compiled)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_thousand_agents_trade_at_every_tick_and_lose_nothing():
     env = vecenv.make("agent_market", 4, seed=3, clearing="auction", max_ticks=60, compile=False)
     start = env.state.counts[:, 0].clone()
@@ -83,7 +83,7 @@ def test_a_thousand_agents_trade_at_every_tick_and_lose_nothing():
     assert env.state.market.key.shape == (4, 2, 1), "a market without a book has room for one"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_price_follows_the_fundamental():
     quiet = {"news_rate": 0.0, "shock_rate": 0.0}
     env = vecenv.make("agent_market", 16, seed=3, clearing="auction", max_ticks=200, compile=False, **quiet)
@@ -95,7 +95,7 @@ def test_the_price_follows_the_fundamental():
     assert float(torch.stack(away).abs().mean()) < 8
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_market_order_is_filled_at_the_price_of_all():
     env = vecenv.make("agent_market", 2, seed=5, clearing="auction", max_ticks=60, compile=False)
     before = env.state.cash.clone()

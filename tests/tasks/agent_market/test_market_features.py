@@ -352,7 +352,7 @@ def test_a_market_alone_shows_what_it_shows_among_others():
         torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_compiled_features_are_the_eager_ones():
     arguments = random_walks(1_000_000, 40, 16, 4)
     flattened = [*arguments[0], *arguments[1], *arguments[2], *arguments[3:]]

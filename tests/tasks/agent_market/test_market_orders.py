@@ -106,7 +106,7 @@ def drawn_case(draw: random.Random) -> tuple[list[tuple[int, int, int]], list[Ow
     return orders, own, room
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_messages_are_those_of_the_rules():
     """All kinds, with orders in the book or none, full room or none, against plain Python."""
     env = vecenv.make("agent_market", 1, compile=False)
@@ -134,7 +134,7 @@ def test_the_messages_are_those_of_the_rules():
 
 
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_action_is_the_list_that_it_stands_for(kind):
     """Of two equal markets one gets actions, the other their lists: states and rewards are equal bit for bit."""
     task, config = TASKS[kind]
@@ -152,9 +152,9 @@ def test_an_action_is_the_list_that_it_stands_for(kind):
     assert bool(acting.state.traded.any())
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", ["discrete", "execution", "market_making"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_random_lists_stay_within_the_limits(kind, compiled):
     """With their open orders, and all shares and cash of a market add up to nothing."""
     task, config = TASKS[kind]

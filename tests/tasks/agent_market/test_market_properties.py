@@ -65,7 +65,7 @@ def same(one: Ran, other: Ran, rows: list[int] | slice = slice(None)) -> bool:
     return states and all(torch.equal(a, b[rows]) for a, b in zip(one[1], other[1], strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_market_is_the_same_alone_among_others_and_in_another_order():
     day = random_day()
     among = run(ticked, *day)
@@ -74,7 +74,7 @@ def test_a_market_is_the_same_alone_among_others_and_in_another_order():
         assert all(same(one, other, rows) for one, other in zip(some, among, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_market_is_the_same_without_a_batch():
     day, row = random_day(), 3
     state: Market = day.markets.state[row]
@@ -85,7 +85,7 @@ def test_a_market_is_the_same_without_a_batch():
         assert all(torch.equal(one, column[row]) for one, column in zip(report, reports, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_two_equal_runs_are_equal_and_nothing_given_is_written():
     day = random_day()
     before = [tensor.clone() for tensor in (*fields_of(day.markets.state).values(), *day.sent[0], *day.markets.rules)]
@@ -116,7 +116,7 @@ def calm(slots: int, seed: int) -> list[Ran]:
     return run(ticked, markets, [nothing] * 20)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_more_slots_than_are_needed_change_nothing():
     few, many = calm(4, seed=1), calm(6, seed=1)
     carried = few[-1][0]["counts"][:, -1]
@@ -124,7 +124,7 @@ def test_more_slots_than_are_needed_change_nothing():
     assert all(same(one, other) for one, other in zip(few, many, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_other_seeds_give_other_markets():
     one, other = calm(4, seed=1)[-1][0], calm(4, seed=2)[-1][0]
     for name in ("fundamental", "noise_wakes", "cash", "samples"):

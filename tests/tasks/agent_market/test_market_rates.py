@@ -34,7 +34,7 @@ def within(name: str, number: int, seconds: int) -> bool:
     return abs(number - mean) < 1.96 * math.sqrt(mean)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_as_many_wake_a_second_as_the_settings_say():
     ticks, markets, seeds = 1_000, default_markets(seed=1), 30
     outside = 0
@@ -59,7 +59,7 @@ def test_thresholds_are_the_poisson_distribution(rate):
     assert torch.allclose(thresholds.double(), expected, atol=2**-31)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_ticks_have_the_messages_of_the_settings():
     """In the lists, which other tests hold the forms of the tick to."""
     ticks, oracles = 1_000, default_markets(seed=5).oracles
@@ -90,7 +90,7 @@ def fundamentals(config: BackgroundConfig, count: int, ticks: int) -> tuple[torc
     return tuple(torch.stack(column).double() for column in zip(*steps, strict=True))  # type: ignore[return-value]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_volatility_lasts_and_has_the_spread_and_the_mean_variance_of_the_settings():
     quiet = {"news_rate": 0.0, "shock_rate": 0.0, "reversion": 0.0, "num_noise": 0}
     config = BackgroundConfig(volatility=3.0, volatility_spread=0.5, volatility_seconds=40.0, **quiet)

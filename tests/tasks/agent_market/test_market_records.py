@@ -31,7 +31,7 @@ def played(task: str, agent: str, rows: int = 2):
 
 
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_actions_are_replayed_as_texts(task, tmp_path):
     """Random actions of tensors, written as orders: every number of the replay is the recorded one."""
     env, records = played(task, "random")
@@ -93,7 +93,7 @@ def test_a_market_of_bars_cannot_replace_a_simulated_one(tmp_path, capsys):
 
 
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_report_shows_book_account_and_texts(task, tmp_path):
     _, records = played(task, "random", rows=1)
     write_jsonl(tmp_path / "a.jsonl", records)

@@ -55,9 +55,9 @@ def asked(env: VecEnv, first: list[list[int]]) -> Tensor:
 
 
 @pytest.mark.parametrize("seats", [2, 3])
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_markets_with_seats_conform(name, compiled, seats):
     task = task_named(name)
     config = TASKS[name] | {"seats": seats}
@@ -76,7 +76,7 @@ def test_a_market_is_put_together_as_it_was_divided(seats):
         assert size <= parts.get(name).numel() < size + seats
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_seat_that_does_nothing_changes_nothing():
     """The owners of the others have other numbers, the market is else the same."""
     alone, pair = made("agent_market", 1), made("agent_market", 2)
@@ -107,7 +107,7 @@ def test_cash_and_shares_of_all_owners_add_up(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_native_market_and_that_of_pytorch_are_equal(name, monkeypatch):
     if native_tick.built_library(native_tick.SOURCE) is None:
         pytest.skip("there is no C++ compiler")

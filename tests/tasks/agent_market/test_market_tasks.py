@@ -42,9 +42,9 @@ def drawn(env: VecEnv) -> Tensor:
     return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_tasks_conform(kind, compiled):
     name, config = TASKS[kind]
     task = task_named(name)
@@ -52,7 +52,7 @@ def test_the_tasks_conform(kind, compiled):
 
 
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_ten_thousand_random_steps_trade_and_end(kind):
     env = made(kind, 100)
     longest, traded, ends, steps = env.scenario.longest, 0, 0, 0
@@ -69,7 +69,7 @@ def test_ten_thousand_random_steps_trade_and_end(kind):
 
 
 @ALL
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_positions_stay_within_their_limits(kind):
     """With open orders, whatever comes; the limit is reached."""
     sizes = {"execution": {}, "market_making": {"quote_size": 100, "max_inventory": 250}}
@@ -197,7 +197,7 @@ def test_the_shortfall_is_that_of_the_fills(side):
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_baselines_leave_nothing_of_the_parent_order(name):
     env = vecenv.make("execution", 64, seed=1, compile=False)
     agent = EXECUTORS[name]()

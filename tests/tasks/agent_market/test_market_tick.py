@@ -80,13 +80,13 @@ def test_random_markets_of_all_classes_do_what_the_lists_do(form):
         ("noise traders alone", OF_SEATS | {"noise messages", "noise does nothing", "backlog carried"}),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_random_markets_of_other_layouts_do_what_the_lists_do(form, name, expected):
     seen = played(form, name, count=40, ticks=16, seed=2)
     assert expected - (+seen).keys() == set()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_long_random_markets_do_what_the_lists_do(name):
     # In C++ alone: minutes less, and the other tests hold it to PyTorch by the same lists.

@@ -16,7 +16,7 @@ SMALL = (
 A2C = ("--algorithm", "a2c", "--a2c.total-frames", "1024", "--a2c.num-steps", "16")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_leaves_what_one_of_ppo_leaves_and_may_start_from_it(tmp_path):
     ppo, a2c = tmp_path / "ppo", tmp_path / "a2c"
     words = ["--ppo.total-frames", "512", "--ppo.minibatches", "2", "--folder", str(ppo)]

@@ -153,7 +153,7 @@ def test_settings_of_the_chosen_mode_are_taken(tmp_path, words):
     settings_of(tmp_path, *words)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_preset_may_bring_settings_of_other_modes(tmp_path, capsys):
     """One file serves several modes: what belongs to the others has no effect."""
     preset = tmp_path / "both.yaml"
@@ -170,7 +170,7 @@ def test_a_preset_may_bring_settings_of_other_modes(tmp_path, capsys):
     assert grpo["grpo"]["variant"] == "dapo" and grpo["ppo"]["gamma"] == 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_help_lists_what_applies_and_names_the_rest(tmp_path, capsys):
     options, before = help_of(capsys, "train")
     assert {"--ppo.clip", "--num-envs", "--algorithm", "--model", "--temperature", "--env.tilt-gain"} <= options
@@ -193,7 +193,7 @@ def test_help_lists_what_applies_and_names_the_rest(tmp_path, capsys):
         assert "of --algorithm grpo without --model: --grpo.*, --seeds\n" in before
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_help_of_the_other_commands_lists_what_applies(capsys):
     data, _ = help_of(capsys, "evaluate", "--market", "a.csv")
     assert "--context-market" in data and not {"--num-paths", "--temperature", "--language.turns"} & data
@@ -204,13 +204,13 @@ def test_help_of_the_other_commands_lists_what_applies(capsys):
     assert "--train-end" not in help_of(capsys, "play")[0] and "--train-end" in help_of(capsys, "collect")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_help_is_given_beside_words_that_are_refused(capsys):
     assert "--ppo.clip" in help_of(capsys, "train", "--grpo.refills", "2")[0]
     assert "--ppo.clip" in help_of(capsys, "train", "--num-envs", "many")[0]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_resumed_run_goes_on_under_its_own_settings(tmp_path, capsys):
     run = tmp_path / "run"
     run.mkdir()
@@ -248,7 +248,7 @@ def commands_of_the_pages() -> list[list[str]]:
     return [shlex.split(command)[1:] for command in shown_commands() if command.startswith("vecenv ")]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_every_command_of_the_pages_is_taken(tmp_path, monkeypatch, capsys):
     from vecenv.tasks.commands.evaluate import EvaluateSettings
 

@@ -30,7 +30,7 @@ def settings_of(args: list[str], tmp_path, monkeypatch) -> dict:
     return json.loads((tmp_path / "settings.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_overview_and_data_help_do_not_import_torch():
     code = (
         "import sys; from vecenv.tasks.commands.cli import main; "
@@ -51,7 +51,7 @@ def test_other_packages_add_commands(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "echo.json").read_text())["seed"] == 7
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
     """While Python cleans up, nobody would catch it."""
 

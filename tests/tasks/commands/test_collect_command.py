@@ -40,7 +40,7 @@ def written(tmp_path_factory):
     return lines_of(path)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_line_is_an_episode_as_a_chat(written):
     assert [line["agent"] for line in written] == ["rule_based"] * EPISODES + ["oracle"] * EPISODES
     for line in written:
@@ -53,7 +53,7 @@ def test_a_line_is_an_episode_as_a_chat(written):
     assert sum(line["grade"] for line in oracle) > sum(line["grade"] for line in rules) + EPISODES * 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_was_said_played_again_is_the_same_episode(written):
     """Every answer is valid, and the market shows the same days; fractions have four decimals."""
     settings = MarketSettings(**MARKET, device="cpu")
@@ -74,7 +74,7 @@ def test_what_was_said_played_again_is_the_same_episode(written):
         torch.testing.assert_close(grade, torch.tensor([line["grade"] for line in agent]).double(), atol=0.02, rtol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_days_alone_and_good_episodes_alone(written, tmp_path):
     path, result = tmp_path / "days.jsonl", tmp_path / "result.json"
     bar = sorted(line["grade"] for line in written)[EPISODES]
@@ -90,7 +90,7 @@ def test_days_alone_and_good_episodes_alone(written, tmp_path):
     assert sum(count["conversations"] for count in told.values()) == len(days)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_day_of_the_test_is_in_it(tmp_path):
     bars, file, out = synthetic_bars(1, 600, 1, seed=1), tmp_path / "prices.parquet", tmp_path / "train.jsonl"
     table = pd.DataFrame(bars.ohlcv[0, :, 0].numpy(), columns=["open", "high", "low", "close", "volume"])
@@ -135,7 +135,7 @@ def test_a_file_is_not_overwritten(tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err and path.read_text() == "mine"
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_conversations_of_a_simulated_market(tmp_path):
     """The reference by default, of episodes of the training; every answer can be read."""
     path = tmp_path / "execution.jsonl"

@@ -37,7 +37,7 @@ def runs(tmp_path_factory):
     return folders
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_leaves_what_one_of_ppo_leaves(runs, tmp_path):
     ppo = tmp_path / "ppo"
     words = ["--ppo.total-frames", "512", "--ppo.minibatches", "2", "--ppo.policy", "flat", "--folder", str(ppo)]
@@ -51,7 +51,7 @@ def test_a_run_leaves_what_one_of_ppo_leaves(runs, tmp_path):
     assert list(agents)[:3] == ["trained", "untrained", "sac"] and "best_rule" in agents
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_three_runs_act_together(runs, tmp_path):
     target = tmp_path / "told.json"
     words = ["evaluate", "--checkpoint", *map(str, runs), "--episodes", "4", "--json", str(target)]
@@ -63,7 +63,7 @@ def test_three_runs_act_together(runs, tmp_path):
     assert [draws_actions(checkpoint_path(folder)) for folder in runs] == [True, False, False]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_is_resumed_and_starts_another(runs, tmp_path, capsys):
     folder = tmp_path / "run"
     assert cli.main(["train", *SMALL, *words_of("td3"), "--initial", str(runs[2]), "--folder", str(folder)]) == 0

@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_leaves_what_others_leave(run):
     log = pd.read_csv(run / "metrics.csv")
     assert log["frames"].tolist() == [256, 512, 768, 1024]
@@ -45,7 +45,7 @@ def test_a_run_leaves_what_others_leave(run):
     assert (run / "learning_curve.png").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_its_policy_is_evaluated_as_one_of_ppo(run, tmp_path):
     target = tmp_path / "told.json"
     told = ["evaluate", "--checkpoint", str(run), "--episodes", "4", "--agents", "hold", "--json", str(target)]
@@ -53,7 +53,7 @@ def test_its_policy_is_evaluated_as_one_of_ppo(run, tmp_path):
     assert len(json.loads(target.read_text())["agents"]) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_it_starts_from_a_run_of_ppo_and_is_resumed(tmp_path):
     before, parted, whole = (tmp_path / name for name in ("before", "parted", "whole"))
     assert cli.main(words("ppo", "--folder", str(before))) == 0
@@ -67,7 +67,7 @@ def test_it_starts_from_a_run_of_ppo_and_is_resumed(tmp_path):
     assert not torch.equal(first["actor"][0], read_checkpoint(before)["actor"][0])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_seeds_are_trained_and_compared(tmp_path):
     folder = tmp_path / "seeds"
     assert cli.main(words("cppo", "--seeds", "2", "--folder", str(folder))) == 0

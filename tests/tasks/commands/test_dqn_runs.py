@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
     return folders
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_leaves_what_others_leave(runs):
     for folder, name in zip(runs, VARIANTS, strict=True):
         log = pd.read_csv(folder / "metrics.csv")
@@ -44,7 +44,7 @@ def test_a_run_leaves_what_others_leave(runs):
     assert list(agents)[:3] == ["trained", "untrained", "dqn"]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_three_runs_vote(runs, tmp_path):
     target = tmp_path / "told.json"
     words = ["evaluate", "--checkpoint", *map(str, runs), "--episodes", "4", "--agents", "hold", "--json", str(target)]
@@ -52,7 +52,7 @@ def test_three_runs_vote(runs, tmp_path):
     assert list(json.loads(target.read_text())["agents"]) == [*VARIANTS, "ensemble", "hold"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_is_resumed(runs, tmp_path):
     folder = tmp_path / "run"
     assert cli.main(["train", *SMALL, "--folder", str(folder), "--dqn.total-frames", "512", "--dqn.no-anneal"]) == 0
@@ -60,7 +60,7 @@ def test_a_run_is_resumed(runs, tmp_path):
     assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_seeds_vote_and_tell_how_much_they_differ(runs, tmp_path, capsys):
     folder = tmp_path / "seeds"
     assert cli.main(["train", *SMALL, "--seeds", "3", "--folder", str(folder)]) == 0
@@ -89,21 +89,21 @@ def test_what_does_not_fit_is_refused_before_any_work(tmp_path, capsys, words, t
     assert told in captured.err and captured.out == "" and not folder.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_settings_of_dqn_belong_to_it(tmp_path, capsys):
     words = ["train", "--task", "crypto_lob", "--dqn.double", "--folder", str(tmp_path / "run")]
     assert cli.main(words) == cli.BAD_INPUT
     assert "--dqn.double belongs to --algorithm dqn" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_help_lists_the_settings(capsys):
     assert cli.main(["train", "--task", "crypto_lob", "--algorithm", "dqn", "--help"]) == 0
     told = capsys.readouterr().out
     assert "--dqn.double" in told and "--dqn.duelling" in told and "of --algorithm ppo: --ppo.*" in told
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_of_ppo_starts_no_run_of_dqn(runs, tmp_path, capsys):
     ppo = tmp_path / "ppo"
     words = [word.replace("--dqn.", "--ppo.") if word != "dqn" else "ppo" for word in SMALL]

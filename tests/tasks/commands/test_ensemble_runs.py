@@ -34,7 +34,7 @@ def trained(place, tmp_path_factory):
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_member_has_the_folder_of_a_single_run(trained, place, tmp_path):
     for seed in (4, 5, 6):
         assert {path.name for path in (trained / f"seed_{seed}").iterdir()} == MEMBER_FILES
@@ -66,7 +66,7 @@ def test_every_stacked_algorithm_has_its_ensemble():
     assert set(ENSEMBLES) == set(STACKED)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_members_of_cvar_ppo_are_the_runs_of_their_seeds(place, tmp_path):
     words = [word.replace("--ppo.", "--cppo.") for word in (*WORDS, "--algorithm", "cppo")]
     start = [word.replace("--ppo.", "--cppo.") for word in train_args(place)]
@@ -83,7 +83,7 @@ def test_members_of_cvar_ppo_are_the_runs_of_their_seeds(place, tmp_path):
     assert cli.main(["train", "--resume", str(tmp_path / "both" / "seed_5"), *more]) == 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_members_keep_their_best_policies_by_their_own_validations(trained):
     log = pd.read_csv(trained / "metrics.csv")
     for seed in (4, 5, 6):
@@ -93,14 +93,14 @@ def test_members_keep_their_best_policies_by_their_own_validations(trained):
         assert best["sharpe"] == pytest.approx(log[f"validation_sharpe.seed_{seed}"][rewards.idxmax()])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_member_resumes_as_a_single_run(trained, tmp_path):
     folder = shutil.copytree(trained / "seed_6", tmp_path / "seed_6")
     assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "1280"]) == 0
     assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == list(range(1, 11))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_interrupted_ensemble_goes_on_bit_for_bit(trained, place, tmp_path, monkeypatch, capsys):
     show, folder = train_command.TrainingBar.show, tmp_path / "run"
 
@@ -129,7 +129,7 @@ def test_an_interrupted_ensemble_goes_on_bit_for_bit(trained, place, tmp_path, m
         pd.testing.assert_frame_equal(*logs, check_exact=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_folder_is_evaluated_with_each_combination(trained, tmp_path, capsys):
     found = {}
     for words in (("mean",), ("weighted", "--sharpe-temperature", "0.01"), ("vote",), ("select",)):
@@ -173,7 +173,7 @@ def test_the_folder_is_evaluated_with_each_combination(trained, tmp_path, capsys
         (("--seed", str(2**32 - 2), "--ensemble", "3"), f"seed must be in [0, 2^32), got {2**32}"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_cannot_be_an_ensemble_is_refused_before_any_work(place, tmp_path, capsys, words, told):
     assert cli.main(train_args(place, *words, "--folder", str(tmp_path / "run"))) == cli.BAD_INPUT
     captured = capsys.readouterr()
@@ -195,14 +195,14 @@ def test_what_cannot_be_an_ensemble_is_refused_before_any_work(place, tmp_path, 
         (("--task", "single_stock", "--combine", "vote"), "are combined by --combine mean alone"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_tasks_that_cannot_be_an_ensemble_are_refused_before_any_work(tmp_path, capsys, words, told):
     assert cli.main(["train", "--ensemble", "2", *words, "--folder", str(tmp_path / "run")]) == cli.BAD_INPUT
     captured = capsys.readouterr()
     assert told in captured.err and not (tmp_path / "run").exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_files_that_cannot_be_combined_are_refused_before_any_work(trained, place, capsys):
     folder = str(trained / "seed_4")
     for words, told in (

@@ -67,7 +67,7 @@ def test_accounts_start_on_the_new_paths():
     assert torch.equal(*values) and len(values[0].unique()) > 4
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Stopped after one and after three of four updates, in the middle and at the end of a round."""
     env, fresh = made()

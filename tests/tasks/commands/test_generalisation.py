@@ -17,7 +17,7 @@ from vecenv.tasks.commands.generalisation import evaluate_on_training, generalis
 from vecenv.tasks.commands.run_folder import checkpoint_path
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 TASK = "stock_trading"
 

@@ -19,7 +19,7 @@ from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.commands.training_checks import check_subsets
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--ppo.no-anneal", "--episodes", "4")
 MORE = ("--ppo.total-frames", "1536")

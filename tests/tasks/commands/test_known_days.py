@@ -62,7 +62,7 @@ def trained_on(run: Path, place: Path, market: object, **more: object) -> Path:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_evaluation_tells_it(place, network, tmp_path, capsys):
     model = tmp_path / "model.safetensors"
     save_network(model, network, {"sources": sources("2030-01-01", "2019-01-01")}, {})
@@ -98,7 +98,7 @@ def test_only_days_of_the_tests_symbols_are_told(place, network, tape, tmp_path,
     assert (NOTE in " ".join(capsys.readouterr().out.split())) == told
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("option", ["--initial", "--beside"])
 def test_a_training_tells_it_of_the_policies_that_it_takes(place, network, tmp_path, capsys, option):
     """The last of three runs, each started from the one before, on real days; only the first was trained on a model."""

@@ -16,7 +16,7 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_ppo_reaches_most_of_what_can_be_attained(tmp_path):
     """A sixth of the preset's steps; untrained it is worth equal weights."""
     folder = tmp_path / "run"

@@ -84,7 +84,7 @@ def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_person_trades_in_a_simulated_market(monkeypatch, capsys, tmp_path, task):
     """The ladder is shown, orders are filled, and the record replays."""
     monkeypatch.setattr(

@@ -27,7 +27,7 @@ from vecenv.tasks.commands.run_folder import read_checkpoint
         (("--grpo.reward.grade", "0"), "there is nothing to learn"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_groups_that_do_not_fit_are_refused_before_any_work(place, tmp_path, capsys, words, told):
     assert cli.main(train_args(place, "--folder", str(tmp_path / "run"), *GROUPS, *words)) == cli.BAD_INPUT
     captured = capsys.readouterr()
@@ -36,7 +36,7 @@ def test_groups_that_do_not_fit_are_refused_before_any_work(place, tmp_path, cap
 
 
 @pytest.mark.parametrize("bf16", [("--ppo.bf16",), ()])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_products_that_the_cpu_emulates_are_told_before_any_work(place, tmp_path, capsys, monkeypatch, bf16):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     words = ("--folder", str(tmp_path / "run"), "--seed", "-1", *bf16)
@@ -51,7 +51,7 @@ def copy_of_the_run(place, tmp_path):
     return Path(shutil.copytree(place / "run", tmp_path / "run"))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_is_damaged_in_a_run_is_refused_before_the_market_is_made(place, tmp_path, capsys):
     folder = copy_of_the_run(place, tmp_path)
     log, checkpoint = folder / "metrics.csv", folder / "checkpoint.pt"
@@ -71,7 +71,7 @@ def test_what_is_damaged_in_a_run_is_refused_before_the_market_is_made(place, tm
     assert {path.name for path in folder.iterdir()} == RUN_FILES
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_whose_last_row_was_cut_off_goes_on_with_a_note(place, tmp_path, capsys):
     folder = copy_of_the_run(place, tmp_path)
     log = folder / "metrics.csv"
@@ -82,7 +82,7 @@ def test_a_run_whose_last_row_was_cut_off_goes_on_with_a_note(place, tmp_path, c
     assert pd.read_csv(log)["update"].tolist() == [1, 3]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_checkpoint_with_other_tensors_is_told_in_a_sentence(place, tmp_path, capsys):
     folder = copy_of_the_run(place, tmp_path)
     state = read_checkpoint(folder)
@@ -93,7 +93,7 @@ def test_a_checkpoint_with_other_tensors_is_told_in_a_sentence(place, tmp_path, 
     assert error.startswith(f"vecenv train: error: {folder / 'checkpoint.pt'}: its state.actor.0 is float64 of shape")
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_second_command_into_a_folder_is_refused_at_once(place, tmp_path, capsys):
     folder = tmp_path / "busy"
     conversations = tmp_path / "conversations.jsonl"
@@ -121,7 +121,7 @@ def test_a_second_command_into_a_folder_is_refused_at_once(place, tmp_path, caps
     assert not folder.exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_full_disk_ends_the_command_in_a_sentence(place, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "run"
     save = run_files.save_checkpoint

@@ -29,7 +29,7 @@ def test_train_writes_the_run_folder(place):
     assert pd.read_csv(folder / "metrics.csv")["frames"].tolist() == [512, 1024]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_evaluation_of_a_checkpoint_repeats_the_table_of_its_training(place):
     for number, checkpoint in enumerate((place / "run", place / "run" / "checkpoint.pt")):
         target = place / f"evaluation{number}.json"
@@ -44,7 +44,7 @@ def test_evaluation_of_a_checkpoint_repeats_the_table_of_its_training(place):
         assert after == {name: before[name] for name in after}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
     args = ["evaluate", "--market", str(place / "market.parquet"), "--env.features", "rsi_30", "--agents", "hold"]
     options = ["--test-start", "2020-04-01", "--episodes", "3", "--folder", str(place / "baselines")]
@@ -56,7 +56,7 @@ def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
     assert (place / "baselines" / "equity.png").exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     folder, target = tmp_path / "run", tmp_path / "resumed.json"
     assert cli.main(train_args(place, "--folder", str(folder), "--seed", "3")) == 0
@@ -69,7 +69,7 @@ def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
     assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
     """Episodes have 12 days: 768 steps of 64 sub-environments an update."""
     folder, target = tmp_path / "run", tmp_path / "resumed.json"
@@ -87,7 +87,7 @@ def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
     assert settings["algorithm"] == "grpo" and settings["grpo"]["reward"]["steps"] == 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_path, monkeypatch, capsys):
     show = train_command.TrainingBar.show
 

@@ -11,7 +11,7 @@ from tests.tasks.commands.small_runs import train_args
 from vecenv.tasks.commands import cli
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 TILTS = ("--env.action", "tilt", "--episodes", "4", "--seed", "3")
 PPO = (*TILTS, "--ppo.policy", "symbol", "--ppo.no-anneal")

@@ -74,7 +74,7 @@ def trained(place, tmp_path_factory):
     return folder, told
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_seed_has_a_folder_of_its_own_within_that_of_all(trained):
     folder, _ = trained
     own = {"checkpoint.pt", "metrics.csv", "untrained.pt"}
@@ -85,7 +85,7 @@ def test_every_seed_has_a_folder_of_its_own_within_that_of_all(trained):
     assert yaml.safe_load((folder / "settings.yaml").read_text())["seeds"] == 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_seeds_and_their_ensemble_are_compared_on_the_same_episodes(trained):
     folder, told = trained
     document = json.loads((folder / "metrics.json").read_text())
@@ -110,14 +110,14 @@ def test_all_seeds_and_their_ensemble_are_compared_on_the_same_episodes(trained)
     assert [line for line in told if line.startswith("Seed ")] == [f"Seed      {seed}" for seed in (4, 5, 6)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_seed_learns_what_a_run_of_it_alone_does(trained, place, tmp_path):
     words = (*TILTS, *VALIDATED, "--seed", "5", "--folder", str(tmp_path / "alone"))
     assert cli.main(train_args(place, *words)) == 0
     assert_same_run(trained[0] / "seed_5", tmp_path / "alone")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
@@ -133,7 +133,7 @@ def test_other_learners_take_seeds_too(place, tmp_path, words):
     assert_same_run(tmp_path / "both" / "seed_1", tmp_path / "alone")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_seed_begins_on_the_first_round_of_paths(place, tmp_path):
     market = ["--market", "random_walk", "--symbols", "A", "B", "--num-paths", "5", "--num-days", "120"]
     words = ["train", "--preset", str(place / "tiny.yaml"), *market, "--episodes", "3", "--refresh-every", "1"]
@@ -143,7 +143,7 @@ def test_every_seed_begins_on_the_first_round_of_paths(place, tmp_path):
     assert_same_run(tmp_path / "both" / "seed_1", tmp_path / "alone")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_interruption_in_a_later_seed_is_resumed(trained, place, tmp_path, monkeypatch, capsys):
     show, shown = train_command.TrainingBar.show, []
 
@@ -175,7 +175,7 @@ def test_an_interruption_in_a_later_seed_is_resumed(trained, place, tmp_path, mo
     assert reports[0] == reports[1]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_resumption_may_add_seeds_and_updates(trained, tmp_path):
     folder = shutil.copytree(trained[0], tmp_path / "run")
     words = ["--seeds", "4", "--ppo.total-frames", "1536", "--episodes", "3"]
@@ -185,7 +185,7 @@ def test_a_resumption_may_add_seeds_and_updates(trained, tmp_path):
     assert list(json.loads((folder / "metrics.json").read_text())["seeds"]["grade"]["by_seed"]) == ["4", "5", "6", "7"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_of_several_seeds_and_its_parts_are_evaluated(trained, tmp_path):
     folder, target = trained[0], tmp_path / "told.json"
     before = json.loads((folder / "metrics.json").read_text())["evaluation"]["agents"]
@@ -208,7 +208,7 @@ def test_a_run_of_several_seeds_and_its_parts_are_evaluated(trained, tmp_path):
     assert evaluated(folder / "seed_5") == (files[1], {"trained": returns["trained_5"]} | baselines)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("action", "averaged"), [("orders", False), ("discrete", True), ("limit_weights", True)])
 def test_lists_of_orders_have_no_ensemble(tmp_path, action, averaged):
     words = ["train", "--task", "multi_stock_3", "--market", "synthetic", "--num-paths", "4", "--num-days", "320"]
@@ -232,14 +232,14 @@ def test_lists_of_orders_have_no_ensemble(tmp_path, action, averaged):
         (("--seed", str(2**32 - 2), "--seeds", "3"), f"seed must be in [0, 2^32), got {2**32}"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_seeds_that_cannot_be_are_refused_before_any_work(place, tmp_path, capsys, words, told):
     assert cli.main(train_args(place, *words, "--folder", str(tmp_path / "run"))) == cli.BAD_INPUT
     captured = capsys.readouterr()
     assert told in captured.err and "Making the market" not in captured.err and not (tmp_path / "run").exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_folders_of_other_runs_are_refused(trained, place, capsys):
     folder, single = trained[0], place / "run"
     for words, told in (
@@ -254,7 +254,7 @@ def test_folders_of_other_runs_are_refused(trained, place, capsys):
         assert told in captured.err and captured.out == "", words
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_is_damaged_in_a_seeds_run_is_refused_before_the_market_is_made(trained, tmp_path, capsys):
     folder = shutil.copytree(trained[0], tmp_path / "run")
     checkpoint = folder / "seed_6" / "checkpoint.pt"
@@ -265,7 +265,7 @@ def test_what_is_damaged_in_a_seeds_run_is_refused_before_the_market_is_made(tra
     assert captured.out == ""
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_seed_that_is_being_written_is_not_written_by_another(trained, tmp_path, capsys):
     folder = shutil.copytree(trained[0], tmp_path / "run")
     with WriteLock(folder / "seed_5"):

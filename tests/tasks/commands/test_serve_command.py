@@ -75,7 +75,7 @@ def reset(connection: object, **options: object) -> dict:
     return json.loads(connection.recv(timeout=30))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
     with serving("--splits", "train") as (process, url, log):
@@ -93,7 +93,7 @@ def test_a_signal_ends_all_sessions_and_the_server(sent: signal.Signals):
         assert log.read() == "Making the market planted …\nPreparing the step of train …\n"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_interrupts_end_the_server_at_once():
     """Whoever is connected, and however often and fast it is told."""
     with serving("--splits", "train", "--host", "localhost") as (process, url, log):

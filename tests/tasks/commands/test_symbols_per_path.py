@@ -28,8 +28,8 @@ GENERATED = TrainSettings(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("policy", ["symbol", pytest.param("attention", marks=pytest.mark.long)])
-@pytest.mark.long
+@pytest.mark.parametrize("policy", ["symbol", pytest.param("attention", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_some_symbols_train_and_all_validate_and_test(market_place, tmp_path, policy):
     folder = tmp_path / "run"
     words = (*TILTS, "--ppo.policy", policy, *SUBSETS, *VALIDATED, "--seed", "3", "--folder", str(folder))

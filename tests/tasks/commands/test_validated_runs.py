@@ -20,7 +20,7 @@ TILTS = ("--env.action", "tilt", "--ppo.policy", "symbol", "--episodes", "6")
 VALIDATED = ("--validation-fraction", "0.3", "--validation-episodes", "5", "--embargo", "2")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path, capsys):
     folder = tmp_path / "run"
     words = (*TILTS, *VALIDATED, "--evaluations", "2", "--folder", str(folder), "--json", str(tmp_path / "run.json"))
@@ -38,7 +38,7 @@ def test_a_run_keeps_the_best_policy_of_its_validation(place, tmp_path, capsys):
     assert pd.read_csv(folder / "metrics.csv")["update"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_exact_gradient_trains_by_the_same_command(place, tmp_path):
     folder = tmp_path / "run"
     preset = tmp_path / "exact.yaml"
@@ -66,7 +66,7 @@ def test_the_exact_gradient_trains_by_the_same_command(place, tmp_path):
         (("--algorithm", "exact", "--ppo.clip", "0.1"), "--ppo.clip belongs to --algorithm ppo"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_wrong_settings_are_refused(place, tmp_path, capsys, words, told):
     assert cli.main(train_args(place, *words, "--folder", str(tmp_path / "run"))) == cli.BAD_INPUT
     assert told in capsys.readouterr().err

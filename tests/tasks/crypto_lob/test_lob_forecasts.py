@@ -131,7 +131,7 @@ def test_networks_read_no_later_row(kind):
     assert torch.allclose(forecasts(network, rows, 333, 900), before[333:900], atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_forecasts_do_not_know_the_future():
     """Whatever comes after a row, all forecasts up to it stay the same, bit for bit: models, baselines, choices."""
     rows = rows_of(BOOKS)
@@ -155,7 +155,7 @@ def test_forecasts_do_not_know_the_future():
         assert not np.array_equal(got[folds[1].first :], again[folds[1].first :])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_planted_pressure_is_forecast_and_a_random_walk_is_not():
     coefficients = {}
     for strength in (0.5, 0.0):
@@ -184,7 +184,7 @@ def test_training_leaves_the_callers_random_numbers(tmp_path):
     assert torch.equal(torch.rand(3), wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_files_say_what_the_models_have_seen(folder):
     table = pd.read_parquet(folder / "forecasts.parquet")
     seen = table["models_seen_until_ms"]

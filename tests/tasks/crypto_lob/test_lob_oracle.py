@@ -102,12 +102,12 @@ def test_levels_that_no_order_reaches_are_left_out(action):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_accounts_equal_plain_python(action):
     assert played(20, action, 50, eager=False)["traded"] > 20
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("action", ACTIONS)
 def test_ten_thousand_accounts_equal_plain_python(action):
     assert sum(played(seed, action, 64)["episodes"] for seed in range(100, 150)) * len(ACTIONS) > 10_000

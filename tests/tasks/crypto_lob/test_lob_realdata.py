@@ -28,7 +28,7 @@ BOOKS: dict[str, tuple[dict[str, Any], float]] = {
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
 @pytest.mark.parametrize("name", BOOKS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_real_books_are_traded(name):
     """Long and short together lose the spread and the fees of both; the tick is the coin's; factors vary."""
     options, tick = BOOKS[name]

@@ -32,7 +32,7 @@ from vecenv.testing import check_task
 SMALL = {"synthetic_hours": 0.5, "episode_steps": 10}
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "config",
     [
@@ -42,7 +42,7 @@ SMALL = {"synthetic_hours": 0.5, "episode_steps": 10}
         {"action": "limit", "latency": 2, "stop_loss": 1e-4, "max_holding": 3},
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_task_conforms(config, compiled):
     task = task_named("crypto_lob")
     check_task(replace(task, config=lambda: task.config(**SMALL, **config)), steps=6, compiled=compiled)
@@ -146,7 +146,7 @@ def test_the_imbalance_rule_takes_the_larger_side():
     assert (Imbalance(1.0).act(env) == 1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_oracle_earns_most_and_its_path_is_found_again_for_other_starts():
     oracle = Oracle()
     for seed in (1, 2):
@@ -158,7 +158,7 @@ def test_the_oracle_earns_most_and_its_path_is_found_again_for_other_starts():
         assert float(best.mean()) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
     task = task_named("crypto_lob")
     config = task.parted(CryptoLobConfig(synthetic_hours=2.0, episode_steps=300, embargo=10.0), "test")
@@ -187,7 +187,7 @@ def test_random_agents_of_every_name_play():
         assert played(made(), max_position=2).info()["row"].min() > 0, name
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_preset_of_the_contest_has_its_simulators_numbers():
     """Positions of four recorded episodes at every step, and equities up to its single precision."""
     record, course = json.loads(RECORD.read_text()), mids()

@@ -67,7 +67,7 @@ def test_nothing_rests_where_orders_cannot(text):
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(WORDS)).map(" ".join)))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_nothing_that_is_written_raises(text):
     for language in (LANGUAGE, MARKET_ONLY):
         actions, valid = language.tensor([language.parse(text)])

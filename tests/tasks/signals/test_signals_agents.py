@@ -148,7 +148,7 @@ def test_rows_of_equal_starts_see_the_same_days(tape, shuffled):
 
 
 @torch.no_grad()
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_without_strength_and_shuffling_the_worth_is_that_of_the_plain_evaluation(tape):
     env, starts = make(tape, 5), torch.arange(5)
     agent = AGENTS[MOVED]()

@@ -105,7 +105,7 @@ def test_whole_shares_equal_the_oracle(case):
     check_exact(case, "float32")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @given(signal_case())
 @settings(max_examples=50, **QUICK)
 def test_whole_shares_equal_the_oracle_in_ten_thousand_episodes(case):

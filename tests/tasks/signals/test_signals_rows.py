@@ -39,11 +39,11 @@ def make(tape, num_envs, params=None, env_ids=None, smooth=False, **rules: Any) 
     "action, form",
     [
         ("shares", "reward"),
-        pytest.param("weights", "published", marks=pytest.mark.long),
-        pytest.param("tilt", "reward", marks=pytest.mark.long),
+        pytest.param("weights", "published", marks=pytest.mark.nightly),
+        pytest.param("tilt", "reward", marks=pytest.mark.nightly),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_compiled_and_eager_agree_bit_for_bit(tape, action, form):
     """Two rollouts of random actions, through ends of episodes."""
     found = []
@@ -98,7 +98,7 @@ def rows_equal(together: VecEnv, alone: list[VecEnv]) -> None:
 
 @pytest.mark.parametrize("form", ["reward", "published"])
 @pytest.mark.parametrize("action", ["shares", "tilt"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_gradient_through_both_rules_is_that_of_finite_differences(tape, action, form):
     """Rewards of four days by all actions, to the precision that risk levels in single precision leave."""
     env = make(

@@ -255,7 +255,7 @@ def test_a_market_without_scores_is_refused():
 
 
 @pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_task_conforms(action):
     form = "trajectory" if action == "weights" else "reward"
     strengths = {"sentiment_strength": 0.1, "risk_strength": 0.05, "risk_form": form}

@@ -88,7 +88,7 @@ def test_the_market_and_the_actions_are_the_recorded_ones(name):
 
 
 @BOTH
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_kernels_play_the_same_days(name):
     for number, (run, ours) in enumerate(zip(kernel_runs(game_of(name), runs_of(name)), runs_of(name), strict=True)):
         np.testing.assert_array_equal(run.holdings, ours.holdings, err_msg=f"run {number}")

@@ -142,7 +142,7 @@ def test_buy_and_hold_keeps_initial_holdings():
     assert env.state.holdings[0].tolist() == [57.0, 50.0]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_buy_and_hold_in_weights_buys_once(synthetic):
     env = make(synthetic, 8, action="weights", random_start=True, episode_length=60)
     shares = make(synthetic, 8, hmax=1e5, random_start=True, episode_length=60)
@@ -165,7 +165,7 @@ def test_hold_never_trades(synthetic, action):
 
 @pytest.mark.parametrize("action", ["shares", "weights"])
 @pytest.mark.parametrize("fill", ["close", "next_open"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_order_of_the_agents_on_a_market(synthetic, action, fill):
     settings = {"action": action, "fill": fill, "random_start": True, "episode_length": 60, "initial_cash": 1e5}
     env = make(synthetic, 16, **settings)

@@ -56,7 +56,7 @@ SHORTS = {
 
 
 @pytest.mark.parametrize("name", [*EVERY_RULE, *SHORTS])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_year_adds_up_to_the_tick(tape, name):
     """Change of value = market profit - costs, in integers, on each of 250 days; no debt and nothing sold short.
 

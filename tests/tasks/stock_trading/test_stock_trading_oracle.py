@@ -139,7 +139,7 @@ def test_whole_shares_equal_the_oracle_exactly(case):
     check_whole_shares(case)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @given(rules_and_market())
 @settings(max_examples=50, **QUICK)
 def test_whole_shares_equal_the_oracle_exactly_in_ten_thousand_episodes(case):
@@ -175,7 +175,7 @@ def check_whole_shares(case):
             rows[dtype] = outcome.rows
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @given(rules_and_market(whole_shares=False))
 @settings(max_examples=20, **QUICK)
 def test_fractional_shares_in_float64_equal_the_oracle(case):

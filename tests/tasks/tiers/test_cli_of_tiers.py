@@ -19,7 +19,7 @@ from vecenv.tasks.tiers.config import TIERS
 from vecenv.tasks.tiers.trained import TrainedOnTiers
 
 # Whole runs of the command.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 MARKET = ("--market", "synthetic", "--num-paths", "2", "--num-days", "400", "--test-fraction", "0.4")
 # Each rollout has 8 x 10 steps, so these are two updates.

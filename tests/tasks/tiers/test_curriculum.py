@@ -92,7 +92,7 @@ def play(env: VecEnv, driver: Driver, rounds: int, steps: int = 1) -> list[dict[
     return history
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_collector_without_a_schedule_can_be_traced():
     """All rows follow one rule then, a number that no step may read on the host."""
     collector = FusedCollector(make_env(3), num_steps=2)
@@ -102,7 +102,7 @@ def test_a_collector_without_a_schedule_can_be_traced():
     assert (collector.rows().state.rule == len(NAMES) - 1).all()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_compiled_collector_without_a_schedule_collects_as_an_eager_one():
     eager, compiled = (FusedCollector(make_env(3), num_steps=4, mode=mode) for mode in ("eager", "compiled"))
     for _ in range(2):

@@ -47,7 +47,7 @@ def make_env(seed: int = 0, scheduler: str = "promotion") -> VecEnv:
 
 
 @pytest.mark.parametrize("scheduler", ["promotion", "adaptive"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_curriculum_resumes_bit_for_bit(tmp_path: Path, scheduler: str) -> None:
     whole = train(make_env(scheduler=scheduler), SMALL, tmp_path / "whole")
 
@@ -73,7 +73,7 @@ def test_an_interrupted_curriculum_resumes_bit_for_bit(tmp_path: Path, scheduler
         assert [one[key] for key in outcome] == [other[key] for key in outcome]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_rules_follow_the_episodes_of_every_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = PPO(make_env(), SMALL)
     assert isinstance(learner.schedule, CurriculumSchedule)

@@ -41,7 +41,7 @@ def weights(step: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("grader", GRADERS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_rewards_of_an_episode_sum_to_its_grade(grader, dtype):
     """Each is the change of the grade so far; together, the final grade less the one at the start, in every tier."""
     env = env_of(reward="grade_potential", grader=grader, dtype=dtype)
@@ -79,7 +79,7 @@ def test_the_rewards_stop_with_the_account():
     torch.testing.assert_close(total, env.grade(), rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_is_seen_is_that_of_another_reward():
     """Neither hindsight nor the benchmark is shown: the observations of both rewards are the same, bit for bit."""
     potential, signal = env_of(reward="grade_potential"), env_of(reward="signal")

@@ -55,7 +55,7 @@ def real_tape() -> MarketTape:
     return load_market(path, MarketOptions(symbols=TWENTY_FIVE, end="2021-12-31", features=TIER_FEATURES))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
 @pytest.mark.parametrize("task", TIERS)
@@ -81,9 +81,9 @@ LARGE = ("portfolio", "full_autonomous")
 
 
 @pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.long if task in LARGE else ()) for task in TIERS]
+    "task", [pytest.param(task, marks=pytest.mark.nightly if task in LARGE else ()) for task in TIERS]
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_who_uses_a_planted_signal_stands_above_buy_and_hold(task):
     grades = planted_grades(task, strength=0.01)
     assert grades.interval("signal").low > grades.interval("buy_and_hold").high
@@ -91,7 +91,7 @@ def test_who_uses_a_planted_signal_stands_above_buy_and_hold(task):
 
 
 @pytest.mark.parametrize("task", ["single_stock_costs", "multi_stock_3"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_who_follows_noise_does_not(task):
     grades = planted_grades(task, strength=0.0)
     assert grades.lead("signal", "buy_and_hold").high < 0.0

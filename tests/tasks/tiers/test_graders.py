@@ -157,7 +157,7 @@ def test_grades_equal_the_formulas(numbers):
         assert grade(function, **numbers) == pytest.approx(plain(numbers), abs=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_batched_and_compiled_grades_equal_single_ones():
     generator = torch.Generator().manual_seed(0)
     changes = [
@@ -242,7 +242,7 @@ def test_the_sharpe_ratio_is_annualised(sharpe):
 
 @given(RECORDS, st.floats(0.0, 0.2))
 @QUICK
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_grade_falls_when_the_return_rises(numbers, more):
     better = numbers | {"total_return": numbers["total_return"] + more}
     for function in (seed_single, seed_full, calibrated):

@@ -61,7 +61,7 @@ def shares(task: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("task", TIERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_zero_holds_the_benchmark(task):
     """It buys as buy and hold does, on as many days, keeps its weights, and trades little after that."""
     env, tier = env_of(market(), task), TIERS[task]
@@ -88,7 +88,7 @@ def test_zero_holds_the_benchmark(task):
 
 
 @pytest.mark.parametrize(("task", "gain"), [("multi_stock_3", 1.0), ("portfolio", 8.0), ("full_autonomous", 3.0)])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_tilt_breaks_a_limit(task, gain):
     """On a wild market: purchases leave position and exposure within the tier's limits at the day's closes."""
     tier = TIERS[task]
@@ -190,7 +190,7 @@ def test_an_untrained_policy_starts_at_the_benchmark():
     assert torch.equal(learner.network.head.mode(outputs), torch.zeros(NUM_ENVS, 11))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("task", "changes"), [("multi_stock_3", {}), ("full_autonomous", {"max_orders": 5})])
 def test_a_compiled_step_is_the_eager_one_bit_for_bit(task, changes):
     """Every tensor of the rows, the reward and the observation over a whole episode, paid by its grade."""
@@ -205,13 +205,13 @@ def test_a_compiled_step_is_the_eager_one_bit_for_bit(task, changes):
     assert bool(eager.rows.truncated.all()) and float(eager.state.num_trades.min()) > 0
 
 
-@pytest.mark.parametrize("task", ["single_stock", pytest.param("multi_stock_3", marks=pytest.mark.long)])
-@pytest.mark.long
+@pytest.mark.parametrize("task", ["single_stock", pytest.param("multi_stock_3", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_tiers_conform(task):
     check_task(task, steps=6, compiled=False, action="limit_weights", reward="grade_potential", **SMALL)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", ["single_stock", "full_autonomous", "curriculum"])
 def test_compiled_steps_of_tiers_conform(task):
     check_task(task, steps=6, action="limit_weights", reward="grade_potential", **SMALL)

@@ -103,7 +103,7 @@ def test_tools_have_the_sign(tape):
         assert told.count("$") == shown and "Rs" not in told
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_records_and_their_report_have_the_sign(tape):
     for code, sign in (("USD", "$"), (None, "")):
         env = single_stock(replace(tape, currency=code))
@@ -135,7 +135,7 @@ def test_pictures_name_the_currency(tape, code, label):
         ("dollars.parquet", ("--env.currency", "Rs"), "Rs", ", prices in USD"),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_commands_show_the_currency_of_a_file(files, tmp_path, monkeypatch, capsys, market, words, sign, told):
     settings = ("--market", str(files / market), "--env.days", "3", *words)
     record = tmp_path / "episode.jsonl"

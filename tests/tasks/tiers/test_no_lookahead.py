@@ -151,7 +151,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rules", RULES, ids=["default", "weights", "vix gate", "turbulence gate", "shorts"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_fills_at_the_close_know_nothing_of_the_next_day(tapes, rules):
     """Up to day t: what is seen and what orders of day t pay. What is rewarded: up to the step that ends on day t."""
     rules = {"initial_cash": 20_000.0} | rules
@@ -164,7 +164,7 @@ def test_fills_at_the_close_know_nothing_of_the_next_day(tapes, rules):
     assert not compared(one, other, ("reward",), CUT)[1]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_fills_at_the_next_open_know_that_open_alone(worlds, tapes):
     """An order of day t pays the open of day t+1; the rest of that day's bar does not matter to it."""
     rules = {"fill": "next_open", "initial_cash": 20_000.0, "stop_loss": 0.05}

@@ -218,7 +218,7 @@ def test_symbols_of_other_tiers_are_unknown():
     commission=st.sampled_from([0.0, 1e-9, 0.0005, 0.001, 0.0123, 0.3, 0.999]) | st.floats(0.0, 0.999),
 )
 @settings(max_examples=500, deadline=None, derandomize=True)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_what_is_affordable_is_never_overspent(budget, price, commission):
     """In whole numbers, and no share fewer than two that would be paid for."""
     shares = int(affordable(MONEY, number(budget), number(price), number(commission)))

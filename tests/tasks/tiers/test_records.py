@@ -66,7 +66,7 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_jsonl_comes_back_as_it_was(place, tmp_path):
     records = read_jsonl(place / "episodes.jsonl")
     write_jsonl(tmp_path / "again.jsonl", records)
@@ -100,7 +100,7 @@ def test_numbers_are_those_of_the_environment():
     assert record.mistakes == {name: int(env.state.totals[2, COMPONENTS.index(name)]) for name in MISTAKES}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_replay_finds_every_number_again(place, tmp_path, capsys):
     target = tmp_path / "replay.json"
     assert cli.main(["replay", str(place / "episodes.jsonl"), "--json", str(target)]) == 0
@@ -281,7 +281,7 @@ def test_only_the_recorded_rows_are_copied(monkeypatch):
     assert set(copied) == {2}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_report_needs_nothing_else(place, tmp_path):
     path, records = place / "episodes.jsonl", read_jsonl(place / "episodes.jsonl")
     line = next(n for n, r in enumerate(records, 1) if any("<script>" in day.action for day in r.days))
@@ -297,7 +297,7 @@ def test_the_report_needs_nothing_else(place, tmp_path):
     assert f"{record.grades['calibrated']:.3f}" in page and record.market["fingerprint"] in page
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_report_of_an_episode_without_trades(tmp_path):
     (record,) = RECORDING.record(environment(1, days=1), AGENTS["hold"](), [0], 0, ORIGIN)
     write_jsonl(tmp_path / "hold.jsonl", [record])

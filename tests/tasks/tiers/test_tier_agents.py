@@ -96,7 +96,7 @@ def set_state(env, **tensors):
         env.rows.state.get(name).copy_(tensor)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", EVERY_AGENT)
 def test_agents_obey_the_format_and_the_rules(name):
     play, rows = played(), played().of(name)
@@ -111,7 +111,7 @@ def test_agents_obey_the_format_and_the_rules(name):
         assert float(state.num_trades.sum()) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_buy_and_hold_follows_the_benchmark():
     play = played()
     env, rows = play.env, play.of("buy_and_hold")

@@ -128,7 +128,7 @@ def test_an_untrained_policy_of_symbols_hardly_leaves_the_benchmark(task):
     assert tilts.shape == (NUM_ENVS, env.scenario.tape.num_symbols + 1) and float(tilts.abs().max()) < 0.1
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("task", "policy"), [("multi_stock_3", "symbol"), ("curriculum", "attention")])
 def test_policies_of_symbols_train_on_tiers(task, policy):
     options = {"num_paths": 2, "num_days": 330}

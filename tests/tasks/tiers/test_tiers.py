@@ -45,7 +45,7 @@ def orders(num_steps: int, num_envs: int, num_symbols: int = 25) -> torch.Tensor
     return torch.from_numpy(random_orders(rng, num_steps, num_envs, 8, num_symbols=num_symbols))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, id="full tier")])
 def test_a_compiled_step_is_the_eager_one_bit_for_bit(num_symbols, max_orders):
     """Every tensor of the rows, the reward and the observation, over a whole episode; the full tier compiles long."""
@@ -180,7 +180,7 @@ def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.T
 
 
 @pytest.mark.parametrize("reward", ["signal", "grade_potential"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_nothing_is_known_of_the_next_day(reward):
     """Another market after day 45: all that is seen and paid up to it is the same, and what it brings is not."""
     cut, one, other = 45, nse_tape(0), nse_tape(1)
@@ -210,7 +210,7 @@ def started(rows: Rows, path: torch.Tensor, day: torch.Tensor) -> Rows:
 
 
 @pytest.mark.parametrize("name", list(TIERS))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_row_of_a_mixed_batch_has_the_account_of_its_tier_alone(name):
     """The same orders on the same path and days, the symbols' numbers being those of each batch."""
     tape, tier, num_envs = nse_tape(), replace(TIERS[name], action="orders"), 32

@@ -148,7 +148,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     return happened
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, PARTS))])
 def test_accounts_equal_the_oracle(part):
     """Exactly in money, shares, counts and average prices, at every step of 1,800 episodes in each part."""
     happened: Counter = Counter()
@@ -165,8 +165,8 @@ def test_accounts_equal_the_oracle(part):
     assert not rare, f"too rare to be tested: {rare}"
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.slow
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.assembly
 def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
     """Orders, money and shares exactly, and no order is refused or cut by a limit."""
     happened: Counter = Counter()

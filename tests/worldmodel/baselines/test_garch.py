@@ -192,7 +192,7 @@ def test_a_density_knows_nothing_of_later_days(garch, history):
     assert not torch.equal(before[500:].nan_to_num(7.0), after[500:].nan_to_num(7.0))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_densities_of_models(garch, simulation, history):
     density = garch.log_density(history)
     assert torch.equal(density.isfinite(), encode_bars(history.ohlcv).valid[0])

@@ -130,7 +130,7 @@ def test_correlation_between_symbols(paths, history, name, together):
     assert abs(float(drawn.mean() - (real.mean() if together else 0.0))) < (0.06 if together else 0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_subset_of_the_symbols_in_another_order(models, history):
     """Each symbol keeps its own law: a symbol of three times the volatility keeps it."""
     wild = history.ohlcv.clone()
@@ -204,7 +204,7 @@ def drawn_rows(model: Baseline, history: Bars, num_paths: int, num_days: int) ->
     return row
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_bootstrap_repeats_whole_days_in_blocks_of_geometric_length():
     history = synthetic_bars(1, 300, 3, seed=11)
     row = drawn_rows(StationaryBootstrap.fit(history, mean_block=5), history, 100, 100)
@@ -280,7 +280,7 @@ def test_bad_requests(models, history, name):
             model.log_density(stranger)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_histories_that_are_too_short(models, history):
     short = history.ohlcv.clone()
     short[0, :200, 4] = NAN
@@ -302,7 +302,7 @@ def test_histories_that_are_too_short(models, history):
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
 @pytest.mark.filterwarnings("ignore::vecenv.market.validation.MarketDataWarning")
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_on_nse_stocks_garch_beats_brownian_motion():
     path = Path(os.environ["VECENV_DATA"]) / "india_nifty109.parquet"
     training, whole = (read_bars(path, end=end) for end in ("2021-12-31", "2024-12-31"))

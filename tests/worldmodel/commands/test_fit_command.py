@@ -76,7 +76,7 @@ def fitted(market: Path, out: Path, *words: object) -> dict:
     return json.loads(result.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_weights_are_fine_tuned_from_the_nearest_market(market, initial, tmp_path, quick, capsys):
     out = tmp_path / "m.safetensors"
     result = fitted(market, out, "--init", initial, "--steps", 30, "--evaluate-every", 10, "--learning-rate", 0.003)
@@ -103,7 +103,7 @@ def test_weights_are_fine_tuned_from_the_nearest_market(market, initial, tmp_pat
     assert source["sha256"] in told and str(bars.dates[0]) in told and nearest in told
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seen", [True, False])
 def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tmp_path, quick, capsys, seen):
     """The initial weights' own validation ends on the first day of the new one, or on the day before."""
@@ -115,7 +115,7 @@ def test_validation_days_that_the_weights_have_seen_are_told(market, initial, tm
     assert (f"up to {last}, validation begins after" in told) == seen
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_weights_know_the_days_of_those_that_they_were_fitted_from(market, initial, tmp_path, quick):
     saved, known, out = load_network(initial), tmp_path / "known.safetensors", tmp_path / "m.safetensors"
     own = {str(symbol): str(read_bars(market).dates[-1]) for symbol in read_bars(market).symbols}
@@ -129,7 +129,7 @@ def test_the_weights_know_the_days_of_those_that_they_were_fitted_from(market, i
     assert load_network(out).known_days() == own | {first: "2030-01-01", "X": "2000-01-03"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial, tmp_path, quick, capsys):
     """A learning rate that wrecks the network: the file holds the zero-shot weights, calibrated."""
     out = tmp_path / "m.safetensors"
@@ -141,7 +141,7 @@ def test_weights_stay_what_they_were_if_no_validation_is_better(market, initial,
         assert torch.equal(tensor, begun[name]) or name in ("drifts", "couplings", "decays", "shrinkages"), name
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_returns_are_never_less_likely_than_at_first(market, initial, tmp_path, quick, monkeypatch):
     """The bars' shape gains more than the returns lose: that is not taken."""
     scores = iter([Validation(-3.0, -3.1, 1.0), Validation(-2.99, -3.2, 0.0), Validation(-3.0, -3.11, 0.9)])
@@ -152,7 +152,7 @@ def test_returns_are_never_less_likely_than_at_first(market, initial, tmp_path, 
     assert result["kept_step"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_model_from_nothing_has_no_zero_shot(market, tmp_path, quick, monkeypatch, capsys):
     small = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
     monkeypatch.setattr(fit_command, "NetworkSettings", lambda markets: NetworkSettings(small, 16, markets))
@@ -161,7 +161,7 @@ def test_a_model_from_nothing_has_no_zero_shot(market, tmp_path, quick, monkeypa
     assert [entry["step"] for entry in result["history"]] == [2, 4] and "zero-shot" not in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interruption_before_the_first_validation_of_random_weights(market, tmp_path, quick, monkeypatch, capsys):
     """The step is validated, so that the weights are not those before it; before any step nothing is written."""
     small = TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8)
@@ -182,7 +182,7 @@ def test_an_interruption_before_the_first_validation_of_random_weights(market, t
 
 
 @pytest.mark.parametrize(("symbols", "told"), [(1, "the joint part of the model has nothing"), (3, "needs 5 symbols")])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_small_markets_are_fitted_and_told(symbols, told, initial, tmp_path, quick, capsys):
     market, out = write_market(tmp_path / "few.parquet", symbols), tmp_path / "m.safetensors"
     fitted(market, out, "--init", initial, "--steps", 2, "--evaluate-every", 2)
@@ -195,7 +195,7 @@ def test_small_markets_are_fitted_and_told(symbols, told, initial, tmp_path, qui
     assert len(read_bars(paths / "path_0000.parquet").symbols) == symbols
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_symbols_with_few_days_are_told(initial, tmp_path, quick, capsys):
     table = pd.read_parquet(write_market(tmp_path / "mine.parquet"))
     late = table["Ticker"].unique()[1]
@@ -208,7 +208,7 @@ def test_symbols_with_few_days_are_told(initial, tmp_path, quick, capsys):
     assert late not in result["starts"]["mine"] and len(result["starts"]["mine"]) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_first_interruption_ends_the_training_and_not_the_calibration(market, initial, tmp_path, quick, monkeypatch):
     """The best weights of the validations so far are written."""
     out, train_network, handler = tmp_path / "m.safetensors", training.train_network, signal.getsignal(signal.SIGINT)
@@ -229,7 +229,7 @@ def test_a_first_interruption_ends_the_training_and_not_the_calibration(market, 
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_interrupted_calibration_tells_what_is_kept(market, initial, tmp_path, quick, monkeypatch, capsys):
     out = tmp_path / "m.safetensors"
     words = ("--init", initial, "--steps", 10, "--evaluate-every", 5, "--learning-rate", 0.003)
@@ -256,7 +256,7 @@ sys.exit(main())
 """Command line in a process of its own, after the pairs of paths that the calibration of the drift draws."""
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("times", "pairs"), [(1, 16), (2, 50_000)])
 def test_ctrl_c_in_a_process_of_its_own(market, initial, tmp_path, times, pairs):
     """A first one ends the training, a second one the calibration, which is too long to be over before."""

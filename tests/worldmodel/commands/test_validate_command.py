@@ -73,7 +73,7 @@ def run(market, checkpoint, chain, tmp_path_factory):
     return out, json.loads(file.read_text())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_run_has_every_figure_of_every_model(run):
     out, result = run
     assert sorted(file.name for file in out.iterdir()) == ["validation.json", "validation.md", "validation.png"]
@@ -95,7 +95,7 @@ def test_a_run_has_every_figure_of_every_model(run):
     assert (out / "validation.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_density_that_is_missing_is_left_out_and_shown_as_a_dash(run):
     _, result = run
     models = result["models"]
@@ -106,7 +106,7 @@ def test_a_density_that_is_missing_is_left_out_and_shown_as_a_dash(run):
     assert headings[-1] == "bootstrap" and [line[-1] for line in lines] == ["–", "–"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rivals_of_the_bars_are_in_the_run(run):
     """Also the running-mean chain; only four origins give real figures and paired differences no intervals."""
     out, result = run
@@ -126,7 +126,7 @@ def test_rivals_of_the_bars_are_in_the_run(run):
     assert RUNNING_MEAN_CHAIN in result["bars"]["joint_nll"]["bar"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_real_days_drawn_again_are_nearer_to_the_real_ones_than_a_normal_law(run):
     _, result = run
     models = result["models"]
@@ -134,7 +134,7 @@ def test_real_days_drawn_again_are_nearer_to_the_real_ones_than_a_normal_law(run
     assert models["bootstrap, last 250 days"]["ks_1"]["mean"] < models["GBM"]["ks_1"]["mean"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_real_column_does_not_depend_on_the_models(run, market, ends, tmp_path, monkeypatch):
     _, result = run
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
@@ -149,7 +149,7 @@ def test_the_real_column_does_not_depend_on_the_models(run, market, ends, tmp_pa
     assert other["models"]["GBM"]["ks_1"] != result["models"]["GBM"]["ks_1"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_figures_of_several_weights_are_their_means(market, ends, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
     other = save_checkpoint(tmp_path / "other.safetensors", ends, seed=1)
@@ -172,7 +172,7 @@ def test_figures_of_several_weights_are_their_means(market, ends, checkpoint, tm
     assert first != second and mean == pytest.approx(0.5 * (first + second))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_without_discriminators_scikit_learn_is_not_needed(market, ends, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     monkeypatch.setattr(validate_command, "BASELINES", (GeometricBrownianMotion.fit,))
@@ -200,7 +200,7 @@ def test_discriminators_need_scikit_learn_and_twice_as_many_days(capsys, market,
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bad_input_is_named_before_any_work(capsys, market, ends, checkpoint, tmp_path):
     out = tmp_path / "out"
     of_model = partial(refused, capsys, "--history", market, "--out", out, "--model", checkpoint)

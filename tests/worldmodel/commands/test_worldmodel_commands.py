@@ -52,7 +52,7 @@ def model(market, tmp_path_factory):
     return folder / "m.safetensors", json.loads(result.read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_training_writes_a_network_with_its_data_and_split(model, market):
     path, result = model
     assert path.exists() and not running_path(path).exists()
@@ -69,16 +69,16 @@ def test_training_writes_a_network_with_its_data_and_split(model, market):
     ("architecture", "sizes", "told"),
     [
         ("running-mean", SMALL[:10], ("running mean", "student-t", 16)),
-        pytest.param("published", SMALL[:10], ("none", "gaussian", 16), marks=pytest.mark.long),
+        pytest.param("published", SMALL[:10], ("none", "gaussian", 16), marks=pytest.mark.nightly),
         pytest.param(
             "cnn-gru",
             ("--cnn-gru.channels", "8", "--cnn-gru.width", "12"),
             ("none", "gaussian", 12),
-            marks=pytest.mark.long,
+            marks=pytest.mark.nightly,
         ),
     ],
 )
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_architecture_is_trained_and_drawn_from(market, tmp_path, architecture, sizes, told):
     """Its weights are not those it started with, and the file serves as any other."""
     out, words = tmp_path / "m.safetensors", ("--market", str(market), "--out", str(tmp_path / "m.safetensors"))
@@ -110,14 +110,14 @@ def interrupted(market, tmp_path, monkeypatch):
     return out
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on_to_the_same_network(model, market, interrupted):
     assert train(market, interrupted, "--steps", "4", "--resume") == 0
     whole, resumed = (load_network(path).network.state_dict() for path in (model[0], interrupted))
     assert all(bool((whole[name] == resumed[name]).all()) for name in whole)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted, capsys):
     assert train(market, interrupted, "--steps", "6", "--resume") == BAD_INPUT
     assert "its settings are not those of this command" in capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_a_run_goes_on_with_its_own_settings_and_data_alone(market, interrupted,
     assert "none.running.safetensors" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_with_tensors_or_a_record_of_others_is_refused(market, interrupted, capsys):
     running = running_path(interrupted)
     saved = load_network(running)
@@ -243,7 +243,7 @@ def test_paths_are_generated_in_bfloat16(model, market, tmp_path, after):
 
 @pytest.mark.filterwarnings("ignore:.*looks like an unadjusted split")
 @pytest.mark.parametrize("after", [True, False])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_stress_paths_fall_as_far_and_have_weights(model, market, tmp_path, capsys, after):
     """After a history and without one."""
     out = tmp_path / "paths"

@@ -76,7 +76,7 @@ def alike():
 
 
 @pytest.mark.parametrize("form", BAR_FORMS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bars_of_the_same_law_cannot_be_told_apart(alike, form):
     (found,) = told(*alike, form)
     assert found.accuracy.low <= 0.5 <= found.accuracy.high
@@ -84,14 +84,14 @@ def test_bars_of_the_same_law_cannot_be_told_apart(alike, form):
 
 
 @pytest.mark.parametrize("form", BAR_FORMS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_real_bars_of_other_origins_cannot_be_told_apart(alike, form):
     real, _ = sides(*alike)
     found = discriminate_real_bars(real, DATES, 2, [form])[form]
     assert found.accuracy.low <= 0.5 <= found.accuracy.high and found.auc.low <= 0.5 <= found.auc.high
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_volumes_of_other_stocks_are_told_by_panels_alone(alike):
     """Each stock's volumes are those of another path: alone they are as real as before, together they are not."""
     real, generated = alike
@@ -104,7 +104,7 @@ def test_volumes_of_other_stocks_are_told_by_panels_alone(alike):
 
 
 @pytest.mark.parametrize("form", ["bars_boosting", "bars_gru"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_gaps_that_are_never_zero_are_told(alike, form):
     real, generated = alike
     generated = generated.clone()
@@ -118,7 +118,7 @@ def test_gaps_that_are_never_zero_are_told(alike, form):
 
 
 @pytest.mark.parametrize("form", ["bars_boosting", "bars_gru", "panel_bars_boosting", "panel_bars_gru"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_other_wicks_are_told_though_all_returns_are_the_same(alike, form):
     real, generated = alike
     generated = generated.clone()
@@ -253,7 +253,7 @@ def test_every_generated_sequence_is_seen(monkeypatch):
     assert int((marks == 0).sum()) == int((marks > 0).sum())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_scores_are_repeatable_and_leave_other_draws_alone(alike):
     state = torch.random.get_rng_state()
     first = told(*alike, "panel_bars_boosting", "panel_bars_gru")

@@ -54,7 +54,7 @@ def test_leverage_by_its_definition(gapped):
     assert leverage(gapped, 3).tolist() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_short_windows_do_not_bias_the_autocorrelation():
     """Of a slow series, means of single windows would take most of the autocorrelation away."""
     noise = normal(4000 * 10, 1, seed=2)

@@ -88,7 +88,7 @@ def test_another_volatility_is_seen(form, least):
     assert accuracies(real, synthetic, form)[0] > least
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_days_in_another_order_are_seen():
     """The same days, of which the wild ones come last, or anywhere."""
     real = returns_of(1, seed=1)
@@ -99,7 +99,7 @@ def test_days_in_another_order_are_seen():
     assert min(told) > 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_independent_stocks_are_seen_by_the_joint_forms_alone():
     real, synthetic = sides(returns_of(1, seed=1), returns_of(2, seed=2, correlation=0.0))
     alone, *joint = accuracies(real, synthetic, "boosting", "panel_boosting", "panel_gru")
@@ -113,7 +113,7 @@ def test_what_is_learned_is_asked_of_other_origins():
     assert abs(accuracies(*sides(returns_of(1, seed=1), wild), "boosting")[0] - 0.5) < 0.08
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_every_path_may_be_drawn_and_only_one_at_a_time():
     """Of two paths one is as real, so that half of the generated windows are told."""
     paths = returns_of(2, seed=2)
@@ -123,7 +123,7 @@ def test_every_path_may_be_drawn_and_only_one_at_a_time():
     assert 0.6 < both < 0.85 < one
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_scores_are_repeatable_and_leave_other_draws_alone(alike):
     state = torch.random.get_rng_state()
     first = discriminate(*alike, DATES, 1, ["boosting", "lstm"])
@@ -215,7 +215,7 @@ def test_panels_are_disjoint_and_of_the_same_stocks_on_all_days():
     assert float(last[1]) == pytest.approx(float(torch.linalg.eigvalsh(correlation)[-1]) / 25, abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_gaps_are_no_clue():
     """The real gaps are in both classes."""
     context = valid_bars(ORIGINS, 1, CONTEXT, STOCKS, seed=9)[:, 0]

@@ -25,7 +25,7 @@ def coverage(block):
     return sum(interval.low <= 0.0 <= interval.high for interval in intervals) / len(intervals)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_blocks_cover_a_mean_of_overlapping_origins():
     alone, blocks = coverage(1), coverage(5)
     assert blocks >= 0.88

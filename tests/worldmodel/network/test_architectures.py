@@ -82,7 +82,7 @@ def density_of(market: NeuralMarket, history: Bars, scaled: Tensor, valid: Tenso
     return market.network.log_prob(start.known[0], scaled, valid, *given)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_density_of_a_day_is_normalised_and_drawn_returns_follow_it(market):
     """Of two symbols on a grid of both returns x = sinh(u): mass, means, deviations and correlation of u."""
     history = history_of(2)

@@ -82,12 +82,12 @@ def history(tmp_path_factory):
     return path, replace(bars, ohlcv=ohlcv[None])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_market_of_a_checkpoint_has_its_drift(model):
     assert bool(load_network(model).network.drifts.all())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_path_has_a_past_that_nobody_trades(model):
     bars = draw_paths(model, PathOptions(3, WARM_UP + 5))
     assert bars.symbols == KNOWN and bars.ohlcv.shape == (3, WARM_UP + 5, 3, 5) and bars.warm_up == WARM_UP
@@ -96,7 +96,7 @@ def test_a_path_has_a_past_that_nobody_trades(model):
     assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_pasts_are_few_and_paths_are_many(model):
     """Paths choose among the pasts by their number and the seed, and each goes on in its own way."""
     bars = draw_paths(model, PathOptions(40, WARM_UP + 2, seed=5))
@@ -137,7 +137,7 @@ def test_a_symbol_that_was_hardly_trained_on_is_not_known(model):
         draw_paths(model, PathOptions(1, WARM_UP + 1, ["AA", "LATE"]))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_warm_up_survives_halves(model, monkeypatch):
     """Days are kept as float16 moves: bars read from them are valid and within a thousandth of those drawn."""
     saved = load_network(model)
@@ -231,7 +231,7 @@ def test_the_shipped_weights_know_their_currencies():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_default_symbols_of_a_task_give_way_to_those_of_the_model(model):
     """As many as the task has; those that the task is given are refused, and known ones stay."""
     options = {"num_paths": 2, "num_days": WARM_UP + 40}
@@ -285,7 +285,7 @@ def test_too_little_history_is_named(model, history, day):
         draw_paths(model, PathOptions(1, WARM_UP + 1, history=file, history_end=str(real.dates[day])))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_regimes_are_the_most_typical_of_several_draws(model):
     plain = draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4))
 

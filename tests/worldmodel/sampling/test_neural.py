@@ -263,7 +263,7 @@ def grid(market) -> ReturnGrid:
     return ReturnGrid(market, history_of(1, 20))
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_density_of_the_next_return_is_normalised(grid):
     """In the log-return itself, not in units of the volatility."""
     assert grid.mean_of(torch.ones(121)) == pytest.approx(1.0, abs=2e-3)
@@ -283,7 +283,7 @@ def test_drawn_returns_follow_the_density(market, grid):
     assert float((share - distribution).abs().max()) < 1.95 / math.sqrt(20_000)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_drawn_correlation_is_that_of_the_chained_density(market):
     """Of two symbols, from the joint density of a grid of both returns."""
     history = synthetic_bars(1, DAYS, 2, seed=9, regime="crisis")

@@ -32,7 +32,7 @@ def repeated(market: NeuralMarket, starts: Starts) -> RepeatedDay:
 
 
 @pytest.mark.parametrize("network", [small_network, recurrent_network])
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_day_recorded_once_draws_all_days(network, monkeypatch):
     """The record holds operations on memory and fixed numbers alone, as a CUDA graph does; the window wraps around."""
     market, history = NeuralMarket(network(), "india"), history_of(3)

@@ -66,7 +66,7 @@ def test_a_path_is_the_same_in_any_part_of_a_block(market, symbols):
         assert torch.equal(market.generate(history, paths, 3), many[:paths])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):
     """A day is drawn in one thread, and the number of the caller's stays what it was, also after an error."""
     used = []
@@ -110,7 +110,7 @@ def test_what_does_not_fit_in_memory_is_refused_before_any_work(market):
         market.generate(history_of(2), 1_000_000, 100_000)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_prices_stay_finite_and_positive_for_ever(market, monkeypatch):
     """Ten thousand paths of a thousand days of a network whose weights are random, not trained; all in one block."""
     monkeypatch.setitem(blocks.LIMITS, "cpu", blocks.BlockLimits(10_000, 2, *[10_000] * 4))

@@ -54,7 +54,7 @@ def splits():
     return [split(Walk(), TARGET, PATHS, seed) for seed in range(100)]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_mean_of_estimates_is_the_probability(many, splits):
     estimates = np.array([found.probability for found in splits])
     error = math.hypot(estimates.std() / math.sqrt(len(splits)), math.sqrt(many[0] / 1e6))

@@ -69,7 +69,7 @@ def test_shares_are_told(share, told):
     assert told_share(share) == told
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_estimate_is_that_of_plain_sampling(market, past):
     """A drawdown of a twentieth of the paths: its probability, and when it is reached."""
     plain = MarketPaths(market, past, DAYS).begin(20_000, 1)
@@ -102,7 +102,7 @@ def test_every_path_falls_as_far_and_scores_are_its_own(market, past):
     assert float(closes.diff(dim=1).abs().max()) <= 0.7 + 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_is_repeated_bit_for_bit_and_another_seed_differs(market, past):
     first, again, other = (stress_paths(market, past, None, 0.1, 40, DAYS, seed) for seed in (3, 3, 4))
     assert torch.equal(first.paths.days, again.paths.days) and first.levels == again.levels
@@ -139,7 +139,7 @@ def test_correlations_are_those_of_each_paths_own_history(market, past):
     assert not torch.allclose(own.factor[0], own.factor[1])
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_paths_after_parts_copy_their_parents_and_then_differ(market, past, monkeypatch):
     """Parents are chosen about equally often, whatever the parts that the trunk reads."""
     paths = MarketPaths(market, past, DAYS)

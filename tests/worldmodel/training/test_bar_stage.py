@@ -39,7 +39,7 @@ def changed(network: MarketNetwork) -> set[str]:
     return {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bars_alone_change_and_gain_on_days_that_were_not_trained_on():
     network, history = trained()
     assert changed(network) == {"bars"}
@@ -57,7 +57,7 @@ def test_a_validation_is_the_mean_density_of_the_validation_days():
     assert float(-scores.shape.sum() / valid.sum()) == pytest.approx(history[-1]["india"], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_run_repeats_itself_and_another_seed_does_not():
     (one, first), (other, second) = trained(), trained.__wrapped__()
     assert first == second
@@ -65,7 +65,7 @@ def test_a_run_repeats_itself_and_another_seed_does_not():
     assert trained(seed=1)[1][1] != first[1]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_best_validation_is_kept_though_later_ones_are_worse(monkeypatch):
     """Scores are told by another: the second is the best, whose weights are those after 10 steps."""
     told = iter([5.0, 1.0, 2.0, 3.0])
@@ -82,7 +82,7 @@ def test_the_best_validation_is_kept_though_later_ones_are_worse(monkeypatch):
     assert not torch.equal(kept.bars.mixing, later.bars.mixing)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_updates_read_training_days_of_choices_that_roll(monkeypatch):
     """Every training day and none after it, with the trunk's output before it, of a new choice after every 10 steps."""
     monkeypatch.setattr(bar_stage, "CHOICE_STEPS", 10)
@@ -114,7 +114,7 @@ def test_markets_are_drawn_by_their_weights(monkeypatch):
     assert read == ["us"] * SETTINGS.steps
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_averaged_weights_are_validated_and_the_training_goes_on_from_its_own(monkeypatch):
     """So the last validation does not depend on earlier ones, and all depend on the decay of the average."""
     _, history = trained()

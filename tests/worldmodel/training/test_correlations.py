@@ -79,20 +79,20 @@ def calibrated(market: TrainingMarket) -> tuple[float, float]:
     return float(np.log(0.5) / decay.log()), float(shrinkage)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_lasting_sectors_ask_for_a_long_memory_and_no_shrinkage():
     half_life, shrinkage = calibrated(market_of(sectors(0)[None]))
     assert half_life == pytest.approx(400.0) and shrinkage == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_sectors_that_change_ask_for_a_short_memory():
     """Every 150 days the members change."""
     half_life, _ = calibrated(market_of(torch.stack([sectors(seed) for seed in range(7)])))
     assert half_life == pytest.approx(30.0)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_equal_correlations_ask_for_full_shrinkage():
     equal = torch.full((1, SYMBOLS, SYMBOLS), 0.4, dtype=torch.float64)
     equal[0].fill_diagonal_(1.0)

@@ -66,7 +66,7 @@ def plain_mean(monkeypatch):
     monkeypatch.setattr(coupling, "shrunk_mean", np.mean)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.usefixtures("plain_mean")
 def test_symbols_move_together_as_they_did(monkeypatch):
     """Measured by whole days that are generated, not by the draws that it was matched on."""
@@ -85,7 +85,7 @@ def test_symbols_move_together_as_they_did(monkeypatch):
 
 
 @pytest.mark.usefixtures("plain_mean")
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_volatility_is_not_made_up_by_the_coupling(monkeypatch):
     """Twice the moves of all symbols leave the coupling as it is."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))
@@ -99,7 +99,7 @@ def test_volatility_is_not_made_up_by_the_coupling(monkeypatch):
 
 
 @pytest.mark.usefixtures("plain_mean")
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_later_days_do_not_count(monkeypatch):
     """After validation symbols move against each other."""
     monkeypatch.setattr(coupling, "LIMITS", (0.2, 5.0))

@@ -47,7 +47,7 @@ def stretches_of(market: TrainingMarket, symbols: int):
     return drift._recent_stretches(market, symbols, 8, np.random.default_rng([0, symbols]))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rolled_out_days_have_the_mean_return_of_the_known_days(monkeypatch):
     """For every number of symbols, of the draws that it was matched on: others differ by chance."""
     monkeypatch.setattr(drift, "LIMIT", 1.0)
@@ -97,7 +97,7 @@ def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarith
         network.drift_of("mars", 3)
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_days_after_validation_do_not_move_the_drift():
     """Prices that explode from the first day after it on."""
     bars = synthetic_bars(1, DAYS, SYMBOLS, seed=3, regime="bear")
@@ -127,7 +127,7 @@ def test_a_market_of_too_few_days_keeps_no_drift():
     assert not bool(network.drifts_of("us").any())
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_drift_stays_within_its_limit(monkeypatch):
     monkeypatch.setattr(drift, "LIMIT", 1e-4)
     network = untrained_network()
@@ -154,7 +154,7 @@ def test_stretches_are_days_of_the_history():
 
 
 @pytest.mark.parametrize("joint", ["correlations", "none"])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_shares_of_the_work_sum_up_to_one(joint):
     done: list[float] = []
     calibrate_drift(untrained_network(replace(SMALL, joint=joint)), market_of(380), advance=done.append)

@@ -170,7 +170,7 @@ def test_features_of_a_choice_of_symbols_are_of_these_alone(market):
     assert not torch.equal(chosen.observed.features[..., 8], market.observed.features[:, :, [3, 1], 8])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_network_learns_volatility_that_clusters():
     """Volatility switches between 1% and 3% every 40 days: the density comes near the one that knows it."""
     generator = torch.Generator().manual_seed(0)

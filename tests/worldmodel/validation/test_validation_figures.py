@@ -159,7 +159,7 @@ def test_discriminative_scores_are_distances_from_chance():
     assert figures["panel_gru_score"] == pytest.approx((0.2, NAN, NAN), nan_ok=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_temperatures_are_measured_on_the_same_days(trial):
     """Moves of a tenth of the size have a tenth of the volatility; the same draws at 1 give the same figures."""
     model = GeometricBrownianMotion.fit(trial.train)

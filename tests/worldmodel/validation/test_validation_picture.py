@@ -74,7 +74,7 @@ def test_curves_by_their_definitions():
     assert sketch(real).pit.shape == (0,) and drawn.curves.keys() == CURVES.keys()
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_bands_hold_the_real_curves():
     real = windows()
     found = bands(real, draws=100)

@@ -123,7 +123,7 @@ def test_texts_hold_no_more_than_is_observed(task):
     assert len(ladder.splitlines()) == 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_instructions_of_auctions_promise_no_waiting_orders():
     env = make_spoken("agent_market", 2, clearing="auction", num_noise=10)
     told, _ = TextDoor(env).instructions([0, 1])

@@ -60,7 +60,7 @@ def test_a_text_without_listed_words_is_neutral_and_not_known_and_an_empty_one_h
     assert scores.known.tolist() == [False, False, False, False, False, True, False]
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_text_and_many_texts_keep_their_places():
     assert [len(part) for part in SCORER.score([])] == [0, 0, 0]
     texts = [text for count in range(40) for text in (*HEADLINES, "a\0good\1year", "rises " * count)]
@@ -73,7 +73,7 @@ def test_no_text_and_many_texts_keep_their_places():
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.lists(st.tuples(WORDS, MARKS), max_size=14), min_size=1, max_size=4))
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_scores_are_those_of_plain_python(parts):
     texts = ["".join(word + mark for word, mark in text) for text in parts]
     scores = SCORER.score(texts)

@@ -91,7 +91,7 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_causal_model_is_asked_and_its_answers_are_read(folder, tmp_path):
     scorer = make_scorer(str(folder), batch_size=2)
     texts = ["Sales fall", "Sales rise", " ", "Meeting in May", "Sales fall"]

@@ -85,7 +85,7 @@ score_news(NEWS, Killed(), Path(sys.argv[1]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_a_killed_process_keeps_its_blocks_and_no_lock(tmp_path):
     ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "scores")], timeout=60)
     assert ran.returncode == -signal.SIGKILL

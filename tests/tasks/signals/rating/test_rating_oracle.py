@@ -31,7 +31,7 @@ def oracle_of(scenario: NewsSignals, start: int) -> Oracle:
 
 @pytest.mark.parametrize("action", ["levels", "continuous", "signals"])
 @pytest.mark.parametrize("rules", RULES)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_an_episode_is_the_oracles(rules, action):
     draw = np.random.default_rng(len(action))
     spoken = action == "signals"
@@ -72,7 +72,7 @@ def test_the_oracles_correlation_is_scipys():
 
 @pytest.mark.parametrize("feedback", ["return", "sign"])
 @pytest.mark.parametrize("rules", [{}, {"picks": 1}, {"demeaned": True, "horizon": 3}])
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_wrong_direction_is_rewarded(feedback, rules):
     """Long where the price falls and short where it rises, alone and with all other signals 0."""
     config = NewsSignalsConfig(feedback=feedback, episode_length=20, recent_days=0, **rules)

@@ -16,7 +16,7 @@ from vecenv.adapters.openenv import MarketAction, MarketClient
 DAYS = 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_episode_through_the_typed_client():
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))

@@ -24,7 +24,7 @@ from vecenv.text.door import TextDoor
 SMALL = {"num_paths": 3, "num_days": 40, "symbols": ("A", "B", "C")}
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     "config",
     [
@@ -33,7 +33,7 @@ SMALL = {"num_paths": 3, "num_days": 40, "symbols": ("A", "B", "C")}
         {"feedback": "sign", "horizon": 3, "shuffled": True, "random_start": False},
     ],
 )
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_the_task_conforms(config, compiled):
     task = task_named("news_signals")
     rules = replace(task, config=lambda: task.config(episode_length=6, **config))
@@ -86,7 +86,7 @@ def test_nothing_that_is_shown_knows_the_future(horizon):
     assert differ
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_agents_stand_in_the_order_of_what_they_know():
     env = vecenv.make("news_signals", 64, market=news_tape(20, 80, strength=0.02), compile=False, recent_days=0)
     evaluation = evaluate(env, {name: make() for name, make in AGENTS.items()}, 3)

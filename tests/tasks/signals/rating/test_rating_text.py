@@ -73,7 +73,7 @@ WORDS = st.sampled_from(
 
 @given(st.one_of(st.text(), st.lists(WORDS, max_size=30).map("".join), st.binary(), st.none(), st.floats()))
 @settings(max_examples=300, deadline=None)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_nothing_that_is_written_raises(text):
     signals = LANGUAGE.parse(text)
     assert signals is None or (len(signals) == 4 and all(-10 <= signal <= 10 for signal in signals))
@@ -150,7 +150,7 @@ def test_an_invalid_answer_stands_for_itself():
     assert LANGUAGE.tensor([None])[0].flatten().tolist() == [INVALID] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_episodes_are_recorded_and_replayed(tmp_path):
     """What hindsight says is written as text; the record recreates market, texts, rewards and grades."""
     from vecenv.registry import task_named

@@ -183,7 +183,7 @@ def step_texts(env, texts):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_text_breaks_an_account(tier):
     random, names = Random(tier), TIERS[tier].symbols
     env = tier_env(tier, ROWS)
@@ -203,7 +203,7 @@ def test_no_text_breaks_an_account(tier):
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.slow
+@pytest.mark.assembly
 def test_no_megabyte_breaks_an_account(tier):
     step_texts(tier_env(tier, len(ADVERSARIAL)), ADVERSARIAL)
 
@@ -224,7 +224,7 @@ def fastest_seconds(text, slots):
     return min(times)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_no_text_takes_quadratic_time():
     """Sixteen times the text takes sixteen times as long where the time is linear, 256 times where it is quadratic."""
     slots = symbol_slots(WORLDS[1])
