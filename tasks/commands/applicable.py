@@ -8,10 +8,9 @@ effect, so that one preset serves several modes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass, make_dataclass, replace
-from typing import Annotated, Any, TypeVar
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
-import tyro
 from tyro import conf
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructTypeInfo
 
@@ -51,21 +50,8 @@ def refuse_inapplicable(settings: object, args: Sequence[str]) -> None:
 
 def named_settings(names: Mapping[str, object], args: Sequence[str]) -> list[str]:
     """Return the settings named on a command line, regardless of their values, in the order of the names."""
-    if not names:
-        return []
-    # Any value is accepted after an option: only names matter here.
-    asked = [
-        (
-            f"setting_{number}",
-            Annotated[tuple[str, ...] | None, conf.arg(name=name, aliases=(_option(name, "no_"),))],
-            None,
-        )
-        for number, name in enumerate(names)
-    ]
-    own = [word for word in args if word not in ("-h", "--help")]
-    kind: Any = make_dataclass("Named", asked)
-    found, _ = tyro.cli(kind, args=own, return_unknown_args=True)
-    return [name for (place, *_), name in zip(asked, names, strict=True) if getattr(found, place) is not None]
+    given = {word.partition("=")[0].replace("_", "-") for word in args if word.startswith("--")}
+    return [name for name in names if not given.isdisjoint((_option(name), _option(name, "no_")))]
 
 
 def in_effect(settings: Settings) -> Settings:

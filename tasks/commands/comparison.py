@@ -1,4 +1,4 @@
-"""Comparison of a trained agent with baselines on held-out days."""
+"""Comparison of trained agents, alone or as an ensemble, with baselines on held-out days."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from rich.console import Console
 import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Agent, PolicyAgent
-from vecenv.learn.combination import Combination
+from vecenv.learn.combination import Combination, Kind, validation_sharpes
+from vecenv.learn.diversity import Diversity, diversity, draws_actions
 from vecenv.learn.ensemble import NoEnsembleError, load_ensemble
+from vecenv.learn.policies import load_policy
 from vecenv.market.tape import MarketTape
 from vecenv.registry import BEST_RULE, task_named, task_of
 from vecenv.system.preset_files import with_values
@@ -40,6 +42,9 @@ SHOWN_BESIDE = ("equal_weight",)
 
 ALL = "all"
 """Stands for all baselines of a task."""
+
+BY_SHARPE: tuple[Kind, ...] = ("weighted", "select")
+"""Combinations by the Sharpe ratios of the validations."""
 
 
 def config_of(task: str) -> Any:  # noqa: ANN401
@@ -188,6 +193,50 @@ def _ensemble_agent(checkpoints: Sequence[Path], env: VecEnv, combination: Combi
         raise ValueError(f"policies of task {task_of(env).name!r} are combined by --combine mean alone")
     first = checkpoints[0]
     return made(checkpoints, trained_config(read_checkpoint(first)["scenario"], str(first)), env)
+
+
+def asked_combination(kind: Kind, temperature: float) -> Combination | None:
+    """Return the combination that is asked for, None for the mean, which is left out where there is none.
+
+    Raises:
+        ValueError: the temperature is not positive.
+    """
+    return None if kind == "mean" else Combination(kind, temperature)
+
+
+def check_combination(combination: Combination | None, paths: Sequence[Path]) -> None:
+    """Reject a combination of checkpoints that lack what it needs, before any work.
+
+    Raises:
+        ValueError: there are too few, or one has no Sharpe ratio of a validation.
+    """
+    if combination is None:
+        return
+    if len(paths) < 2:
+        raise ValueError(f"--combine {combination.kind} needs several checkpoints, got {len(paths)}")
+    if combination.kind in BY_SHARPE:
+        validation_sharpes(paths)
+
+
+def policies_diversity(paths: Sequence[Path], env: VecEnv, seed: int) -> Diversity | None:
+    """Return how much policies differ on the held-out episodes that all together play.
+
+    Args:
+        paths: of their checkpoints.
+        env: of the held-out episodes; its rows are overwritten.
+        seed: of the episodes.
+
+    Returns:
+        None of fewer than two, and of those whose actions are none of the environment's, or have no ensemble.
+    """
+    if len(paths) < 2 or task_of(env).trained is not None:
+        return None
+    try:
+        played = load_ensemble(paths, env)
+    except NoEnsembleError:
+        return None
+    policies = [load_policy(path, env) for path in paths]
+    return diversity(policies, played, env, seed, random=all(map(draws_actions, paths)))
 
 
 def baseline_agents(env: VecEnv, names: Sequence[str]) -> dict[str, Agent]:

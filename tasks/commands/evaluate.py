@@ -21,18 +21,20 @@ from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.registry import task_named
 from vecenv.system.preset_files import read_values, with_values
 from vecenv.system.write_lock import WriteLock
-from vecenv.tasks.commands.combining import asked_combination, check_combination, policies_diversity
 from vecenv.tasks.commands.comparison import (
     ALL,
     COMPARING,
     ENSEMBLE,
     SHOWN_BESIDE,
+    asked_combination,
     baseline_agents,
+    check_combination,
     check_fits,
     chosen_agents,
     compared_config,
     config_of,
     held_out_environment,
+    policies_diversity,
     show_market,
     text_config,
     trained_agents,

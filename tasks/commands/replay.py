@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,6 @@ from vecenv.core.device import device_named
 from vecenv.registry import task_named
 from vecenv.text.recording import Recording, recorded_start, write_report
 from vecenv.text.records import EpisodeRecord, read_lines
-
-_CONSEQUENCES = ("valid", "reward", "messages")
-"""Fields of a step that are compared after those that explain them."""
-
 
 @dataclass(frozen=True)
 class ReplaySettings:
@@ -62,7 +58,7 @@ def main(settings: ReplaySettings) -> dict[str, Any]:
 
     console, differences = Console(), []
     for line, record in records.items():
-        difference = first_difference(record, replayed[line])
+        difference = recording_of(record).difference(record, replayed[line])
         outcome = "ok" if difference is None else difference
         title = recording_of(record).title(record)
         console.print(f"episode {line}: {title}: {outcome}", soft_wrap=True, markup=False, highlight=False)
@@ -108,36 +104,6 @@ def _batches(records: Mapping[int, EpisodeRecord]) -> list[list[int]]:
     for line, record in records.items():
         batches[json.dumps(record.shared)].append(line)
     return list(batches.values())
-
-
-def first_difference(recorded: EpisodeRecord, replayed: EpisodeRecord) -> str | None:
-    """Return the first difference of two records, by step and then in the outcome, or None.
-
-    All numbers are compared exactly, except for what `Recording.unchecked` names.
-    """
-    recording = recording_of(recorded)
-    before, after, name = recorded.to_json(), replayed.to_json(), recorded.steps_field
-    steps = before.pop(name), after.pop(name)
-    for number, (old, new) in enumerate(zip(*steps, strict=False), 1):
-        if (difference := _difference(old, new, recording.unchecked)) is not None:
-            return f"{recording.step_name} {number}: {difference}"
-    count = _difference(len(steps[0]), len(steps[1]), (), f"number of {recording.step_name}s")
-    return count or _difference(before, after, recording.unchecked)
-
-
-def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
-    """Return the first difference of two JSON values, with its position."""
-    if place in unchecked:
-        return None
-    if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
-        names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)
-        pairs = [(name, recorded[name], replayed[name]) for name in names]
-    elif isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
-        pairs = [(str(index), *both) for index, both in enumerate(zip(recorded, replayed, strict=True))]
-    else:
-        return None if recorded == replayed else f"{place}: recorded {recorded!r}, replayed {replayed!r}"
-    differences = (_difference(old, new, unchecked, f"{place}.{name}" if place else name) for name, old, new in pairs)
-    return next((difference for difference in differences if difference is not None), None)
 
 
 def _summary(record: EpisodeRecord) -> dict[str, Any]:

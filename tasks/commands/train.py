@@ -18,33 +18,47 @@ import vecenv
 from vecenv.core.compiling import toolchain_prepared
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
+from vecenv.learn.a2c import A2C
+from vecenv.learn.actor_policy import make_network
+from vecenv.learn.cppo import CPPO, EnsembleCPPO
+from vecenv.learn.ddpg import DDPG
 from vecenv.learn.diversity import Diversity, diversity_line
+from vecenv.learn.dqn import DQN
 from vecenv.learn.evaluation_table import evaluation_table
+from vecenv.learn.exact import Exact
+from vecenv.learn.grpo import GRPO, GRPOConfig
+from vecenv.learn.network_learner import NetworkLearner
+from vecenv.learn.ppo import PPO
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
 from vecenv.learn.runs import run as run_learner
+from vecenv.learn.sac import SAC
+from vecenv.learn.td3 import TD3
 from vecenv.learn.validated_ensemble import ValidatedEnsemble
-from vecenv.learn.validation import ValidatedLearner
+from vecenv.learn.validation import ValidatedLearner, Validation
 from vecenv.market.load import generator_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.system.write_lock import WriteLock
-from vecenv.tasks.commands.beside import check_beside_on, check_beside_plays, policies_beside
 from vecenv.tasks.commands.comparison import (
     COMPARING,
     compared_config,
     held_out_environment,
     show_market,
     text_config,
+    validation_environment,
     wide_console,
 )
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
-from vecenv.tasks.commands.generalisation import generalisation_line
-from vecenv.tasks.commands.initial import start_from_initial
 from vecenv.tasks.commands.known_before import tell_known_before
-from vecenv.tasks.commands.learners import new_learner, with_validation
-from vecenv.tasks.commands.members import write_members
+from vecenv.tasks.commands.language_training import language_learner, with_seed
+from vecenv.tasks.commands.other_runs import (
+    check_beside_on,
+    check_beside_plays,
+    policies_beside,
+    start_from_initial,
+)
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
 from vecenv.tasks.commands.seeds import (
@@ -63,7 +77,9 @@ from vecenv.tasks.commands.training_report import (
     AnyLearner,
     compare_agents,
     compare_with_training,
+    generalisation_line,
     write_initial_policy,
+    write_members,
     write_report,
 )
 
@@ -72,6 +88,14 @@ LOCKSTEP = 0.5
 
 COMPILING = "compiling, which takes a minute the first time …"
 """Status message until the first update, whose rollout and gradients are compiled."""
+
+LEARNERS = {
+    "ppo": PPO, "cppo": CPPO, "a2c": A2C, "dqn": DQN, "sac": SAC, "td3": TD3, "ddpg": DDPG, "exact": Exact,
+}  # fmt: skip
+"""Learners of a policy by algorithm, all but those that compare groups."""
+
+ENSEMBLES = {"ppo": EnsemblePPO, "cppo": EnsembleCPPO}
+"""Learners of several seeds as one batch, by the algorithms of `STACKED`."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +272,48 @@ def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tup
     except KeyboardInterrupt:
         keep_interrupted(shared.console, run, shared.settings, shared.folder)
         raise
+
+
+def new_learner(settings: TrainSettings, env: VecEnv) -> AnyLearner:
+    """Return the learner in its initial state."""
+    if settings.model is not None:
+        return language_learner(env, settings.model, with_seed(settings.language, settings.seed), settings.group_size)
+    config = settings.learner_config()
+    if settings.ensemble is not None:
+        seeds = range(config.seed, config.seed + settings.ensemble)
+        return ENSEMBLES[settings.algorithm](env, config, seeds)
+    if isinstance(config, GRPOConfig):
+        return GRPO(env, config, settings.group_size)
+    return LEARNERS[settings.algorithm](env, config)
+
+
+def with_validation(
+    settings: TrainSettings,
+    learner: Runnable,
+    config: Any,  # noqa: ANN401
+    spans: Mapping[str, MarketTape],
+) -> Runnable:
+    """Return the learner with validation, if there is a span for it.
+
+    Raises:
+        ValueError: the policy of the task cannot be validated.
+    """
+    simulated = is_simulated(settings.task) and settings.validation_fraction > 0
+    if "Validation" not in spans and not simulated:
+        return learner
+    if not isinstance(learner, NetworkLearner):
+        raise ValueError("a language model is trained without validation: set --validation-fraction 0")
+    count = settings.validation_episodes
+    if simulated:
+        env = held_out_simulation(settings.task, config, count, "validation", settings.device, settings.compile)
+    else:
+        env = validation_environment(settings.task, spans["Validation"], config, count, settings.compile)
+    # Policies of symbols train on some of them and are validated on all.
+    network = None if settings.symbols_per_path is None else make_network(env, learner.config)
+    validation, often = Validation(env, settings.seed, network), (settings.evaluations, settings.patience)
+    if isinstance(learner, EnsemblePPO):
+        return ValidatedEnsemble(learner, validation, *often)
+    return ValidatedLearner(learner, validation, *often)
 
 
 def _run_folder(settings: TrainSettings) -> Path:

@@ -10,9 +10,8 @@ from vecenv.learn.learner_config import OffPolicyConfig, OnPolicyConfig
 from vecenv.learn.ppo_ensemble import check_stackable
 from vecenv.learn.referencing_policy import NOT_FLAT
 from vecenv.registry import task_named
-from vecenv.tasks.commands.beside import check_beside
-from vecenv.tasks.commands.combining import BY_SHARPE, asked_combination
-from vecenv.tasks.commands.initial import check_initial
+from vecenv.tasks.commands.comparison import BY_SHARPE, asked_combination
+from vecenv.tasks.commands.other_runs import check_beside, check_initial
 from vecenv.tasks.commands.train_settings import SAMPLING, STACKED, TrainSettings
 
 _LEAST_BYTES = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,29 +14,34 @@ from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
 from vecenv.learn.evaluation import Evaluation, evaluate
+from vecenv.learn.metrics import Interval
+from vecenv.learn.metrics_log import METRICS, MetricsLog, read_metrics
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.partial_dependence import dependence_figure
 from vecenv.learn.policies import load_policy
+from vecenv.learn.ppo_ensemble import EnsemblePPO, metrics_of_member
 from vecenv.learn.report import write_run_folder, write_task_figures
 from vecenv.learn.run_files import telling_what_is_kept
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import as_values
-from vecenv.tasks.commands.beside import policies_beside
-from vecenv.tasks.commands.combining import asked_combination, policies_diversity
 from vecenv.tasks.commands.comparison import (
     ALL,
     SHOWN_BESIDE,
     TRAINED,
     UNTRAINED,
+    asked_combination,
     baseline_agents,
     chosen_agents,
+    compared_config,
+    held_out_environment,
+    policies_diversity,
     trained_agent,
     trained_agents,
 )
-from vecenv.tasks.commands.generalisation import evaluate_on_training, generalisation
-from vecenv.tasks.commands.initial import INITIAL, initial_path
 from vecenv.tasks.commands.language_training import trained_model, write_model
-from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress
+from vecenv.tasks.commands.other_runs import INITIAL, initial_path, policies_beside
+from vecenv.tasks.commands.run_folder import checkpoint_path, read_progress, write_settings
 from vecenv.tasks.commands.seeds import SeedRun, over_seeds
 from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
 
@@ -210,3 +216,93 @@ def _shown_beside(settings: TrainSettings, runs: Sequence[SeedRun]) -> dict[str,
     first = runs[0].folder
     given = {} if settings.initial is None else {INITIAL: initial_path(first)}
     return {UNTRAINED: first / f"{UNTRAINED}.pt"} | given | policies_beside(settings)
+
+
+def write_members(trained: EnsemblePPO | ValidatedEnsemble, runs: Sequence[SeedRun], folder: Path) -> None:
+    """Write checkpoint, log, settings and untrained policy of every member into the folder of its seed.
+
+    Args:
+        trained: after its last update.
+        runs: of the seeds, one for each member.
+        folder: of the ensemble, with its log.
+
+    Raises:
+        RunStoppedError: a folder cannot be written.
+    """
+    learner = trained.learner if isinstance(trained, ValidatedEnsemble) else trained
+    with telling_what_is_kept(checkpoint_path(folder), KEPT):
+        rows = read_metrics(folder / METRICS)
+        for number, run in enumerate(runs):
+            run.folder.mkdir(exist_ok=True)
+            save_checkpoint(trained.member_state(number), checkpoint_path(run.folder))
+            # Without the best policy of the validation, which would be loaded instead of the untrained one.
+            write_untrained(learner, learner.member_state(number), run.folder)
+            write_settings(run.folder, run.settings, NOT_IN_FILES)
+            log = MetricsLog(run.folder)
+            for row in rows:
+                log.write(metrics_of_member(row, learner.seeds[number]))
+            log.close()
+
+
+def evaluate_on_training(
+    task: str,
+    tape: MarketTape,
+    config: Any,  # noqa: ANN401
+    checkpoints: Mapping[str, Path],
+    test: Evaluation,
+) -> Evaluation:
+    """Play policies and the reference agent on the training days, as many episodes and under the same seed as the test.
+
+    Of several seeds every policy plays, but not their ensemble: overfitting is a matter of the policies.
+
+    Args:
+        task: name of the task.
+        tape: of the training.
+        config: of the training.
+        checkpoints: of the policies, by the names that they have in the test.
+        test: of the comparison.
+    """
+    env, _ = held_out_environment(task, tape, compared_config(task, config), test.num_episodes)
+    agents = {name: trained_agent(path, env) for name, path in checkpoints.items()}
+    reference = [name for name in test.records if name == test.reference]
+    return evaluate(env, agents | baseline_agents(env, reference), test.seed)
+
+
+def generalisation(training: Evaluation, test: Evaluation) -> dict[str, Any]:
+    """Return what agents reach on training days beside the test, JSON-able.
+
+    Returns:
+        By agent: the grade by the task's first grader, on ``training`` and ``test``, with 95% intervals, and their
+        ``gap``; and ``excess_log_return`` in the same form for those that are compared with the reference agent. The
+        days of the spans differ, so an agent that learns nothing may have a gap too.
+    """
+    result = {}
+    for name, grades in training.grades.items():
+        grader, seen = next(iter(grades.items()))
+        entry = {"grader": grader, **_beside(seen, test.grades[name][grader])}
+        if name in training.excess_log_returns:
+            entry["excess_log_return"] = _beside(training.excess_log_returns[name], test.excess_log_returns[name])
+        result[name] = entry
+    return result
+
+
+def generalisation_line(result: Mapping[str, Any]) -> str:
+    """Return one sentence on what `generalisation` returned."""
+    parts = []
+    for name, entry in result.items():
+        part = f"{name} {entry['training']['mean']:.3f} and {entry['test']['mean']:.3f}"
+        if "excess_log_return" in entry:
+            means = (100 * entry["excess_log_return"][span]["mean"] for span in ("training", "test"))
+            part += " (excess {:.2f}% and {:.2f}%)".format(*means)
+        parts.append(part)
+    return f"Grade on training days and on those of the test: {', '.join(parts)}"
+
+
+def _beside(training: Interval, test: Interval) -> dict[str, Any]:
+    """Return two intervals and the difference of their means; None for the bounds of too few days."""
+    spans = {"training": training, "test": test}
+    told = {
+        span: {name: None if math.isnan(value) else value for name, value in interval._asdict().items()}
+        for span, interval in spans.items()
+    }
+    return told | {"gap": training.mean - test.mean}

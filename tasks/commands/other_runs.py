@@ -1,19 +1,30 @@
-"""Start of a training run from the policy of another run."""
+"""Policies of other runs: the one that a training starts from, and those that it is compared with."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from vecenv.core.env import VecEnv
 from vecenv.learn.checkpoints import save_checkpoint
 from vecenv.learn.initial_policy import check_same_network, start_from
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.policies import check_policy_of
 from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.learn.runs import Runnable
-from vecenv.registry import task_named
+from vecenv.market.tape import MarketTape
+from vecenv.registry import BEST_RULE, task_named
 from vecenv.system.preset_files import read_values
-from vecenv.tasks.commands.comparison import check_same_inputs
+from vecenv.tasks.commands.comparison import (
+    ENSEMBLE,
+    TRAINED,
+    UNTRAINED,
+    check_fits,
+    check_same_inputs,
+    trained_agent,
+)
 from vecenv.tasks.commands.run_folder import SETTINGS, checkpoint_path, read_checkpoint
+from vecenv.tasks.commands.seeds import policies_by_folder
 from vecenv.tasks.commands.train_settings import TrainSettings
 
 INITIAL = "initial"
@@ -84,3 +95,61 @@ def start_from_initial(settings: TrainSettings, learner: Runnable, folder: Path,
     start_from(learner, checkpoint_path(settings.initial) if folder == first else initial_path(first))
     with telling_what_is_kept(checkpoint_path(folder), None):
         save_checkpoint(learner.state_dict(), kept)
+
+
+def policies_beside(settings: TrainSettings) -> dict[str, Path]:
+    """Return the checkpoints of the runs to compare with, by the names of their folders.
+
+    Raises:
+        ValueError: as `policies_by_folder`.
+    """
+    taken = {TRAINED, ENSEMBLE, INITIAL, UNTRAINED, BEST_RULE, *task_named(settings.task).agents}
+    return policies_by_folder(settings.beside, taken)
+
+
+def check_beside(settings: TrainSettings) -> None:
+    """Reject runs to compare with that are of another task or see or do something else, before the market is made.
+
+    Raises:
+        ValueError: naming the checkpoint and the difference.
+    """
+    if settings.beside and settings.model is not None:
+        raise ValueError("--beside compares policies: it needs a training without --model")
+    task, config = task_named(settings.task), settings.with_symbols(settings.env)
+    for path in policies_beside(settings).values():
+        state = read_checkpoint(path)
+        check_policy_of(state, path, task.name, task.version)
+        try:
+            check_same_inputs(state, config)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+
+def check_beside_on(settings: TrainSettings, tape: MarketTape, config: Any, env: VecEnv) -> None:  # noqa: ANN401
+    """Reject runs to compare with whose policies cannot play the test, before the training begins.
+
+    Args:
+        settings: of the training.
+        tape: its market.
+        config: rules of its task.
+        env: of the test.
+
+    Raises:
+        ValueError: naming the checkpoint and the difference.
+    """
+    for path in policies_beside(settings).values():
+        try:
+            check_fits(read_checkpoint(path), tape, config)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    check_beside_plays(settings, env)
+
+
+def check_beside_plays(settings: TrainSettings, env: VecEnv) -> None:
+    """Reject runs to compare with whose policies do not fit the test environment.
+
+    Raises:
+        ValueError: a policy does not fit.
+    """
+    for path in policies_beside(settings).values():
+        trained_agent(path, env)
