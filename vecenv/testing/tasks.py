@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Any
 
 import torch
@@ -16,37 +15,13 @@ from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaf_names, leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
-from vecenv.text.door import TextDoor
-
-ROWS = 6
-"""Number of sub-environments in a check; one, two, three or six agents share a world."""
+from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
+from vecenv.testing.families import check_answers
 
 UNITS = ("currency", "share", "count")
 
 _FLOAT_TOLERANCE = 1e-5
 """Compiled code may round functions such as a logarithm differently; integers must be equal."""
-
-_TEXTS = (
-    "",
-    " \n\t",
-    "HOLD",
-    "a" * 20_000,
-    "\x00\ud800\u202e🜲",
-    "{" * 3_000,
-    '{"name": null}',
-    "BUY 1e999; SELL -1; BUY nan",
-    "<think>" * 500,
-    "999999999999999999999999999999999999",
-    None,
-    3.5,
-    b"bytes",
-    ["a", "list"],
-)
-"""Malformed agent texts, none of which may raise."""
-
-
-class TaskFault(AssertionError):
-    """A task violates a conformance rule; the message says which."""
 
 
 def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **options: Any) -> None:  # noqa: ANN401
@@ -83,26 +58,15 @@ def check_task(task: Task | str, steps: int = 12, compiled: bool = True, **optio
         ("risk levels", lambda: _check_risk_levels(make(), steps)),
     ]
     if record.text is not None:
-        checks.append(("text", lambda: _check_text(record, options)))
+        checks.append(("text", lambda: check_answers(make_spoken(record, ROWS, seed=5, **options), 1)))
     if compiled:
         checks.append(("compiled steps", lambda: _check_compiled(make(), make(compile=True), steps)))
-    for name, check in checks:
-        try:
-            check()
-        except TaskFault as fault:
-            raise TaskFault(f"{record.name}: {name}: {fault}") from None
-        except Exception as error:
-            raise TaskFault(f"{record.name}: {name}: {type(error).__name__}: {error}") from error
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise TaskFault(message)
+    run_checks(record.name, checks)
 
 
 def _require_kept(what: str, rows: Rows, before: Sequence[Tensor]) -> None:
     for name, leaf, old in zip(leaf_names(rows), leaves(rows), before, strict=True):
-        _require(_same([leaf], [old]), f"{what} to {name}, which is not donated")
+        require(_same([leaf], [old]), f"{what} to {name}, which is not donated")
 
 
 def _actions(env: VecEnv) -> Tensor:
@@ -131,26 +95,26 @@ def _check_specs(env: VecEnv) -> None:
     bound, rows = env.engine.bound(), env.rows
     shared = {name: tensor.clone() for name, tensor in env.engine.named_inputs().items()}
     for number, block in enumerate(bound.observe(rows)):
-        _require(block.ndim == 2, f"block {number} of the observation must have one dimension, not {block.ndim - 1}")
-        _require(block.dtype == torch.float32, f"block {number} of the observation must be float32, not {block.dtype}")
-        _require(bool(block.isfinite().all()), f"block {number} of the observation is not finite at the start")
+        require(block.ndim == 2, f"block {number} of the observation must have one dimension, not {block.ndim - 1}")
+        require(block.dtype == torch.float32, f"block {number} of the observation must be float32, not {block.dtype}")
+        require(bool(block.isfinite().all()), f"block {number} of the observation is not finite at the start")
     action = _actions(env)
     outcome = bound.step(rows, action)
-    _require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
-    _require(outcome.reward.is_floating_point(), f"the reward must be floating, not {outcome.reward.dtype}")
+    require(outcome.reward.shape == (ROWS,), f"the reward must have shape (), not {tuple(outcome.reward.shape[1:])}")
+    require(outcome.reward.is_floating_point(), f"the reward must be floating, not {outcome.reward.dtype}")
     for name, function in (("terminated", env.scenario.terminated), ("truncated", env.scenario.truncated)):
         flag = bound._vmap(function, rows.state)
-        _require(flag.dtype == torch.bool and flag.shape == (ROWS,), f"{name} must be one bool, not {flag.dtype}")
+        require(flag.dtype == torch.bool and flag.shape == (ROWS,), f"{name} must be one bool, not {flag.dtype}")
     for name, grade in bound.grades(outcome.rows).items():
         inside = bool(((grade >= 0) & (grade <= 1)).all())
-        _require(grade.dtype == torch.float32, f"grade {name!r} must be float32, not {grade.dtype}")
-        _require(inside, f"grade {name!r} must be in [0, 1], got {grade.tolist()}")
+        require(grade.dtype == torch.float32, f"grade {name!r} must be float32, not {grade.dtype}")
+        require(inside, f"grade {name!r} must be in [0, 1], got {grade.tolist()}")
     info, outcomes = bound.info(outcome.rows), task_of(env).outcomes
     for name, unit in outcomes.items():
-        _require(name in info, f"outcome {name!r} is declared, but info tells {', '.join(info) or 'nothing'}")
-        _require(unit in UNITS, f"outcome {name!r} has the unit {unit!r}; there are {', '.join(UNITS)}")
+        require(name in info, f"outcome {name!r} is declared, but info tells {', '.join(info) or 'nothing'}")
+        require(unit in UNITS, f"outcome {name!r} has the unit {unit!r}; there are {', '.join(UNITS)}")
     for name, tensor in env.engine.named_inputs().items():
-        _require(torch.equal(tensor, shared[name]), f"a step writes to {name}")
+        require(torch.equal(tensor, shared[name]), f"a step writes to {name}")
 
 
 def _check_donated(env: VecEnv, steps: int) -> None:
@@ -165,7 +129,7 @@ def _check_donated(env: VecEnv, steps: int) -> None:
             bound.warmed(rows)
             _require_kept(f"step {step}: a tick of the warm-up writes", rows, given)
         read = donated_read(bound, rows, action)
-        _require(read is None, f"step {step}: {read}")
+        require(read is None, f"step {step}: {read}")
         env.advance(action)
         env.restart(env.rows.done)
 
@@ -176,7 +140,7 @@ def _check_determinism(make: Callable[..., VecEnv], steps: int) -> None:
     torch.manual_seed(2)
     again = _played(make(), steps)
     for step, (one, other) in enumerate(zip(first, again, strict=True)):
-        _require(_same(one, other), f"step {step} differs between two runs of one seed")
+        require(_same(one, other), f"step {step} differs between two runs of one seed")
 
 
 def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
@@ -185,7 +149,7 @@ def _check_independence(make: Callable[..., VecEnv], steps: int) -> None:
     order = (worlds.unsqueeze(-1) * agents + torch.arange(agents)).flatten()
     every, chosen = _played(make(), steps), _played(make(len(order), env_ids=order), steps)
     for step, (whole, part) in enumerate(zip(every, chosen, strict=True)):
-        _require(
+        require(
             _same([tensor[order] for tensor in whole], part),
             f"step {step}: rows {order.tolist()} of {ROWS} differ from the same episodes among {len(order)}",
         )
@@ -197,9 +161,9 @@ def _check_partial_resets(env: VecEnv, steps: int) -> None:
     before = [leaf.clone() for leaf in leaves(env.rows)]
     env.restart(fresh)
     for name, old, new in zip(leaf_names(env.rows), before, leaves(env.rows), strict=True):
-        _require(torch.equal(old[~fresh], new[~fresh]), f"a reset of other rows changes {name}")
-    _require(bool((env.rows.elapsed[fresh] == 0).all()), "a row that was reset has taken steps")
-    _require(bool((env.rows.episode[fresh] == 1).all()), "a reset does not start the next episode")
+        require(torch.equal(old[~fresh], new[~fresh]), f"a reset of other rows changes {name}")
+    require(bool((env.rows.elapsed[fresh] == 0).all()), "a row that was reset has taken steps")
+    require(bool((env.rows.episode[fresh] == 1).all()), "a reset does not start the next episode")
     _played(env, steps)
 
 
@@ -210,7 +174,7 @@ def _check_round_trip(make: Callable[..., VecEnv], steps: int) -> None:
     other = make(seed=77)
     other.load_state_dict(state)
     for step, (one, two) in enumerate(zip(_played(env, steps), _played(other, steps), strict=True)):
-        _require(_same(one, two), f"step {step} after loading a saved state differs: something is kept outside of it")
+        require(_same(one, two), f"step {step} after loading a saved state differs: something is kept outside of it")
 
 
 def _check_ends(env: VecEnv) -> None:
@@ -219,10 +183,10 @@ def _check_ends(env: VecEnv) -> None:
         return
     for _ in range(longest):
         env.advance(_actions(env))
-    _require(bool(env.rows.done.all()), f"an episode goes on after its longest {longest} steps")
+    require(bool(env.rows.done.all()), f"an episode goes on after its longest {longest} steps")
     kept = [leaf.clone() for leaf in leaves(env.rows)]
     reward = env.advance(_actions(env))
-    _require(_same(kept, leaves(env.rows)) and not bool(reward.any()), "a row that is done moves on")
+    require(_same(kept, leaves(env.rows)) and not bool(reward.any()), "a row that is done moves on")
 
 
 def _check_references(env: VecEnv, steps: int) -> None:
@@ -233,10 +197,10 @@ def _check_references(env: VecEnv, steps: int) -> None:
     for step in range(steps):
         reference, blocks = bound.reference(env.rows), bound.observe(env.rows)
         inside = reference.dtype == torch.int64 and bool(((reference >= 0) & (reference < count)).all())
-        _require(inside, f"step {step}: references must be int64 in [0, {count}), got {reference.tolist()}")
+        require(inside, f"step {step}: references must be int64 in [0, {count}), got {reference.tolist()}")
         shown = bound.referenced(reference)
         for place, block in zip(env.scenario.referenced_blocks, shown, strict=True):
-            _require(_same([blocks[place]], [block]), f"step {step}: block {place} depends on more than its reference")
+            require(_same([blocks[place]], [block]), f"step {step}: block {place} depends on more than its reference")
         env.restart(env.rows.done)
         env.advance(_actions(env))
 
@@ -251,7 +215,7 @@ def _check_masks(env: VecEnv, steps: int) -> None:
         if not isinstance(spec, Categorical | MultiCategorical):
             raise TaskFault(f"a mask needs categorical actions, not {type(spec).__name__}")
         choices = spec.nvec.flatten().tolist() if isinstance(spec, MultiCategorical) else [int(spec.n)]
-        _require(
+        require(
             mask.shape == (ROWS, sum(choices)) and mask.dtype == torch.bool, f"the mask must be (B, {sum(choices)})"
         )
         left = torch.stack([part.any(-1) for part in mask.split(choices, dim=-1)], dim=-1)
@@ -266,34 +230,9 @@ def _check_risk_levels(env: VecEnv, steps: int) -> None:
         before = env.rows
         env.advance(_actions(env))
         level = env.engine.bound().risk_level(before, env.rows)
-        _require(level.shape == (ROWS,) and level.is_floating_point(), "a risk level must be one floating number")
-        _require(bool((level.isfinite() & (level > 0)).all()), "risk levels must be finite and positive")
+        require(level.shape == (ROWS,) and level.is_floating_point(), "a risk level must be one floating number")
+        require(bool((level.isfinite() & (level > 0)).all()), "risk levels must be finite and positive")
         env.restart(env.rows.done)
-
-
-def _check_text(record: Task, options: dict[str, Any]) -> None:
-    env = make_spoken(record, ROWS, seed=5, **options)
-    door, ids = TextDoor(env), range(ROWS)
-    for name, written in (("render", door.render(ids)), ("instructions", door.instructions(ids))):
-        lines = len(written) == ROWS and all(isinstance(text, str) for text in written)
-        _require(lines, f"{name} must return a text for each row")
-    draw = Random(3)
-    for number in range(0, len(_TEXTS), ROWS):
-        texts = [*_TEXTS[number : number + ROWS], *[""] * ROWS][:ROWS]
-        try:
-            action, valid = door.parse(texts, ids)
-        except Exception as error:
-            raise TaskFault(
-                f"parse raises {type(error).__name__} on one of {[repr(text)[:30] for text in texts]}"
-            ) from error
-        _require(
-            valid.shape == (ROWS,) and valid.dtype == torch.bool, "parse must tell of each text whether it is valid"
-        )
-        env.advance(env.checked_action(action))
-        env.restart(env.rows.done)
-    answers = [door.text.random_answer(draw) for _ in ids]
-    readable = door.parse(answers, ids)[1]
-    _require(not any(answers) or bool(readable.all()), f"random_answer gives {answers}, of which some cannot be read")
 
 
 def _check_compiled(eager: VecEnv, compiled: VecEnv, steps: int) -> None:
@@ -302,7 +241,7 @@ def _check_compiled(eager: VecEnv, compiled: VecEnv, steps: int) -> None:
         rewards = [env.advance(action) for env in (eager, compiled)]
         found = [[*leaves(env.rows), reward] for env, reward in zip((eager, compiled), rewards, strict=True)]
         for name, one, other in zip([*leaf_names(eager.rows), "reward"], *found, strict=True):
-            _require(_close(one, other), f"step {step}: {name} differs between a compiled step and an eager one")
+            require(_close(one, other), f"step {step}: {name} differs between a compiled step and an eager one")
         _follow(compiled, eager.rows)
         for env in (eager, compiled):
             env.restart(env.rows.done)

@@ -16,6 +16,10 @@ from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
 
 
+_CONSEQUENCES = ("valid", "reward", "messages")
+"""Fields of a step that are compared after those that explain them."""
+
+
 class Recording(ABC, Generic[Step, Episode]):
     """Records of one family of tasks.
 
@@ -115,6 +119,34 @@ class Recording(ABC, Generic[Step, Episode]):
             texts = [record.steps[step].action for record in records]
             recorder.step(door.parse(texts, range(len(records)))[0], texts)
         return recorder.episodes()
+
+    def difference(self, recorded: Episode, replayed: Episode) -> str | None:
+        """Return the first difference of two records, by step and then in the outcome, or None.
+
+        All numbers are compared exactly, except for what `unchecked` names.
+        """
+        before, after, name = recorded.to_json(), replayed.to_json(), recorded.steps_field
+        steps = before.pop(name), after.pop(name)
+        for number, (old, new) in enumerate(zip(*steps, strict=False), 1):
+            if (difference := _difference(old, new, self.unchecked)) is not None:
+                return f"{self.step_name} {number}: {difference}"
+        count = _difference(len(steps[0]), len(steps[1]), (), f"number of {self.step_name}s")
+        return count or _difference(before, after, self.unchecked)
+
+
+def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: str = "") -> str | None:  # noqa: ANN401
+    """Return the first difference of two JSON values, with its position."""
+    if place in unchecked:
+        return None
+    if isinstance(recorded, dict) and isinstance(replayed, dict) and recorded.keys() == replayed.keys():
+        names = sorted(recorded, key=lambda name: name in _CONSEQUENCES)
+        pairs = [(name, recorded[name], replayed[name]) for name in names]
+    elif isinstance(recorded, list) and isinstance(replayed, list) and len(recorded) == len(replayed):
+        pairs = [(str(index), *both) for index, both in enumerate(zip(recorded, replayed, strict=True))]
+    else:
+        return None if recorded == replayed else f"{place}: recorded {recorded!r}, replayed {replayed!r}"
+    differences = (_difference(old, new, unchecked, f"{place}.{name}" if place else name) for name, old, new in pairs)
+    return next((difference for difference in differences if difference is not None), None)
 
 
 def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch.device | str) -> VecEnv:
