@@ -52,9 +52,8 @@ def test_one_name_is_installed(installed):
     assert (installed / "vecenv" / "presets" / "train" / "quick.yaml").is_file()
     for weights in ("judged", "shipped"):
         assert (installed / "vecenv" / "worldmodel" / "weights" / f"{weights}.safetensors").is_file()
-    kernels = installed / "vecenv" / "kernels" / "order_book"
-    assert (kernels / "process_all.cpp").is_file() and (kernels / "book.hpp").is_file()
-    assert (installed / "vecenv" / "tasks" / "agent_market" / "tick.cpp").is_file()
+    market = installed / "vecenv" / "tasks" / "agent_market"
+    assert (market / "tick.cpp").is_file() and (market / "book.hpp").is_file()
 
 
 def test_every_package_is_installed(installed):

@@ -439,7 +439,7 @@ extern "C" int32_t vecenv_agent_market_tick(
       next = of_market<MarketPointers>(market, market_bytes, n + 1);
       prefetch(next, layout.room);
     }
-    ob::Book book{layout.room, layout.owners(), true, int32_t(INT32_MAX / (layout.room + 1)), {}, state.next_id,
+    ob::Book book{layout.room, layout.owners(), int32_t(INT32_MAX / (layout.room + 1)), {}, state.next_id,
                   state.cash, state.shares};
     for (int64_t side = 0; side < 2; ++side) {
       const int64_t first = side * layout.room;

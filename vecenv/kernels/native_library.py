@@ -14,9 +14,6 @@ from pathlib import Path
 
 import torch
 
-HEADERS = Path(__file__).with_name("order_book")
-"""Folder of the headers that sources include."""
-
 _FLAGS = {"AVX512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"), "AVX2": ("-mavx2",)}
 """Compiler flags by what PyTorch says of the processor: a library in a shared folder runs on all of its kind."""
 
@@ -62,8 +59,8 @@ def _built(found: str, source: Path) -> Path:
         "-fopenmp-simd",
         *_FLAGS.get(torch.backends.cpu.get_cpu_capability(), ()),
     )
-    flags += ("-I", str(HEADERS))
-    texts = [path.read_bytes() for path in (source, *sorted(HEADERS.glob("*.hpp")))]
+    # What it may include lies beside it.
+    texts = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.hpp")))]
     name = hashlib.sha256(b"\0".join(texts) + " ".join((found, *flags)).encode()).hexdigest()[:16]
     built = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vecenv" / f"{source.stem}_{name}.so"
     if not built.exists():

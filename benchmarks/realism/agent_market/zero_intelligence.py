@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from vecenv.benchmarks.realism.agent_market.recorded import DEPTH, Recorded
-from vecenv.kernels.order_book.accounts import Accounts, empty_accounts
+from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.order_book.book import Book, empty_book
+from vecenv.kernels.order_book.matching import process
 from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
-from vecenv.kernels.order_book.native import processed_messages
 
 ARRIVALS = (1.85, 1.51, 1.09, 0.88, 0.77)
 """λ(1) … λ(5), per minute."""
@@ -32,8 +33,6 @@ DISTANCES = 20
 """Largest distance of a limit order from the best price of the other side, in ticks."""
 ROOM = 256
 MIDDLE = 10_000
-OWNERS = 2
-"""Bids and asks have owners of their own, so that no order meets one of its owner's."""
 
 
 class Counted(NamedTuple):
@@ -80,8 +79,12 @@ def zero_intelligence_sessions(
     """
     draw = np.random.default_rng(seed)
     book = Book(*(leaf.expand(sessions, *leaf.shape).clone() for leaf in empty_book(ROOM)))
-    accounts = Accounts(*(leaf.expand(sessions, -1).clone() for leaf in empty_accounts(OWNERS)))
-    book, accounts = _filled(book, accounts, sessions)
+    filled = torch.zeros(sessions, dtype=torch.int32)
+    opening = _opening_orders(sessions)
+    # The book is overwritten in place.
+    carry_out = compile_in_place(_carried_out, [*book, *opening[0]], [*book, filled])
+    for orders in opening:
+        carry_out([*book, *orders], [*book, filled])
     whole = warm_up + seconds
     shown = np.full((7, sessions, whole), np.nan)
     shown[4:6] = 0.0
@@ -106,15 +109,15 @@ def zero_intelligence_sessions(
         running &= clock < whole
         event = (total < draw.random(sessions)[:, None] * total[:, -1:]).sum(1).clip(max=weights.shape[1] - 1)
         message, kinds = _messages(event, best, ids.reshape(sessions, -1), running)
-        book, accounts, told = processed_messages(book, accounts, message)
+        carry_out([*book, *message], [*book, filled])
         limits += np.bincount(event[running & (kinds == Kind.LIMIT)] % DISTANCES, minlength=DISTANCES)
         markets += int((running & (kinds == Kind.MARKET)).sum())
         cancelled += int((running & (kinds == Kind.CANCEL)).sum())
         second = clock.astype(int)[running]
-        filled, side = told.filled[:, 0].numpy()[running], message.side[:, 0].numpy()[running]
+        traded, side = filled.numpy()[running], message.side.numpy()[running]
         _record(book, rows[running], shown, second)
         for column, of in ((4, BUY), (5, SELL)):
-            np.add.at(shown[column], (rows[running], second), np.where(side == of, filled, 0))
+            np.add.at(shown[column], (rows[running], second), np.where(side == of, traded, 0))
         messages = np.nan_to_num(shown[6, rows[running], second])
         shown[6, rows[running], second] = messages + 1
     shown[:4] = [_forward_filled(column) for column in shown[:4]]
@@ -123,18 +126,22 @@ def zero_intelligence_sessions(
     return Recorded(*shown[:, :, warm_up:]), counted
 
 
-def _filled(book: Book, accounts: Accounts, sessions: int) -> tuple[Book, Accounts]:
-    """Return books with five orders at each of the five nearest prices of both sides."""
+def _carried_out(*tensors: Tensor) -> list[Tensor]:
+    """Return the tensors of the books after a message to each, and what it has filled."""
+    own = len(Book._fields)
+    book, report, _ = torch.vmap(process)(Book(*tensors[:own]), Message(*tensors[own:]))
+    return [*book, report.filled]
+
+
+def _opening_orders(sessions: int) -> list[Message]:
+    """Return five orders at each of the five nearest prices of both sides, each for all sessions."""
     words = [
         (Kind.LIMIT, side, MIDDLE + (-level if side == BUY else level), 1, side, -1)
         for level in range(1, 6)
         for side in (BUY, SELL)
         for _ in range(5)
     ]
-    columns = torch.tensor(words, dtype=torch.int32).T
-    messages = Message(*(column.expand(sessions, -1).contiguous() for column in columns))
-    book, accounts, _ = processed_messages(book, accounts, messages)
-    return book, accounts
+    return [Message(*(torch.full((sessions,), word, dtype=torch.int32) for word in order)) for order in words]
 
 
 def _best(live: np.ndarray, prices: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -159,8 +166,9 @@ def _messages(event: np.ndarray, best: np.ndarray, ids: np.ndarray, running: np.
     kind = np.where(limit, Kind.LIMIT, np.where(market, Kind.MARKET, Kind.CANCEL))
     target = np.where(limit | market, -1, np.take_along_axis(ids, place[:, None], 1)[:, 0])
     sent = np.where(running, kind, Kind.NOTHING)
+    # Bids and asks have owners of their own, so that no order meets one of its owner's.
     words = (sent, side, np.maximum(price, 1), np.ones_like(side), side, target)
-    return Message(*(torch.from_numpy(word.astype(np.int32))[:, None] for word in words)), kind
+    return Message(*(torch.from_numpy(word.astype(np.int32)) for word in words)), kind
 
 
 def _record(book: Book, rows: np.ndarray, shown: np.ndarray, second: np.ndarray) -> None:

@@ -41,8 +41,8 @@ class Told:
 class Oracle:
     """One book."""
 
-    def __init__(self, room: int, evict: bool, owners: int = MAX_OWNERS) -> None:
-        self.room, self.evict, self.owners, self.next_id = room, evict, owners, 0
+    def __init__(self, room: int, owners: int = MAX_OWNERS) -> None:
+        self.room, self.owners, self.next_id = room, owners, 0
         self.sides: list[list[Order]] = [[], []]
 
     def process(self, kind: int, side: int, price: int, quantity: int, owner: int, target: int) -> Told:
@@ -149,7 +149,7 @@ class Oracle:
     def _rest(self, order: Order, side: int, told: Told) -> int:
         queue, place = self.sides[side], self._place(side, order.price)
         if len(queue) == self.room:
-            if not self.evict or place == len(queue):
+            if place == len(queue):
                 return 0
             worst = queue.pop()
             told.evicted = (worst.id, worst.owner, worst.quantity)

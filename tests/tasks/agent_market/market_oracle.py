@@ -80,7 +80,7 @@ class MarketOracle:
         self.n, self.arrivals, self.normal, self.sizes, self.growth = settings
         self.seen: Counter[str] = Counter()
         self.t = 0
-        self.book = Oracle(layout.room, evict=True, owners=layout.owners)
+        self.book = Oracle(layout.room, layout.owners)
         self.cash, self.shares = [0] * layout.owners, [0] * layout.owners
         mean = self.n["mean_price"]
         self.fundamental = mean << 16

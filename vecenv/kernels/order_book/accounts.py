@@ -1,4 +1,4 @@
-"""Messages in turn, with the accounts of all owners: what one buys, others have sold."""
+"""Accounts of all owners, settled after messages: what one buys, others have sold."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vecenv.kernels.order_book.book import Book
-from vecenv.kernels.order_book.matching import process
-from vecenv.kernels.order_book.messages import BUY, SELL, Message, Report, Trades
+from vecenv.kernels.order_book.messages import BUY, SELL, Report, Trades
 
 
 class Accounts(NamedTuple):
@@ -90,25 +88,3 @@ def settled(accounts: Accounts, transfers: Sequence[Transfers]) -> Accounts:
     owner, cash, shares = (torch.cat(column) for column in zip(*transfers, strict=True))
     # Not index_add, which vmap repeats book by book.
     return Accounts(accounts.cash.scatter_add(0, owner, cash), accounts.shares.scatter_add(0, owner, shares))
-
-
-def process_all(book: Book, accounts: Accounts, messages: Message, evict: bool = True) -> tuple[Book, Accounts, Report]:
-    """Carry out messages one after the other, and settle their trades.
-
-    Args:
-        book: of one sub-environment.
-        accounts: of its owners; messages of others are invalid.
-        messages: Shape of each: (M,).
-        evict: as in `process`.
-
-    Returns:
-        The book and the accounts after them, and what each did. Shape of the reports: (M,).
-    """
-    owners = len(accounts.cash)
-    reports, transfers = [], []
-    for number in range(len(messages.kind)):
-        message = Message(*(words[number] for words in messages))
-        book, report, trades = process(book, message, evict, owners)
-        transfers.append(transfers_of(message.owner, report, trades, owners))
-        reports.append(report)
-    return book, settled(accounts, transfers), Report(*(torch.stack(column) for column in zip(*reports, strict=True)))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from vecenv.kernels.order_book import passes
-from vecenv.kernels.order_book.messages import BUY
 
 EMPTY = 2**31 - 1
 """Key of a place that has never held an order."""
@@ -108,15 +107,3 @@ def queue_ahead(book: Book, order: Tensor) -> Tensor:
     key = passes.largest(torch.where(mine, book.key, -EMPTY).reshape(-1))
     ahead = side & (book.key == key) & (place < own)
     return passes.total(torch.where(ahead, book.quantity, 0).reshape(-1))
-
-
-def doubled_mid(book: Book) -> Tensor:
-    """Return twice the middle of best bid and ask in ticks, of one side alone twice its best, of none 0. Shape: ()."""
-    bid, ask = best_prices(book)
-    both = bid + ask
-    return torch.where((bid > 0) & (ask > 0), both, 2 * both)
-
-
-def key_of(price: Tensor, side: Tensor) -> Tensor:
-    """Return the key of a price on a side. Shapes: any."""
-    return torch.where(side == BUY, -price, price)

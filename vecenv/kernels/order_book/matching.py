@@ -3,7 +3,7 @@
 Rules. The better price is served first, and of equal prices the earlier arrival. A trade is at the price of the order
 that was there. An order never meets one of the same owner: where it would, that order is taken out and the incoming one
 goes on (self-trade prevention, "cancel resting"). A side with K orders is full: an incoming order that is better than
-the worst one takes its place (`evict`), or else its rest is dropped and its status says so.
+the worst one takes its place, or else its rest is dropped and its status says so.
 
 The work is O(K), in four passes over the places: which order a message names, what the incoming order meets (a
 cumulative sum over the other side), where it belongs (the number of keys that are as good, and the first hole), and one
@@ -104,13 +104,12 @@ class _Move(NamedTuple):
     evicted: Tensor
 
 
-def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_OWNERS) -> tuple[Book, Report, Trades]:
+def process(book: Book, message: Message, owners: int = MAX_OWNERS) -> tuple[Book, Report, Trades]:
     """Carry out one message.
 
     Args:
         book: of one sub-environment.
         message: to it.
-        evict: on a full side an order that is better than the worst takes its place; else it is rejected.
         owners: number of owners; others than 0 … owners - 1 are invalid.
 
     Returns:
@@ -131,7 +130,7 @@ def process(book: Book, message: Message, evict: bool = True, owners: int = MAX_
     match = _matched(key, there, makers, order, message.quantity, kind == Kind.POST_ONLY)
     stays = (kind == Kind.LIMIT) | (kind == Kind.POST_ONLY) | (kind == Kind.REPLACE_ALL) | order.anew
     rest = torch.where(order.active & stays & ~match.refused, message.quantity - match.filled, 0)
-    move = _placed(book, order, named, rest, remains, evict)
+    move = _placed(book, order, named, rest, remains)
     numbered = order.active & (kind != Kind.MODIFY)
     new = _moved(book, move, order, match.size + match.prevented, numbered)
 
@@ -234,7 +233,7 @@ def _matched(
     return _Match(size, prevented, torch.minimum(wanted, within[-1]), refused)
 
 
-def _placed(book: Book, order: _Incoming, named: _Named, rest: Tensor, remains: Tensor, evict: bool) -> _Move:
+def _placed(book: Book, order: _Incoming, named: _Named, rest: Tensor, remains: Tensor) -> _Move:
     """Return where the rest of an order goes, or where what remains of a named one is."""
     buys, room = order.side == BUY, book.key.shape[-1]
     own_key = -order.limit
@@ -242,7 +241,7 @@ def _placed(book: Book, order: _Incoming, named: _Named, rest: Tensor, remains: 
     rank = count(torch.where(buys, book.key[BUY], book.key[SELL]) <= own_key)
     hole = first(torch.where(buys, book.quantity[BUY], book.quantity[SELL]) == 0)
     full, wanted = (hole == room) & ~order.anew, rest > 0
-    evicted = full & wanted & (rank < room) if evict else torch.zeros_like(full)
+    evicted = full & wanted & (rank < room)
     fits = wanted & (~full | evicted)
     start = (~buys).to(torch.int32) * room
     hole = torch.where(order.anew, named.place, torch.where(evicted, room - 1, hole) + start)

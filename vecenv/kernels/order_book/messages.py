@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 BUY, SELL = 0, 1
@@ -116,11 +115,6 @@ class Report(NamedTuple):
     evicted_id: Tensor
     evicted_owner: Tensor
     evicted: Tensor
-
-
-def report_types() -> list[torch.dtype]:
-    """Return the type of each part of a report."""
-    return [torch.int64 if name == "notional" else torch.int32 for name in Report._fields]
 
 
 class Trades(NamedTuple):

@@ -32,7 +32,6 @@ struct Report {
 
 struct Book {
   int64_t room, owners;
-  bool evict;
   int32_t most;
   Side sides[2];
   int32_t *next_id;
@@ -48,10 +47,6 @@ struct Book {
     if (m.quantity < 1 || m.quantity > most) return false;
     if (m.kind != MARKET && (m.price < 1 || m.price > MAX_PRICE)) return false;
     return again || m.side == BUY || m.side == SELL;
-  }
-
-  Report process(const Message &m) {
-    return process(m, [](int32_t, int32_t, int64_t, int32_t) {});
   }
 
   // Calls `traded(side of the incoming order, owner of the other, price, size)` for every trade.
@@ -241,7 +236,7 @@ struct Book {
         first_place(0, room, [&](int64_t first, int64_t count) { return above(own.key + first, count, key); });
     if (hole < 0) hole = first_hole(own);
     if (hole == room) {
-      if (!evict || rank == room) {
+      if (rank == room) {
         report.status = NO_ROOM;
         return;
       }
