@@ -6,20 +6,13 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from tests.small_env import (
-    assert_same_bits,
-    collected,
-    make_env,
-    same_bits,
-    small_tape,
-    snapshot,
-)
+from tests.small_env import assert_same_bits, collected, make_env, same_bits, small_tape, snapshot
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey, uniform
 from vecenv.core.rows import leaves
 
-NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 64, 12, 3
+NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 16, 12, 3
 
 
 def two_rollouts(collector: FusedCollector) -> list[list[torch.Tensor]]:
@@ -35,22 +28,12 @@ def eager_rollouts() -> list[list[torch.Tensor]]:
     return two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS))
 
 
-@pytest.fixture(scope="module")
-def compiled_random() -> FusedCollector:
-    """Compiled once for all tests."""
-    return FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, mode="compiled")
-
-
-@pytest.fixture(scope="module")
-def compiled_rollouts(compiled_random) -> list[list[torch.Tensor]]:
-    return two_rollouts(compiled_random)
-
-
 @pytest.mark.assembly
-def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts, compiled_rollouts):
+def test_compiled_and_eager_agree_bit_for_bit(eager_rollouts):
     """Account, actions, rewards, flags and observations of two rollouts, with several ends in each row."""
+    compiled = two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, mode="compiled"))
     for rollout in range(2):
-        assert_same_bits(compiled_rollouts[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
+        assert_same_bits(compiled[rollout], eager_rollouts[rollout], f"in rollout {rollout}")
 
 
 def test_members_of_a_group_start_alike_and_draw_apart():
@@ -66,39 +49,6 @@ def test_members_of_a_group_start_alike_and_draw_apart():
     assert {episode for _, episode in starts} >= {0, 1} and all(len(days) == 1 for days in starts.values())
     assert starts[0, 0] != starts[1, 0] or starts[0, 1] != starts[1, 1]
     assert len(collector.actions[0].unique(dim=0)) == 6
-
-
-def test_a_collector_compiles_where_its_environment_does():
-    modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
-    assert modes == ["eager", "compiled"]
-
-
-def test_random_actions_differ_between_steps_and_between_rollouts(compiled_random, compiled_rollouts):
-    """Random numbers of a compiled or captured step must not freeze."""
-    rows = len(compiled_rollouts[0]) - 5
-    first, second = (rollout[rows] for rollout in compiled_rollouts)
-    assert first.shape == (NUM_STEPS, NUM_ENVS, NUM_SYMBOLS)
-    both = torch.cat([first, second]).reshape(2 * NUM_STEPS * NUM_ENVS, -1)
-    assert len(both.unique(dim=0)) == len(both), "an action of three numbers was drawn twice"
-    assert both.abs().max() <= 1 and both.min() < -0.99 and both.max() > 0.99
-
-
-@pytest.mark.parametrize("rows", [[5], [63, 0, 17]])
-def test_rows_are_the_same_alone_and_in_any_order(eager_rollouts, rows):
-    ids = torch.tensor(rows)
-    alone = two_rollouts(FusedCollector(make_env(len(rows), env_ids=ids), num_steps=NUM_STEPS))
-    for some, many in zip(alone, eager_rollouts, strict=True):
-        assert_same_bits(some, [tensor[:, ids] for tensor in many])
-
-
-def test_another_seed_is_another_run_and_the_same_seed_the_same(eager_rollouts):
-    again = two_rollouts(FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS))
-    for rollout, expected in zip(again, eager_rollouts, strict=True):
-        assert_same_bits(rollout, expected)
-    other = FusedCollector(make_env(NUM_ENVS, seed=2), num_steps=NUM_STEPS)
-    other.rollout()
-    assert not same_bits(collected(other)[-1], eager_rollouts[0][-1])
-    assert not same_bits(collected(other)[-5], eager_rollouts[0][-5])
 
 
 def test_the_length_of_a_rollout_does_not_matter(eager_rollouts):
@@ -133,15 +83,16 @@ def stepped_by_torchrl(env: VecEnv, actions: torch.Tensor) -> list[TensorDict]:
 
 
 @pytest.mark.parametrize("door", [stepped_by_hand, stepped_by_torchrl], ids=["explicit resets", "step_and_maybe_reset"])
-@pytest.mark.assembly
-def test_both_doors_give_the_same_numbers(compiled_rollouts, door):
-    """Two compiled rollouts, one eager rollout of the same actions given, and eager TorchRL steps."""
-    actions = torch.cat([rollout[-5] for rollout in compiled_rollouts])
+def test_both_doors_give_the_same_numbers(eager_rollouts, door):
+    """A rollout of given actions, two rollouts that drew them, and TorchRL steps."""
+    actions = torch.cat([rollout[-5] for rollout in eager_rollouts])
     given = FusedCollector(make_env(NUM_ENVS), "given", num_steps=2 * NUM_STEPS)
+    with pytest.raises(AttributeError, match="write given actions in place, collector"):
+        given.actions = actions
     given.actions.copy_(actions)
     batch = given.rollout()
     assert same_bits(given.actions, actions)
-    for whole, first, second in zip(collected(given), *compiled_rollouts, strict=True):
+    for whole, first, second in zip(collected(given), *eager_rollouts, strict=True):
         assert same_bits(whole, torch.cat([first, second]))
     env = make_env(NUM_ENVS)
     for step, result in enumerate(door(env, actions)):
@@ -156,18 +107,6 @@ def test_both_doors_give_the_same_numbers(compiled_rollouts, door):
     ended = given.env.rows.done
     for left, right in zip(snapshot(given.env.rows), snapshot(env.rows), strict=True):
         assert same_bits(left[~ended], right[~ended])
-
-
-def test_final_observations_are_those_before_the_reset():
-    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS)
-    collector.rollout()
-    steps, envs = torch.meshgrid(torch.arange(NUM_STEPS - 1), torch.arange(NUM_ENVS), indexing="ij")
-    final = collector.final_observations(steps.flatten(), envs.flatten()).view(NUM_STEPS - 1, NUM_ENVS, -1)
-    done = (collector.terminated | collector.truncated)[:-1]
-    assert done.any()
-    following = collector.observation[1:]
-    assert same_bits(final[~done], following[~done])
-    assert (final[done] != following[done]).any(-1).all()
 
 
 def test_an_end_is_marked_once_and_the_next_episode_follows():
@@ -186,24 +125,20 @@ def test_an_end_is_marked_once_and_the_next_episode_follows():
     assert torch.allclose(cash, torch.tensor(5_000.0 * 1e-6)) and torch.allclose(shares, torch.tensor(5.0 * 1e-3))
 
 
-def test_the_batch_is_made_of_views_of_the_buffers(compiled_random):
-    batch = compiled_random.rollout()
+def test_the_batch_is_made_of_views_of_the_buffers(eager_rollouts):
+    """Observations lie in whole cache lines; without them nothing else changes."""
+    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS)
+    batch = collector.rollout()
     width = NUM_SYMBOLS * 4 + 1
     assert batch.batch_size == (NUM_ENVS, NUM_STEPS)
     assert batch["observation"].shape == (NUM_ENVS, NUM_STEPS, width)
     assert batch["next", "reward"].shape == (NUM_ENVS, NUM_STEPS, 1)
-    for name, buffer in (("observation", compiled_random.observation), ("action", compiled_random.actions)):
+    assert collector.observation.stride() == (16 * NUM_ENVS, 16, 1)
+    for name, buffer in (("observation", collector.observation), ("action", collector.actions)):
         assert batch[name].data_ptr() == buffer.data_ptr()
-    kept = {name: batch[name].clone() for name in ("observation", "action")}
-    after = compiled_random.rollout()
-    assert all(not torch.equal(kept[name], after[name]) for name in kept)
-
-
-def test_without_observations_nothing_else_changes(eager_rollouts):
-    collector = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, store_observations=False)
-    batch = collector.rollout()
-    assert "observation" not in batch
-    assert_same_bits(collected(collector), eager_rollouts[0][:-1])
+    blind = FusedCollector(make_env(NUM_ENVS), num_steps=NUM_STEPS, store_observations=False)
+    assert "observation" not in blind.rollout() and blind.observation is None
+    assert_same_bits(collected(blind), eager_rollouts[0][:-1])
 
 
 class NoisyPolicy:
@@ -233,12 +168,12 @@ def test_a_policy_sees_the_observation_and_its_parameters_may_change():
     assert len(torch.cat(noises).unique(dim=0)) == 8 * NUM_ENVS, "noise was drawn twice"
 
 
-@pytest.mark.assembly
 def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
+    """What was kept of rows survives the next rollout: they share no memory with the buffers."""
     env = make_env(NUM_ENVS)
     collector = FusedCollector(env, num_steps=NUM_STEPS)
     collector.rollout()
-    saved = env.state_dict()
+    saved, kept, before = env.state_dict(), env.rows, snapshot(env.rows)
     resumed = make_env(NUM_ENVS, seed=77)
     resumed.load_state_dict(saved)
     later = FusedCollector(resumed, num_steps=NUM_STEPS)
@@ -246,42 +181,34 @@ def test_a_collector_goes_on_from_a_saved_state(eager_rollouts):
     assert_same_bits(collected(later), eager_rollouts[1])
     # A state loaded under a collector that has run already counts too.
     collector.rollout()
+    assert_same_bits(leaves(kept), before)
+    assert not same_bits(env.rows.elapsed, kept.elapsed)
     env.load_state_dict(saved)
     collector.rollout()
     assert_same_bits(collected(collector), eager_rollouts[1])
 
 
-def test_what_was_kept_survives_the_next_rollout():
-    """The rows of the environment share no memory with the buffers, which are filled anew."""
-    env = make_env(NUM_ENVS)
-    collector = FusedCollector(env, num_steps=NUM_STEPS)
-    collector.rollout()
-    kept, before = env.rows, snapshot(env.rows)
-    collector.rollout()
-    assert_same_bits(leaves(kept), before)
-    assert not same_bits(env.rows.elapsed, kept.elapsed)
-
-
 def test_it_stops_after_the_frames_it_was_given():
-    collector = FusedCollector(make_env(4), num_steps=5, total_frames=41)
-    assert len(list(collector)) == 3
+    for frames, rollouts in ((40, 2), (41, 3)):
+        assert len(list(FusedCollector(make_env(4), num_steps=5, total_frames=frames))) == rollouts
     endless = iter(FusedCollector(make_env(4), num_steps=5))
     assert len([next(endless) for _ in range(4)]) == 4
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_steps": 0}, "num_steps must be at least 1"),
-        ({"policy": "random"}, "policy must be None, 'given' or a policy"),
+def test_arguments_out_of_range_are_refused():
+    """A mode is that of the environment, unless it is named."""
+    modes = [FusedCollector(make_env(1, compiled=flag), num_steps=1).mode for flag in (False, True)]
+    assert modes == ["eager", "compiled"]
+    env = make_env(2)
+    for arguments, message in (
+        ({"num_steps": 0}, "num_steps must be at least 1, got 0"),
+        ({"policy": "random"}, "policy must be None, 'given' or a policy, got 'random'"),
         ({"policy": NoisyPolicy(), "store_observations": False}, "a policy needs the observations"),
-        ({"mode": "fast"}, "mode 'fast'"),
-        ({"mode": "cuda_graph"}, "on a CUDA device"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        FusedCollector(make_env(2), **arguments)
+        ({"mode": "fast"}, "mode 'fast' is not one of compiled, eager or, on a CUDA device, cuda_graph"),
+        ({"mode": "cuda_graph"}, "mode 'cuda_graph' is not one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FusedCollector(env, **arguments)
 
 
 # The two accounts that trade differently: orders of shares with stops and a gate, and target weights.

@@ -1,4 +1,4 @@
-"""Warm-ups and donated fields that are nested, become one another, and are read before they are overwritten."""
+"""Warm-ups and donated state: collectors and environments agree, and no memory but a donated one is overwritten."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
+from vecenv.core.row_buffers import RowBuffers
 from vecenv.core.rows import hollow, leaf_names, leaves, of_fields
 from vecenv.core.scenario import Scenario
 from vecenv.learn.ppo import PPO, PPOConfig
 
-NUM_ENVS, DAYS = 16, 21
+NUM_ENVS, DAYS = 16, 12
 FORMS = pytest.mark.parametrize("in_place", [False, True], ids=["new tensors", "in place"])
 SMALL = PPOConfig(num_steps=4, total_frames=4 * 4 * NUM_ENVS, epochs=1, minibatches=2, hidden=(8,))
 
@@ -33,9 +34,9 @@ def step(env: VecEnv) -> list[Tensor]:
     return [*told, action, reward, env.rows.terminated, env.rows.truncated, seen]
 
 
-def stepped(env: VecEnv) -> list[Tensor]:
-    """Return `DAYS` of steps, time-major."""
-    return [torch.stack(parts) for parts in zip(*(step(env) for _ in range(DAYS)), strict=True)]
+def stepped(env: VecEnv, days: int = DAYS) -> list[Tensor]:
+    """Return days of steps, time-major."""
+    return [torch.stack(parts) for parts in zip(*(step(env) for _ in range(days)), strict=True)]
 
 
 def rolled_out(collector: FusedCollector) -> list[Tensor]:
@@ -61,13 +62,13 @@ LENGTHS: dict[str, dict[str, Any]] = {"at various times": {}, "all at once": {"s
 
 
 @FORMS
-@pytest.mark.parametrize("warm_up", [WARM_UP, 0])
-@pytest.mark.parametrize("name", LENGTHS)
-@pytest.mark.assembly
+@pytest.mark.parametrize(
+    ("warm_up", "name"), [(WARM_UP, "at various times"), (WARM_UP, "all at once"), (0, "at various times")]
+)
 def test_episodes_are_those_of_steps(in_place, warm_up, name):
     rules = {"in_place": in_place, "warm_up": warm_up, **LENGTHS[name]}
-    ends = assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (1, 3, 7))
-    twice = ends.view(3, 7, NUM_ENVS).sum(1) > 1
+    ends = assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (1, 4, 6))
+    twice = ends.view(2, 6, NUM_ENVS).sum(1) > 1
     if name == "at various times":
         assert twice.any() and not twice.all() and ends[0].any() and not ends.all(1).any()
     else:
@@ -84,25 +85,28 @@ def test_episodes_are_those_of_steps(in_place, warm_up, name):
 @pytest.mark.assembly
 def test_compiled_episodes_are_those_of_eager_steps(in_place, warm_up):
     rules = {"in_place": in_place, "warm_up": warm_up}
-    ends = assert_plays_as_stepped(tally_env(NUM_ENVS, True, **rules), tally_env(NUM_ENVS, **rules), (7,))
+    ends = assert_plays_as_stepped(tally_env(NUM_ENVS, True, **rules), tally_env(NUM_ENVS, **rules), (6,))
     assert ends.any()
 
 
-@pytest.mark.nightly
+class Leaning:
+    """Leans on the first observation."""
+
+    extras: dict = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.parameters = [torch.tensor(0.25)]
+
+    def act(self, parameters, observation, key, elapsed):
+        return ((parameters[0] * observation[:, :1]).sin(),)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @FORMS
-def test_a_policy_sees_what_it_would_see_step_by_step(in_place):
-    """In the two compiled parts of a step with a policy."""
-
-    class Leaning:
-        parameters = (torch.tensor(0.25),)
-        extras: dict = {}  # noqa: RUF012
-
-        def act(self, parameters, observation, key, elapsed):
-            return ((parameters[0] * observation[:, :1]).sin(),)
-
-    env, twin, policy = tally_env(NUM_ENVS, True, in_place=in_place), tally_env(NUM_ENVS, in_place=in_place), Leaning()
-    policy.parameters = [*policy.parameters]
-    batch = FusedCollector(env, policy, num_steps=7).rollout()
+def test_a_policy_sees_what_it_would_see_step_by_step(in_place, compiled):
+    """In the two parts of a step with a policy."""
+    env, twin = tally_env(NUM_ENVS, compiled, in_place=in_place), tally_env(NUM_ENVS, in_place=in_place)
+    batch = FusedCollector(env, Leaning(), num_steps=7).rollout()
     for day in range(7):
         twin.restart(twin.rows.done)
         seen = twin.observations()
@@ -112,29 +116,23 @@ def test_a_policy_sees_what_it_would_see_step_by_step(in_place):
     assert_same_bits(leaves(env.rows), leaves(twin.rows))
 
 
-@pytest.mark.assembly
 def test_parameters_of_a_row_are_those_of_its_episodes():
     rules = {"params": {"scale": torch.arange(NUM_ENVS)}, "env_ids": torch.arange(NUM_ENVS) + 5, "in_place": True}
-    assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (7,))
+    assert_plays_as_stepped(tally_env(NUM_ENVS, **rules), tally_env(NUM_ENVS, **rules), (6,))
 
 
-@FORMS
-@pytest.mark.assembly
-def test_rows_with_their_own_seeds_start_again_by_them(in_place):
+def test_rows_with_their_own_seeds_start_again_by_them():
     """As environments of those seeds, after a warm-up, in a rollout and step by step."""
     seeds, ids = torch.tensor([3, 8]).repeat_interleave(NUM_ENVS), torch.arange(NUM_ENVS).repeat(2)
-    together = VecEnv(tally_env(1, in_place=in_place).scenario, 2 * NUM_ENVS, seeds, compiled=False, env_ids=ids)
-    alone = [VecEnv(tally_env(1, in_place=in_place).scenario, NUM_ENVS, seed, compiled=False) for seed in (3, 8)]
-    ends = assert_plays_as_stepped(together, together_again(together, seeds, ids), (7,))
-    apart = [stepped(env) for env in alone]
-    again = stepped(together_again(together, seeds, ids))
-    assert_same_bits(again, [torch.cat(parts, 1) for parts in zip(*apart, strict=True)])
+    scenario = tally_env(1, in_place=True).scenario
+
+    def rows_together() -> VecEnv:
+        return VecEnv(scenario, 2 * NUM_ENVS, seeds, compiled=False, env_ids=ids)
+
+    ends = assert_plays_as_stepped(rows_together(), rows_together(), (6,))
+    apart = [stepped(VecEnv(scenario, NUM_ENVS, seed, compiled=False)) for seed in (3, 8)]
+    assert_same_bits(stepped(rows_together()), [torch.cat(parts, 1) for parts in zip(*apart, strict=True)])
     assert ends.any()
-
-
-def together_again(env: VecEnv, seeds: Tensor, ids: Tensor) -> VecEnv:
-    """Return an environment of the same rows at their first start."""
-    return VecEnv(env.scenario, len(seeds), seeds, compiled=False, env_ids=ids)
 
 
 @FORMS
@@ -158,7 +156,7 @@ def test_only_rows_that_have_ended_are_started(monkeypatch):
         return start(self, seed, start_ids, episode)
 
     env = tally_env(NUM_ENVS)
-    collector = FusedCollector(env, num_steps=7)
+    collector, endless = FusedCollector(env, num_steps=7), tally_env(NUM_ENVS, shortest=40, lengths=1)
     monkeypatch.setattr(BoundEngine, "start", counted)
     collector.rollout()
     done = collector.terminated | collector.truncated
@@ -167,34 +165,47 @@ def test_only_rows_that_have_ended_are_started(monkeypatch):
     counts.clear()
     env.restart(env.rows.done)
     assert counts == [int(done[-1].sum())]
+    counts.clear()
+    FusedCollector(endless, num_steps=3).rollout()
+    endless.restart(endless.rows.done)
+    assert counts == [], "a start without an end"
 
 
 @pytest.mark.parametrize(
     ("in_place", "compiled"),
-    [(True, True), (True, False), (False, False), pytest.param(False, True, marks=pytest.mark.nightly)],
+    [
+        (False, False),
+        (True, False),
+        pytest.param(True, True, marks=pytest.mark.assembly),
+        pytest.param(False, True, marks=pytest.mark.nightly),
+    ],
 )
-@pytest.mark.assembly
 def test_a_step_overwrites_nothing_that_is_kept(in_place, compiled):
     """Neither the rows before it, nor those that are not to move."""
     env = tally_env(NUM_ENVS, compiled, in_place=in_place)
     mask = torch.arange(NUM_ENVS) % 2 == 0
     for day in range(3):
         kept, before = env.rows, snapshot(env.rows)
-        env.advance(torch.full((NUM_ENVS, 1), 0.7), mask)
+        reward = env.advance(torch.full((NUM_ENVS, 1), 0.7), mask)
         assert_same_bits(leaves(kept), before, f"on day {day}")
         still = ~mask | kept.done
         assert_same_bits([leaf[still] for leaf in leaves(env.rows)], [leaf[still] for leaf in before], f"on day {day}")
+        assert not reward[still].any() and not env.rows.elapsed[~mask].any()
         assert not same_bits(env.state.ledger.entries, kept.state.ledger.entries)
 
 
 @FORMS
-def test_what_was_kept_survives_the_next_rollout(in_place):
-    env = tally_env(NUM_ENVS, in_place=in_place)
-    collector = FusedCollector(env, num_steps=3)
-    collector.rollout()
-    kept, before = env.rows, snapshot(env.rows)
-    collector.rollout()
-    assert_same_bits(leaves(kept), before)
+def test_a_step_overwrites_only_what_is_donated(in_place):
+    env, action = tally_env(NUM_ENVS, in_place=in_place), torch.full((NUM_ENVS, 1), 0.7)
+    before, address = snapshot(env.rows), env.state.ledger.entries.data_ptr()
+    expected = env.engine.bound().step(env.rows, action).rows
+    assert_same_bits(snapshot(env.rows), before)
+    donated = env.engine.bound().step(env.rows, action, donate=True).rows
+    assert_same_bits(snapshot(donated), snapshot(expected))
+    kept = [not chosen for chosen in of_fields(env.rows, env.scenario.donated)]
+    for leaf, old, stays in zip(leaves(env.rows), before, kept, strict=True):
+        assert same_bits(leaf, old) or not stays
+    assert (donated.state.ledger.entries.data_ptr() == address) == in_place
 
 
 @FORMS
@@ -215,7 +226,6 @@ def memory(tensors: list[Tensor]) -> int:
     return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
-@pytest.mark.assembly
 def test_donated_fields_exist_once(monkeypatch):
     asked: list[int] = []
     monkeypatch.setattr("vecenv.core.rollout_buffers.check_memory", lambda needed, *_: asked.append(needed))
@@ -227,10 +237,11 @@ def test_donated_fields_exist_once(monkeypatch):
         sum(leaf.nbytes for leaf, donated in zip(leaves(env.rows), chosen, strict=True) if donated == wanted)
         for wanted in (True, False)
     )
-    for steps in (2, 50):
+    for steps in (2, 30):
         collector = FusedCollector(env, num_steps=steps, store_observations=False)
         assert memory(collector.row_buffers) == (steps + 1) * each + once
         assert asked.pop() == steps * each + once
+        assert len(collector.kept_buffers()) == len(chosen) - 3
         assert all(len(buffer) >= steps for buffer in collector.buffers())
         collector.rollout()
         rows = collector.rows()
@@ -238,47 +249,113 @@ def test_donated_fields_exist_once(monkeypatch):
         assert {tuple(leaf.shape) for leaf in told} == {(steps, NUM_ENVS, 0)}
         ended = rows[rows.done]
         assert ended.state.trail.shape == (int(rows.done.sum()), 0)
-
-
-def test_rows_of_a_rollout_are_not_taken_for_rows():
-    env = tally_env(NUM_ENVS)
-    collector = FusedCollector(env, num_steps=2)
-    collector.rollout()
     with pytest.raises(ValueError, match=r"rows: state\.ledger\.entries must be \(16, 5\) int64, got \(16, 0\) int64"):
-        env.rows = collector.rows()[-1]
+        env.rows = rows[-1]
+
+
+def test_the_state_in_which_an_episode_ended_stays_in_the_buffers():
+    collector = FusedCollector(tally_env(NUM_ENVS, in_place=True, shortest=2, lengths=1), num_steps=5)
+    collector.rollout()
+    step, ids = collector.rows().done.nonzero().unbind(1)
+    assert len(step) == 2 * NUM_ENVS
+    rows = collector.rows()[step, ids]
+    told = torch.stack([rows.state.day, rows.state.before, rows.state.worth, rows.state.last_day], -1)
+    seen = collector.final_observations(step, ids)
+    assert torch.equal(seen, told.float() / torch.tensor([8.0, 8.0, 8.0, 1.0])) and (told[:, 0] == 2).all()
 
 
 @FORMS
-def test_ppo_learns_and_resumes(in_place):
+def test_collectors_steps_and_saved_states_take_turns_on_one_environment(in_place):
+    """What was kept or saved between rollouts survives the next ones."""
+    env, twin = tally_env(NUM_ENVS, in_place=in_place), tally_env(NUM_ENVS)
+    first, second = (FusedCollector(env, num_steps=steps) for steps in (2, 3))
+    for collector in (first, second, first, first, second):
+        collector.rollout()
+        assert_same_bits(collected(collector), stepped(twin, collector.num_steps))
+        kept, saved = env.rows, env.state_dict()
+        before = snapshot(kept)
+        action = torch.full((NUM_ENVS, 1), 0.4)
+        assert_same_bits([env.advance(action)], [twin.advance(action)])
+        assert_same_bits(snapshot(env.rows), snapshot(twin.rows))
+        assert_same_bits([*leaves(kept), *saved["rows"]], before * 2)
+    other = tally_env(NUM_ENVS, seed=8, in_place=in_place)
+    for resumed in (other, env):
+        resumed.load_state_dict(saved)
+    found = []
+    for collector in (FusedCollector(other, num_steps=3), second):
+        collector.rollout()
+        found.append([*collected(collector), *leaves(collector.env.rows)])
+    assert_same_bits(*found)
+
+
+@FORMS
+def test_rows_that_nobody_reads_are_not_copied(in_place, monkeypatch):
+    env, twin = tally_env(NUM_ENVS, in_place=in_place), tally_env(NUM_ENVS)
+    collector, other = FusedCollector(env, num_steps=4), FusedCollector(env, num_steps=3)
+    given = []
+    give = RowBuffers._give
+    monkeypatch.setattr(RowBuffers, "_give", lambda self: (given.append(self), give(self)))
+    for _ in range(3):
+        collector.rollout()
+        stepped(twin, 4)
+    assert not given
+    assert_same_bits(snapshot(env.rows), snapshot(twin.rows))
+    assert len(given) == 1
+    # Left by one collector, taken by another, and taken back.
+    for each in (collector, other, collector):
+        each.rollout()
+        stepped(twin, each.num_steps)
+    assert len(given) == 3
+    assert_same_bits(snapshot(env.rows), snapshot(twin.rows))
+
+
+@FORMS
+def test_a_rollout_that_fails_does_not_pass_for_rows(in_place, monkeypatch):
+    env = tally_env(NUM_ENVS, in_place=in_place)
+    collector = FusedCollector(env, num_steps=4)
+    collector.rollout()
+    monkeypatch.setattr(collector, "_replay_with_restarts", lambda restarts: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        collector.rollout()
+    with pytest.raises(RuntimeError, match="a rollout did not end, and its rows are lost: set a seed"):
+        _ = env.rows
+    env.set_seed(3)
+    assert int(env.rows.elapsed.sum()) == 0
+
+
+def test_ppo_learns_and_resumes():
     """Two updates, and two more from what was saved."""
-    learner = PPO(tally_env(NUM_ENVS, in_place=in_place), SMALL)
+    learner = PPO(tally_env(NUM_ENVS, in_place=True), SMALL)
     learner.update()
     learner.update()
     saved, rows = learner.state_dict(), learner.env.state_dict()
     assert learner.collector.terminated.any() and learner.collector.truncated.any()
     expected = [learner.update(), learner.update()]
-    other = PPO(tally_env(NUM_ENVS, seed=77, in_place=in_place), SMALL)
+    other = PPO(tally_env(NUM_ENVS, seed=77, in_place=True), SMALL)
     other.load_state_dict(saved)
     other.env.load_state_dict(rows)
     found = [other.update(), other.update()]
     for one, two in zip(found, expected, strict=True):
-        numbers = [{name: value for name, value in metrics.items() if "second" not in name} for metrics in (one, two)]
-        assert numbers[0].keys() == numbers[1].keys()
-        assert_same_bits(*([torch.tensor(float(value)) for value in told.values()] for told in numbers))
+        assert one.keys() == two.keys()
+        numbers = [[torch.tensor(float(told[name])) for name in one if "second" not in name] for told in (one, two)]
+        assert_same_bits(*numbers)
     assert_same_bits([*leaves(other.env.rows), *other.actor], [*leaves(learner.env.rows), *learner.actor])
 
 
-def test_steps_without_ends_start_nothing(monkeypatch):
-    collector = FusedCollector(tally_env(NUM_ENVS, shortest=40, lengths=1), num_steps=3)
-    monkeypatch.setattr(BoundEngine, "start", lambda *_: pytest.fail("a start without an end"))
-    collector.rollout()
-
-
-def test_a_warm_up_needs_a_tick():
+def test_what_a_warm_up_or_donated_fields_cannot_be_is_refused():
     class Cold(Tallying):
         warmed = Scenario.warmed
 
-    made = Cold(TallyConfig())
-    made.name = TALLY.name
-    with pytest.raises(NotImplementedError, match=r"^tally has no warm-up$"):
-        VecEnv(made, 2)
+    class Unknown(Tallying):
+        donated = frozenset({"ledger", "book"})
+
+    for kind, error, words in (
+        (Cold, NotImplementedError, "^tally has no warm-up$"),
+        (Unknown, ValueError, "^unknown donated field 'book'; the state of tally has before, day, last_day, ledger, "),
+    ):
+        made = kind(TallyConfig())
+        made.name = TALLY.name
+        with pytest.raises(error, match=words):
+            VecEnv(made, 2)
+    with pytest.raises(ValueError, match="tally has a warm-up, which no CUDA graph can hold: choose mode 'compiled'"):
+        FusedCollector(tally_env(2), num_steps=2, mode="cuda_graph")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchrl.data import Bounded, Categorical, MultiCategorical, Unbounded
 
+from tests.core.scalar_philox import scalar_philox
 from tests.small_env import assert_same_bits, make_env, random_actions, same_bits, snapshot
 from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.random import episode_key
 from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaves, select_rows, with_leaves
+from vecenv.core.streams import EpisodeStream
 
-NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 256, 12, 3
+NUM_ENVS, NUM_STEPS, NUM_SYMBOLS = 64, 12, 3
 SEED = torch.tensor(5)
 
 
@@ -42,28 +46,19 @@ def play(bound: BoundEngine, ids: torch.Tensor, actions: torch.Tensor, seed: tor
 
 @pytest.fixture(scope="module")
 def together(bound, actions):
-    """256 rows over 12 steps; with episodes of 3 to 9 days every row restarts at least once."""
-    return play(bound, torch.arange(NUM_ENVS), actions)
-
-
-def test_the_play_holds_both_kinds_of_ends_and_restarts(together):
-    terminated = torch.stack([step[2] for step in together])
-    truncated = torch.stack([step[3] for step in together])
+    """All rows over 12 steps; with episodes of 3 to 9 days every row restarts at least once."""
+    played = play(bound, torch.arange(NUM_ENVS), actions)
+    terminated, truncated = (torch.stack([step[place] for step in played]) for place in (2, 3))
     assert terminated.any() and (truncated & ~terminated).any()
     assert ((terminated | truncated)[:-1].sum(0) >= 1).all()
+    return played
 
 
-@pytest.mark.parametrize("row", [0, 1, 77, 255])
-def test_a_row_alone_is_the_row_among_256(bound, actions, together, row):
-    alone = play(bound, torch.tensor([row]), actions[:, row : row + 1])
-    for step, (one, many) in enumerate(zip(alone, together, strict=True)):
-        assert_same_bits(one, [tensor[row : row + 1] for tensor in many], f"at step {step}")
-
-
-def test_the_position_does_not_matter(bound, actions, together):
-    order = torch.randperm(NUM_ENVS, generator=torch.Generator().manual_seed(1))
-    for step, (moved, many) in enumerate(zip(play(bound, order, actions[:, order]), together, strict=True)):
-        assert_same_bits(moved, [tensor[order] for tensor in many], f"at step {step}")
+@pytest.mark.parametrize("ids", [[33], [63, 0, 17]], ids=["alone", "in another order"])
+def test_a_row_among_others_is_the_row(bound, actions, together, ids):
+    some = play(bound, torch.tensor(ids), actions[:, ids])
+    for step, (one, many) in enumerate(zip(some, together, strict=True)):
+        assert_same_bits(one, [tensor[ids] for tensor in many], f"at step {step}")
 
 
 def test_other_rows_actions_do_not_matter(bound, actions, together):
@@ -77,13 +72,10 @@ def test_other_rows_actions_do_not_matter(bound, actions, together):
         assert not same_bits(played[-1][0], together[-1][0]), "the other rows played the same"
 
 
-def test_equal_seeds_are_equal_and_others_are_not(bound, actions, together):
-    ids = torch.arange(NUM_ENVS)
-    for again, many in zip(play(bound, ids, actions), together, strict=True):
-        assert_same_bits(again, many)
-    assert not same_bits(play(bound, ids, actions[:1], torch.tensor(6))[0][0], together[0][0])
-    high = torch.tensor(5 + (1 << 40))
-    assert not same_bits(play(bound, ids, actions[:1], high)[0][0], together[0][0]), "the seed's high word is lost"
+def test_both_words_of_a_seed_count(bound, actions, together):
+    for seed in (6, 5 + (1 << 40)):
+        other = play(bound, torch.arange(NUM_ENVS), actions[:1], torch.tensor(seed))
+        assert not same_bits(other[0][0], together[0][0])
 
 
 def test_only_done_rows_restart_and_they_begin_the_next_episode(bound):
@@ -124,12 +116,11 @@ class LargestTensor(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("varied", [False, True])
-@pytest.mark.parametrize("rationing", ["pro_rata", "by_size"])
-def test_no_tensor_grows_with_the_square_of_the_rows(rationing, varied):
+def test_no_tensor_grows_with_the_square_of_the_rows(varied):
     """A shared tensor mapped along a dimension, or the reverse, broadcasts to N x N."""
     count = 4096
     params = {"commission": torch.rand(count) * 0.01, "hmax": torch.rand(count) * 50} if varied else None
-    env = make_env(count, params=params, rationing=rationing)
+    env = make_env(count, params=params)
     bound = env.engine.bound()
     width = sum(env.block_widths)
     with LargestTensor() as mode:
@@ -158,60 +149,37 @@ def test_selected_rows_keep_their_own_parameters(actions):
     assert_same_bits(snapshot(apart.rows), [leaf[chosen] for leaf in leaves(together.rows)])
 
 
-def test_leaves_and_with_leaves_are_inverse():
-    rows = make_env(4).rows
-    rebuilt = with_leaves(rows, [leaf + 1 if leaf.dtype == torch.int64 else leaf for leaf in leaves(rows)])
-    assert torch.equal(rebuilt.state.day, rows.state.day + 1) and torch.equal(rebuilt.episode, rows.episode + 1)
-    assert type(rebuilt.state) is type(rows.state)
+LOW, HIGH = torch.tensor([-1.0, 0.0, 2.0, -4.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 3.0, 4.0, 0.5, 9.0])
 
 
-ONE_KEY_PER_ROW = episode_key(3, torch.arange(2000), 0)
-AT_STEP_5 = torch.full((2000,), 5)
-
-
-def test_random_actions_fill_their_bounds():
-    low, high = torch.tensor([-1.0, 0.0, 2.0, -4.0, 0.0]), torch.tensor([1.0, 1.0, 3.0, 4.0, 0.5])
-    drawn = random_action(Bounded(low, high, (5,)), ONE_KEY_PER_ROW, AT_STEP_5)
-    assert drawn.shape == (2000, 5) and drawn.dtype == torch.float32
-    unit = (drawn - low) / (high - low)
-    assert (unit >= 0).all() and (unit <= 1).all()
-    # Six standard errors of the mean and of the variance of 2,000 uniform numbers.
-    assert ((unit.mean(0) - 0.5).abs() < 6 * (1 / 12 / 2000) ** 0.5).all()
-    assert ((unit.var(0) - 1 / 12).abs() < 6 * (1 / 180 / 2000) ** 0.5).all()
-    correlation = torch.corrcoef(unit.T) - torch.eye(5)
-    assert correlation.abs().max() < 6 / 2000**0.5, "two actions of one step share random bits"
-
-
-def test_random_choices_are_all_drawn():
-    one = random_action(Categorical(7), ONE_KEY_PER_ROW, AT_STEP_5)
-    assert one.shape == (2000,) and set(one.tolist()) == set(range(7))
-    many = random_action(MultiCategorical([2, 5]), ONE_KEY_PER_ROW, AT_STEP_5)
-    assert many.shape == (2000, 2)
-    assert [set(column.tolist()) for column in many.T] == [{0, 1}, set(range(5))]
-
-
-def test_random_actions_change_with_step_episode_and_seed_alone():
-    spec = Bounded(-1.0, 1.0, (6,))
-    ids = torch.arange(50)
-    step = torch.zeros(50, dtype=torch.int64)
-    first = random_action(spec, episode_key(3, ids, 0), step)
-    assert same_bits(first, random_action(spec, episode_key(3, ids, 0), step))
-    others = [
-        random_action(spec, episode_key(3, ids, 0), step + 1),
-        random_action(spec, episode_key(3, ids, 1), step),
-        random_action(spec, episode_key(4, ids, 0), step),
-        random_action(spec, episode_key(3, ids + 1, 0), step)[:1],
-    ]
-    assert all(not (other == first[: len(other)]).any() for other in others)
-
-
-def test_no_number_of_a_step_comes_again_in_a_later_one():
-    """Ten numbers a step are three blocks of words; blocks that overlap the next step's repeat there, shifted."""
-    steps = torch.arange(8)
-    drawn = random_action(Bounded(-1.0, 1.0, (10,)), episode_key(3, torch.zeros(8, dtype=torch.int64), 0), steps)
-    assert len(drawn.unique()) == drawn.numel() == 80
+@pytest.mark.parametrize(
+    ("spec", "drawn"),
+    [
+        (Bounded(LOW, HIGH, (6,)), lambda word, i: float((LOW + (word >> 8) * 2.0**-24 * (HIGH - LOW))[i])),
+        (
+            Bounded(LOW.view(2, 3), HIGH.view(2, 3), (2, 3)),
+            lambda word, i: float(LOW[i] + (word >> 8) * 2.0**-24 * (HIGH - LOW)[i]),
+        ),
+        (Categorical(7), lambda word, i: word * 7 >> 32),
+        (MultiCategorical([2, 5, 3, 9, 4]), lambda word, i: word * [2, 5, 3, 9, 4][i] >> 32),
+    ],
+    ids=["numbers", "a table of numbers", "a choice", "choices"],
+)
+def test_random_actions_are_those_of_the_words_of_their_step(spec, drawn: Callable[[int, int], float]):
+    """In plain Python: the first words of the step's blocks, then the second ones; blocks belong to one step alone."""
+    size = spec.shape.numel()
+    blocks = -(-size // 4)
+    ids, episodes, elapsed = torch.tensor([3, 900]), torch.tensor([0, 4]), torch.tensor([0, 5])
+    found = random_action(spec, episode_key(11, ids, episodes), elapsed)
+    assert found.shape == (2, *spec.shape) and found.dtype == spec.dtype
+    for row, (env, episode, step) in enumerate(zip(ids.tolist(), episodes.tolist(), elapsed.tolist(), strict=True)):
+        counters = [(env, episode, EpisodeStream.ACTION, step * blocks + block) for block in range(blocks)]
+        drawn_words = [scalar_philox(counter, (11, 0)) for counter in counters]
+        words = [block[place] for place in range(4) for block in drawn_words][:size]
+        expected = [drawn(word, place) for place, word in enumerate(words)]
+        assert found[row].flatten().tolist() == pytest.approx(expected, rel=1e-6)
 
 
 def test_no_random_action_for_an_unbounded_spec():
-    with pytest.raises(TypeError, match="Unbounded"):
-        random_action(Unbounded((2,)), ONE_KEY_PER_ROW, AT_STEP_5)
+    with pytest.raises(TypeError, match="cannot draw random actions for Unbounded"):
+        random_action(Unbounded((2,)), episode_key(3, torch.arange(2), 0), torch.zeros(2, dtype=torch.int64))
