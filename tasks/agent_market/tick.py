@@ -154,7 +154,7 @@ def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
 
 def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
     """Return book, transfers and flow after a message."""
-    book, told, trades = process(trading.book, message, True, layout.owners)
+    book, told, trades = process(trading.book, message, layout.owners)
     transfers = transfers_of(message.owner, told, trades, layout.owners)
     return _Trading(book, (*trading.transfers, transfers), _flow_after(trading.flow, message, told, trades, layout))
 
