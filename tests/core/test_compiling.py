@@ -15,9 +15,15 @@ from torch._inductor import compile_fx
 from torch._inductor.exc import InvalidCxxCompiler
 
 from vecenv.core import compiling
-from vecenv.core.compiling import ROUNDED_ONCE, _settings, compile_in_place, eager_in_place, toolchain_prepared
-
-ROOT = Path(__file__).parents[2]
+from vecenv.core.compiling import (
+    ROUNDED_ONCE,
+    FirstCallCompiled,
+    _is_toolchain_error,
+    _settings,
+    compile_in_place,
+    eager_in_place,
+    toolchain_prepared,
+)
 
 
 def weigh(prices: torch.Tensor, days: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
@@ -38,53 +44,38 @@ def buffers() -> list[torch.Tensor]:
     return [wide[:, 3:7], torch.zeros(5, dtype=torch.int64), torch.zeros(5, dtype=torch.int64)]
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return compile_in_place(weigh, arguments(0), buffers())
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.assembly
-def test_a_compiled_call_fills_the_buffers(compiled, seed):
-    """New inputs at every call, also of a zero-dimensional tensor, and nothing is written beside the buffer."""
-    expected, filled = weigh(*arguments(seed)), buffers()
-    for call in (compiled, eager_in_place(weigh)):
-        outputs = buffers()
-        call(arguments(seed), outputs)
-        assert all(torch.equal(output, value) for output, value in zip(outputs, expected, strict=True))
-        outputs[0].zero_()
-        whole = outputs[0]._base
-        assert (whole[:, :3] == -7).all() and (whole[:, 7:] == -7).all()
-    assert not torch.equal(filled[0], expected[0])
-
-
-def test_compiling_does_not_write(compiled):
+def assert_fills(call, seed: int) -> None:
+    """The buffers, and nothing beside them."""
     outputs = buffers()
-    inputs = arguments(3)
+    call(arguments(seed), outputs)
+    assert all(torch.equal(output, value) for output, value in zip(outputs, weigh(*arguments(seed)), strict=True))
+    whole = outputs[0]._base
+    assert (whole[:, :3] == -7).all() and (whole[:, 7:] == -7).all()
+
+
+@pytest.mark.assembly
+def test_a_compiled_call_fills_the_buffers():
+    """New inputs at every call; compiling does not write, and what is on disk is not compiled again."""
+    inputs, outputs = arguments(0), buffers()
     before = [tensor.clone() for tensor in (*inputs, *outputs)]
-    compile_in_place(weigh, inputs, outputs)
+    compiled = compile_in_place(weigh, inputs, outputs)
     assert all(torch.equal(a, b) for a, b in zip((*inputs, *outputs), before, strict=True))
-
-
-def test_the_same_graph_is_compiled_once(compiled):
-    """Another call of the same shapes, in this process or a later one, finds the graph on disk."""
+    for seed in (1, 2):
+        for call in (compiled, eager_in_place(weigh)):
+            assert_fills(call, seed)
     counters["inductor"].clear()
     again = compile_in_place(weigh, arguments(4), buffers())
     assert counters["inductor"]["fxgraph_cache_hit"] == 1
-    outputs = buffers()
-    again(arguments(5), outputs)
-    assert all(torch.equal(*pair) for pair in zip(outputs, weigh(*arguments(5)), strict=True))
+    assert_fills(again, 5)
 
 
-@pytest.mark.parametrize("size", [3, 3000])
 @pytest.mark.assembly
-def test_a_graph_on_disk_has_its_own_constants(size):
+def test_a_graph_on_disk_has_its_own_constants():
     """Functions that differ in the numbers of a tensor they hold are not taken for each other."""
     for factor in (2.0, 3.0, 2.0):
-        held = torch.arange(size) * factor
-        outputs = [torch.zeros(size)]
-        compile_in_place(lambda numbers, held=held: [numbers * held], [torch.ones(size)], outputs)(
-            [torch.full((size,), 5.0)], outputs
+        held, outputs = torch.arange(3) * factor, [torch.zeros(3)]
+        compile_in_place(lambda numbers, held=held: [numbers * held], [torch.ones(3)], outputs)(
+            [torch.full((3,), 5.0)], outputs
         )
         assert torch.equal(outputs[0], 5.0 * held)
 
@@ -97,6 +88,11 @@ def test_faults_of_the_function_are_raised():
 
     with pytest.raises(RuntimeError):
         compile_in_place(wrong, [torch.ones(2, 2)], [torch.ones(2)])
+    try:
+        raise ValueError from FileNotFoundError("g++")
+    except ValueError as error:
+        assert _is_toolchain_error(error)
+    assert not _is_toolchain_error(ValueError("no matrix"))
 
 
 def test_a_missing_compiler_is_told_once(monkeypatch):
@@ -107,91 +103,84 @@ def test_a_missing_compiler_is_told_once(monkeypatch):
 
     monkeypatch.setattr(compile_fx, "compile_fx_inner", missing)
     monkeypatch.setattr(compiling, "_warned_without_compiler", False)
-    with pytest.warns(RuntimeWarning, match="no working compiler, running eagerly") as told:
+    with pytest.warns(RuntimeWarning, match=r"^no working compiler, running eagerly \(slower\): ") as told:
         for seed in (6, 7):
-            outputs = buffers()
-            compile_in_place(weigh, arguments(0), buffers())(arguments(seed), outputs)
-            assert all(torch.equal(*pair) for pair in zip(outputs, weigh(*arguments(seed)), strict=True))
-    assert len(told) == 1
+            assert_fills(compile_in_place(weigh, arguments(0), buffers()), seed)
+    assert len(told) == 1 and told[0].filename == __file__
 
 
 WITHOUT_COMPILER = """
 import warnings
 import torch
-from tests.small_env import collected, make_env
-from vecenv.core.collector import FusedCollector
 from vecenv.core.compiling import compile_in_place
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    left = FusedCollector(make_env(5, True), num_steps=6)
-    left.rollout()
-    doubled = torch.zeros(3)
-    compile_in_place(lambda numbers: [numbers * 2], [torch.ones(3)], [doubled])([torch.ones(3)], [doubled])
-assert doubled.tolist() == [2.0, 2.0, 2.0]
-own = [str(warning.message) for warning in caught if "running eagerly" in str(warning.message)]
-right = FusedCollector(make_env(5), num_steps=6)
-right.rollout()
-assert left.mode == "compiled" and all(map(torch.equal, collected(left), collected(right)))
-print(len(own), *own)
+    for factor in (2, 3):
+        product = torch.zeros(3)
+        compile_in_place(lambda numbers: [numbers * factor], [torch.ones(3)], [product])([torch.ones(3)], [product])
+        assert product.tolist() == [factor] * 3
+print(*[str(warning.message) for warning in caught if "running eagerly" in str(warning.message)], sep="|")
 """
 
 
 @pytest.mark.nightly
 def test_without_a_compiler_it_warns_once_and_runs_eagerly(tmp_path):
-    """In a fresh process with an empty cache, since a compiled step would be found there."""
-    environment = os.environ | {
-        "CXX": str(tmp_path / "no-such-compiler"),
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
-        "PYTHONPATH": str(ROOT),
-    }
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_COMPILER], env=environment, capture_output=True, text=True, timeout=120
-    )
+    """In a fresh process with an empty cache, since a compiled call would be found there."""
+    missing = {"CXX": str(tmp_path / "no-such-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    environment = os.environ | missing | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", WITHOUT_COMPILER]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("1 no working compiler, running eagerly"), ran.stdout
+    assert ran.stdout.startswith("no working compiler, running eagerly") and "|" not in ran.stdout, ran.stdout
+
+
+def test_whether_to_compile_is_asked_at_the_first_call(monkeypatch):
+    asked, compiled = [], []
+    monkeypatch.setattr(
+        compiling,
+        "compile_in_place",
+        lambda function, *_, **options: (compiled.append(options), eager_in_place(function))[1],
+    )
+    for flag in (False, True):
+        call = FirstCallCompiled(weigh, lambda flag=flag: (asked.append(flag), flag)[1], max_autotune=True)
+        for seed in (1, 2):
+            assert_fills(call, seed)
+    assert asked == [False, True] and compiled == [{"max_autotune": True}]
 
 
 def test_a_gpu_rounds_each_operation_once_and_a_cpu_is_left_as_it_is(monkeypatch):
     """What a PyTorch does not know is not set; what is asked for goes first."""
     known = _settings(True, {})
     assert known["emulate_precision_casts"] is True and known.keys() & set(ROUNDED_ONCE[1:])
-    assert not _settings(False, {}).keys() & set(ROUNDED_ONCE)
+    plain = dict.fromkeys(("assert_indirect_indexing", "size_asserts", "alignment_asserts"), False)
+    assert _settings(False, {}) == plain
     assert _settings(True, {"emulate_precision_casts": False})["emulate_precision_casts"] is False
-    monkeypatch.setattr(
-        "vecenv.core.compiling.ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing")
-    )
-    assert _settings(True, {}).keys() == known.keys() - set(ROUNDED_ONCE[1:])
+    monkeypatch.setattr(compiling, "ROUNDED_ONCE", ("emulate_precision_casts", "nothing.of_the_kind", "nothing"))
+    assert _settings(True, {}) == plain | {"emulate_precision_casts": True}
 
 
 def test_a_thread_prepares_the_toolchain(monkeypatch):
-    done = []
-    monkeypatch.setattr(compiling, "compile_in_place", lambda function, inputs, outputs: done.append(function(*inputs)))
-    with toolchain_prepared(enabled=False):
-        pass
-    assert not done
-    with toolchain_prepared():
-        pass
-    assert len(done) == 1, "the context waits for the thread"
+    """What keeps it from being prepared is left to the first compilation; an error does not wait for it."""
+    done, going, ended = [], Event(), Event()
 
-
-def test_what_keeps_the_toolchain_from_being_prepared_is_left_to_the_first_compilation(monkeypatch):
     def broken(*_):
+        done.append("broken")
         raise RuntimeError("no compiler of this kind")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(compiling, "compile_in_place", broken)
-        with toolchain_prepared():
-            pass
-
-
-def test_an_error_does_not_wait_for_the_toolchain(monkeypatch):
-    going, ended = Event(), Event()
 
     def endless(*_):
         going.wait(60)
         ended.set()
 
+    for stand_in, enabled in (
+        (lambda function, inputs, _: done.append(function(*inputs)), True),
+        (broken, True),
+        (broken, False),
+    ):
+        monkeypatch.setattr(compiling, "compile_in_place", stand_in)
+        with toolchain_prepared(enabled):
+            pass
+    assert len(done) == 2 and torch.equal(done[0][0], torch.full((64,), 2.0)), "the context waits for the thread"
     monkeypatch.setattr(compiling, "compile_in_place", endless)
     with pytest.raises(ZeroDivisionError), toolchain_prepared():
         raise ZeroDivisionError

@@ -10,22 +10,20 @@ import torch
 from vecenv.core.device import device_named, warn_of_slow_bfloat16
 
 
-def test_auto_is_a_gpu_where_there_is_one():
+def test_devices_by_name_and_those_that_are_not_there(monkeypatch):
     assert device_named("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert device_named("cpu") == torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("abacus", "unknown device 'abacus'"),
-        ("meta", "nothing runs on a device 'meta'"),
-        ("cuda:99", "there is no device cuda:99"),
-    ],
-)
-def test_devices_that_are_not_there_are_refused(name, words):
-    with pytest.raises(ValueError, match=words):
-        device_named(name)
+    for name, words in (
+        ("abacus", "unknown device 'abacus'; use cpu, cuda or auto"),
+        ("meta", "nothing runs on a device 'meta' here"),
+        ("cuda:99", r"there is no device cuda:99 here; PyTorch sees \d+ CUDA devices"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            device_named(name)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [device_named(name).index for name in ("cuda", "cuda:1")] == [None, 1]
+    with pytest.raises(ValueError, match="no device cuda:2 here; PyTorch sees 2"):
+        device_named("cuda:2")
 
 
 @pytest.mark.parametrize(
