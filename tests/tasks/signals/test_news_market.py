@@ -16,11 +16,6 @@ from vecenv.tasks.signals.news_market import news_bars
 LAW = NewsLaw(0.01, 0.02, 0.5, 0.6, 0.7, 0.2, 0.1)
 
 
-def correlation_of_tone(law):
-    """Return the correlation of tone and direction: their means are 0, the tone is 0 in a third of the rest."""
-    return law.accuracy / (law.accuracy + 2 * (1 - law.accuracy) / 3) ** 0.5
-
-
 def told_of(bars):
     """Return tone and risk of the headlines, and where there is one."""
     there = bars.columns["text"].isfinite()
@@ -30,7 +25,7 @@ def told_of(bars):
 
 def test_the_tone_leads_the_next_return_and_the_risk_its_size():
     """The mean of tone times return is accuracy times strength; the risky headline's next return is wider."""
-    bars = news_bars(num_paths=64, num_days=400, symbols=5, strength=0.004, accuracy=0.6, danger=0.5, seed=3)
+    bars = news_bars(num_paths=64, num_days=300, symbols=5, strength=0.004, accuracy=0.6, danger=0.5, seed=3)
     returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
     tone, risk, there = (part[:, :-1] for part in told_of(bars))
     led = (tone * returns)[there]
@@ -39,8 +34,12 @@ def test_the_tone_leads_the_next_return_and_the_risk_its_size():
     assert abs(float(there.double().mean()) - 0.6) < 0.01
     wide, calm = (float(returns[there & (risk == sign)].std()) for sign in (1, -1))
     assert wide > 1.25 * calm
-    correlation = np.corrcoef(tone[there], returns[there].sign())[0, 1]
-    assert 0 < correlation < correlation_of_tone(NewsLaw(0.004, 0.01, 0.5, 0.6, 0.6, 0.1, 0.05))
+    # News that tell nothing lead nothing.
+    bars = news_bars(num_paths=64, num_days=200, symbols=5, strength=0.004, accuracy=0.0, seed=3)
+    returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
+    tone, _, there = (part[:, :-1] for part in told_of(bars))
+    led = (tone * returns)[there]
+    assert abs(float(led.mean())) < 4 * float(led.std() / len(led) ** 0.5)
 
 
 def test_news_tell_of_the_next_day_and_not_of_their_own():
@@ -54,14 +53,6 @@ def test_news_tell_of_the_next_day_and_not_of_their_own():
         assert (wide > 3 * calm) if leads else (abs(wide / calm - 1) < 0.05)
         led = tone[:, days] * returns
         assert (float(led.mean()) > 0.002) is leads
-
-
-def test_news_that_tell_nothing_lead_nothing():
-    bars = news_bars(num_paths=64, num_days=200, symbols=5, strength=0.004, accuracy=0.0, seed=3)
-    returns = (bars.ohlcv[..., CLOSE] / bars.ohlcv[..., OPEN] - 1)[:, 1:]
-    tone, _, there = (part[:, :-1] for part in told_of(bars))
-    led = (tone * returns)[there]
-    assert abs(float(led.mean())) < 4 * float(led.std() / len(led) ** 0.5)
 
 
 def test_a_path_does_not_depend_on_the_number_of_paths():
@@ -127,6 +118,9 @@ def test_the_weights_maximise_growth_to_second_order():
     "options, message",
     [
         ({"accuracy": 1.5}, "accuracy"),
+        ({"strength": -0.1}, "strength"),
+        ({"volatility": 0.0}, "volatility"),
+        ({"danger": -0.1}, "danger"),
         ({"coverage": -0.1}, "coverage"),
         ({"danger": 1.0}, "danger"),
         ({"volatility": 0.2}, "could reach zero"),

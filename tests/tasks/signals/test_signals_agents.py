@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,11 +13,17 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Random
 from vecenv.learn.evaluation import play
 from vecenv.market.load import MarketOptions, load_market
-from vecenv.market.panels import NEUTRAL
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_of
-from vecenv.tasks.signals.agents import AGENTS, SENTIMENT, Unmoved
-from vecenv.tasks.signals.figures import MOVED, STRENGTHS, _growth, _with_all_strengths, figures, worth_of_scores
+from vecenv.tasks.signals.agents import AGENTS, Unmoved
+from vecenv.tasks.signals.figures import (
+    MOVED,
+    STRENGTHS,
+    _growth,
+    _with_all_strengths,
+    figures,
+    worth_of_scores,
+)
 from vecenv.tasks.signals.task import best_rule
 from vecenv.tasks.stock_trading.agents import Hold
 
@@ -41,24 +49,19 @@ def holdings(env: VecEnv, name: str, steps: int = 12) -> torch.Tensor:
     return torch.stack(held)
 
 
-@pytest.mark.parametrize(
-    "action, name",
-    [
-        *[(action, name) for action in ("shares", "weights") for name in ("equal_weight", "buy_and_hold", "hold")],
-        # Of weights they mean the whole account in one symbol at times, which bad news do not allow.
-        ("shares", "follow_sentiment"),
-        ("shares", "oracle"),
-    ],
-)
-def test_agents_hold_under_the_rule_what_they_hold_without_it(tape, action, name):
-    held = [holdings(make(tape, action=action, sentiment_strength=strength), name) for strength in (0.0, 0.1)]
-    assert torch.equal(held[0], held[1])
-    assert bool((held[0] > 0).any()) == (name != "hold")
-
-
-def test_news_move_the_agent_that_does_not_allow_for_them(tape):
-    plain, moved = (holdings(make(tape, sentiment_strength=strength), MOVED) for strength in (0.0, 0.1))
-    assert torch.equal(plain, holdings(make(tape), "equal_weight")) and not torch.equal(plain, moved)
+def test_agents_hold_under_the_rule_what_they_hold_without_it(tape):
+    """But for the one that news move; a strength of each row is allowed for too."""
+    strengths = {"sentiment_strength": torch.tensor([0.0, 0.05, 0.1, 0.2, 0.05, 0.0])}
+    for name in ("equal_weight", "buy_and_hold", "hold", "follow_sentiment", "oracle"):
+        # Of weights the last mean the whole account in one symbol at times, which bad news do not allow.
+        for action in ("shares", "weights") if name in ("equal_weight", "buy_and_hold") else ("shares",):
+            held = holdings(make(tape, action=action), name, 6)
+            assert torch.equal(held, holdings(make(tape, action=action, sentiment_strength=0.1), name, 6)), name
+            assert bool((held > 0).any()) == (name != "hold")
+    plain = holdings(make(tape), "equal_weight")
+    assert torch.equal(plain, holdings(make(tape, params=strengths), "equal_weight"))
+    assert torch.equal(plain, holdings(make(tape), MOVED))
+    assert not torch.equal(plain, holdings(make(tape, sentiment_strength=0.1), MOVED))
 
 
 def test_actions_of_zero_stay_zero_and_others_are_divided_by_their_factor():
@@ -72,52 +75,27 @@ def test_actions_of_zero_stay_zero_and_others_are_divided_by_their_factor():
     torch.testing.assert_close(Unmoved(Given()).act(env), torch.tensor([[0.5, 0.75, -0.5, 0.0]]))
 
 
-def test_an_agent_allows_for_the_strength_of_each_row(tape):
-    strengths = torch.tensor([0.0, 0.05, 0.1, 0.2, 0.05, 0.0])
-    together = make(tape, params={"sentiment_strength": strengths})
-    assert torch.equal(holdings(together, "equal_weight"), holdings(make(tape), "equal_weight"))
+GOOD_AND_BAD = {
+    # Good news of A and C, then of B, then of none.
+    "follow_sentiment": [[(4, 3), (2, 3), (5, 3)], [(3, 3), (3.5, 3), (1, 3)], [(3, 3), (2, 3), (3, 3)], [(3, 3)] * 3],
+    # Low risk of A and C, then of B, then of none.
+    "avoid_risk": [[(3, 2), (5, 4), (1, 1)], [(5, 3), (3, 2.5), (5, 5)], [(3, 3), (5, 4), (3, 3)], [(3, 3)] * 3],
+}
 
 
-def test_follow_sentiment_holds_the_symbols_with_good_news():
-    """Good news of A and C, then of B, then of none: equal values of two, of one, of all three."""
-    days = [[(4, 3), (2, 3), (5, 3)], [(3, 3), (3.5, 3), (1, 3)], [(3, 3), (2, 3), (3, 3)], [(3, 3)] * 3]
-    for strength in (0.0, 0.1):
-        env = env_on(tape_with(scores_of(*days)), sentiment_strength=strength, initial_cash=3000.0, hmax=1000.0)
-        held = holdings(env, "follow_sentiment", 3)[:, 0].tolist()
-        assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
-
-
-def test_avoid_risk_holds_the_symbols_of_low_risk():
-    """Low risk of A and C, then of B, then of none: equal values of two, of one, of all three."""
-    days = [[(3, 2), (5, 4), (1, 1)], [(5, 3), (3, 2.5), (5, 5)], [(3, 3), (5, 4), (3, 3)], [(3, 3)] * 3]
-    for strength in (0.0, 0.1):
-        env = env_on(tape_with(scores_of(*days)), sentiment_strength=strength, initial_cash=3000.0, hmax=1000.0)
-        held = holdings(env, "avoid_risk", 3)[:, 0].tolist()
-        assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
-
-
-def test_follow_sentiment_leaves_cash_for_the_costs():
-    """Of 3,000 at 10 and 1% on top: 297 shares, and half of one against rounding."""
-    tape = tape_with(scores_of(*[[(5, 3), (3, 3)]] * 3))
-    env = env_on(tape, initial_cash=3000.0, hmax=1000.0, commission=0.01)
-    action = AGENTS["follow_sentiment"]().act(env)
-    torch.testing.assert_close(action, torch.tensor([[0.2975, 0.0]]))
-
-
-def test_follow_sentiment_holds_no_symbol_that_cannot_trade(tape):
-    held = holdings(make(tape, sentiment_strength=0.1), "follow_sentiment")
-    env = make(tape)
-    env.reset_groups(env.num_envs, 1, 0)
-    state = env.state
-    for step, shares in enumerate(held):
-        scores = tape.panels.scores[state.path, state.day + step, :, SENTIMENT]
-        good = scores > NEUTRAL
-        assert bool((shares[good.any(-1)][~good[good.any(-1)]] == 0).all())
-        assert bool((shares[~good.any(-1)] > 0).all())
-
-
-def test_random_and_hold_are_those_of_stock_trading():
+@pytest.mark.parametrize("name", GOOD_AND_BAD)
+def test_who_reads_scores_holds_equal_values_of_the_good_symbols(name):
+    """Of two, of one, of all three; of one alone where the others cannot trade, and with cash left for the costs."""
     assert AGENTS["random"] is Random and AGENTS["hold"] is Hold
+    tape = tape_with(scores_of(*GOOD_AND_BAD[name]))
+    for strength in (0.0, 0.1):
+        env = env_on(tape, sentiment_strength=strength, initial_cash=3000.0, hmax=1000.0)
+        held = holdings(env, name, 3)[:, 0].tolist()
+        assert held == [[150.0, 0.0, 150.0], [0.0, 300.0, 0.0], [100.0, 100.0, 100.0]]
+    tradable = tape.tradable.clone()
+    tradable[0, 0, 0] = False
+    env = env_on(replace(tape, tradable=tradable), initial_cash=3000.0, hmax=1000.0, commission=0.01)
+    assert holdings(env, name, 1)[0, 0].tolist() == [0.0, 0.0, 297.0]
 
 
 def test_the_best_rule_allows_for_the_news(tape):
@@ -132,27 +110,17 @@ def test_the_best_rule_allows_for_the_news(tape):
     assert torch.equal(moved == 0, meant == 0)
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_rows_of_equal_starts_see_the_same_days(tape, shuffled):
-    env = make(tape, 5)
-    other = _with_all_strengths(env, shuffled)
-    assert other.scenario.config.shuffled is shuffled
-    assert other.scenario.params["sentiment_strength"].view(len(STRENGTHS), 5)[:, 0].tolist() == pytest.approx(
-        STRENGTHS
-    )
-    other.reset_starts(torch.arange(5).repeat(len(STRENGTHS)), 7)
-    for name in ("path", "day", "end_day"):
-        values = getattr(other.state, name).view(len(STRENGTHS), 5)
-        assert torch.equal(values, values[:1].expand_as(values)), name
-    assert len(set(zip(other.state.path[:5].tolist(), other.state.day[:5].tolist(), strict=True))) > 1
-
-
 @torch.no_grad()
-@pytest.mark.assembly
 def test_without_strength_and_shuffling_the_worth_is_that_of_the_plain_evaluation(tape):
     env, starts = make(tape, 5), torch.arange(5)
     agent = AGENTS[MOVED]()
-    together = _growth(_with_all_strengths(env, False), agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
+    other = _with_all_strengths(env, False)
+    together = _growth(other, agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
+    for name in ("path", "day", "end_day"):
+        # Rows of equal starts see the same days.
+        values = getattr(other.state, name).view(len(STRENGTHS), 5)
+        assert torch.equal(values, values[:1].expand_as(values)), name
+    assert len(set(zip(other.state.path[:5].tolist(), other.state.day[:5].tolist(), strict=True))) > 1
     plain = make(tape, 5)
     play(plain, agent, 7)
     assert torch.equal(together[0], torch.log((plain.state.portfolio_value / plain.state.start_value).double()))
@@ -177,11 +145,5 @@ def test_worth_is_told_above_buy_and_hold_by_strength(tape):
     held = _growth(make(tape, 5), AGENTS["buy_and_hold"](), torch.arange(5), 7)
     # Episodes of 12 days, in percent of a year of 252.
     assert moved.scores[0].mean == pytest.approx(float((equal - held).mean()) * 100 * 252 / 12)
-
-
-def test_the_picture_shows_the_first_agent_and_the_one_that_reads_no_news(tape):
-    pytest.importorskip("matplotlib")
-    env = make(tape, 4)
-    agents = {name: AGENTS[name]() for name in ("follow_sentiment", "hold")}
-    drawn = figures(env, agents, 3)["signal_worth"]
+    drawn = figures(make(tape, 2), {name: AGENTS[name]() for name in ("follow_sentiment", "hold")}, 3)["signal_worth"]
     assert [axis.get_title() for axis in drawn.axes] == ["follow sentiment", "equal weight moved"]

@@ -15,7 +15,7 @@ from vecenv.learn.risk_levels import check_risk_levels
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig
-from vecenv.tasks.signals.scores import moved_by_sentiment, risk_level, risk_worth, weighed
+from vecenv.tasks.signals.scores import risk_level, risk_worth
 from vecenv.testing import check_task
 
 
@@ -44,45 +44,6 @@ def scores_of(*days):
     return [[list(pair) for pair in day] for day in days]
 
 
-def test_good_news_make_purchases_larger_and_sales_smaller():
-    action = torch.tensor([0.5, -0.5, 0.5, -0.5, 0.0])
-    moved = moved_by_sentiment(action, torch.tensor([5.0, 5.0, 1.0, 1.0, 5.0]), torch.tensor(0.1))
-    torch.testing.assert_close(moved, torch.tensor([0.6, -0.4, 0.4, -0.6, 0.0]))
-
-
-def test_the_change_of_an_action_is_a_multiple_of_a_step():
-    """As the page says, and as far from the unrounded formula as half a step and single precision allow."""
-    generator = torch.Generator().manual_seed(0)
-    sentiment = 1 + 4 * torch.rand(2000, generator=generator)
-    for strength in (0.1, 0.01, 0.37):
-        single = torch.tensor(strength)
-        points = (sentiment - 3.0).numpy()
-        change = np.rint(np.float32(strength) * points * 2.0**30) / 2.0**30
-        for sign in (1.0, -1.0):
-            factor = (sign * moved_by_sentiment(torch.full_like(sentiment, sign), sentiment, single)).numpy()
-            assert np.array_equal(factor, (1.0 + sign * change).astype(np.float32))
-            np.testing.assert_allclose(factor, 1.0 + sign * float(single) * points.astype(float), rtol=0, atol=1.5e-7)
-
-
-def test_the_risk_level_does_not_depend_on_the_order_of_symbols_and_is_close_to_the_unrounded_formula():
-    generator = torch.Generator().manual_seed(0)
-    close = torch.randint(100, 1_000_000, (500,), generator=generator).float()
-    holdings = torch.randint(-1000, 1000, (500,), generator=generator).float()
-    risk = 1 + 4 * torch.rand(500, generator=generator)
-    worth = (holdings.abs().double() * close.double()).sum()
-    strength = torch.tensor(0.1)
-    mean = (holdings.abs().double() * close.double() * (risk.double() - 3.0)).sum() / worth
-    level = risk_level(holdings, worth, risk_worth(close, risk), strength)
-    # Half a step of 2^-20 for each of 500 symbols at the most, times the strength; rounding errors mostly cancel.
-    assert float(level) == pytest.approx(1.0 + 0.1 * float(mean), abs=3e-6)
-    # A strength at which the last bit of the sum is not lost beside the 1.
-    level = risk_level(holdings, worth, risk_worth(close, risk), torch.tensor(1e3))
-    for _ in range(20):
-        order = torch.randperm(500, generator=generator)
-        again = risk_level(holdings[order], worth, risk_worth(close, risk)[order], torch.tensor(1e3))
-        assert torch.equal(again, level)
-
-
 def test_orders_by_the_day_s_sentiment():
     """Hmax 100 at strength 0.1: 50 shares become 60 with the best news, 40 with the worst, 100 become 120."""
     tape = tape_with(scores_of([(5, 3), (1, 3), (5, 3)], [(1, 3), (5, 3), (5, 3)], [(3, 3)] * 3))
@@ -92,24 +53,17 @@ def test_orders_by_the_day_s_sentiment():
     env.advance(torch.tensor([[-0.2, -0.2, 0.0]]))
     # Bad news of the first, good news of the second: 24 and 16 are sold.
     assert env.state.holdings.tolist() == [[36.0, 24.0, 120.0]]
-
-
-def test_the_bounds_of_orders_and_positions_allow_for_good_news():
-    """Sums of shares are exact up to these bounds."""
-    tape = tape_with(scores_of(*[[(5, 3)]] * 3))
-    env = env_on(tape, sentiment_strength=0.4, hmax=1000.0)
+    # The bounds of orders and positions, up to which sums are exact, allow for good news.
+    env = env_on(tape_with(scores_of(*[[(5, 3)]] * 3)), sentiment_strength=0.4, hmax=1000.0)
     env.advance(torch.ones(1, 1))
     assert env.state.holdings.tolist() == [[1800.0]]
-    assert env.scenario._max_order >= 1800 and env.scenario._max_holdings >= 3600
-
-
-def test_missing_scores_are_neutral_and_never_zero():
+    assert 1800 <= env.scenario._max_order <= 1801 and 3600 <= env.scenario._max_holdings <= 3601
+    # Missing scores are neutral and never zero.
     tape = tape_with(scores_of(*[[(3, 3)] * 3] * 3), known=np.zeros((3, 3, 2), dtype=bool))
     env = env_on(tape, sentiment_strength=0.1, risk_strength=0.1, observed=("sentiment", "risk"), feature_scale=1.0)
     env.advance(torch.tensor([[1.0, 0.5, 0.0]]))
     assert env.state.holdings.tolist() == [[100.0, 50.0, 0.0]]
-    shown = env.observations()[0, -12:].view(3, 4)
-    assert shown.tolist() == [[3.0, 0.0, 3.0, 0.0]] * 3
+    assert env.observations()[0, -12:].view(3, 4).tolist() == [[3.0, 0.0, 3.0, 0.0]] * 3
 
 
 def test_a_loss_of_a_risky_portfolio_is_punished_more_and_as_published_less():
@@ -135,6 +89,14 @@ def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
     assert float(level) == pytest.approx(0.9)
     none = risk_level(torch.zeros(3), torch.tensor(0.0), worths, torch.tensor(0.1))
     assert float(none) == 1.0
+    # It does not depend on the order of the symbols, at a strength at which no bit of the sum is lost beside the 1.
+    generator = torch.Generator().manual_seed(0)
+    held = torch.randint(-1000, 1000, (500,), generator=generator).float()
+    worths = risk_worth(held.abs() * 7 + 100, 1 + 4 * torch.rand(500, generator=generator))
+    total, order = torch.tensor(3e9), torch.randperm(500, generator=generator)
+    pairs = (held, worths), (held[order], worths[order])
+    levels = [risk_level(shares, total, risks, torch.tensor(1e3)) for shares, risks in pairs]
+    assert torch.equal(*levels)
 
 
 @pytest.mark.parametrize("rules", [{}, {"fill": "next_open"}, {"whole_shares": False, "dtype": "float64"}], ids=str)
@@ -146,12 +108,6 @@ def test_short_positions_count_by_their_size(rules):
     env.advance(torch.tensor([[-1.0, 1.0, 0.5]]))
     assert env.state.holdings.tolist() == [[-100.0, 100.0, 50.0]]
     assert float(env.advance(torch.zeros(1, 3))) == pytest.approx(100 / 1.12)
-
-
-def test_a_level_of_one_changes_no_reward():
-    rewards = torch.tensor([-2.0, 0.0, 3.0])
-    for published in (True, False):
-        assert torch.equal(weighed(rewards, torch.ones(3), published), rewards)
 
 
 def test_without_strengths_the_account_is_that_of_stock_trading():
@@ -183,10 +139,7 @@ def test_scores_shown_are_those_of_the_day_of_the_decision():
     assert env.scenario.item_features == ("risk", "risk_known", "sentiment", "sentiment_known", "weight")
     items = env.scenario.items(env.observations())
     assert items.features[0, 0].tolist() == [5.0, 0.0, 4.0, 1.0, 0.0]
-
-
-def test_scores_shown_are_scaled_and_hidden_before_a_symbol_can_trade():
-    """B can first trade on the second day; later gaps hide nothing."""
+    # They are scaled, and hidden before a symbol can first trade: B on the second day; later gaps hide nothing.
     tape = tape_with(scores_of(*[[(2, 5), (4, 1)]] * 4))
     tradable = tape.tradable.clone()
     tradable[0, 0, 1] = tradable[0, 2, 1] = False
@@ -196,32 +149,23 @@ def test_scores_shown_are_scaled_and_hidden_before_a_symbol_can_trade():
         env.advance(torch.zeros(1, 2))
 
 
-def test_strengths_may_differ_among_sub_environments():
-    tape = tape_with(scores_of(*[[(5, 3)]] * 3))
-    env = vecenv.make(
-        "signals", 2, market=tape, compile=False, features=(), random_start=False, commission=0.0, episode_length=2,
-        params={"sentiment_strength": torch.tensor([0.0, 0.1])},
-    )  # fmt: skip
-    env.advance(torch.ones(2, 1))
-    assert env.state.holdings.tolist() == [[100.0], [120.0]]
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"sentiment_strength": 0.5}, "sentiment_strength"),
-        ({"risk_strength": -0.1}, "risk_strength"),
-        ({"observed": ("risk", "risk")}, "twice"),
-    ],
-)
-def test_settings_out_of_range_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        SignalsConfig(**options)
-
-
-def test_a_form_of_risk_without_strength_is_told_to_do_nothing():
+def test_settings_out_of_range_and_markets_without_scores_are_refused():
+    for name in ("sentiment_strength", "risk_strength"):
+        for value in (0.5, -0.1, float("nan")):
+            with pytest.raises(ValueError, match=f"{name} must be in "):
+                SignalsConfig(**{name: value})
+            with pytest.raises(ValueError, match=f"{name} must be in "):
+                env_on(tape_with(scores_of(*[[(3, 4)]] * 4)), params={name: torch.tensor([value])})
+    with pytest.raises(ValueError, match="twice"):
+        SignalsConfig(observed=("risk", "risk"))
+    with pytest.raises(ValueError, match="no scores"):
+        vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})
     assert SignalsConfig().inapplicable()["risk_form"] == "a risk_strength above 0"
     assert "risk_form" not in SignalsConfig(risk_strength=0.1).inapplicable()
+    forms = [
+        SignalsConfig(risk_strength=size, risk_form=form) for size in (0.0, 0.1) for form in ("reward", "trajectory")
+    ]
+    assert [config.weighs_trajectories for config in forms] == [False, False, False, True]
 
 
 @pytest.mark.parametrize("form, strength, free", [
@@ -238,35 +182,12 @@ def test_trajectories_are_not_weighed_by_a_risk_that_is_in_the_rewards(form, str
         check_risk_levels(env)
 
 
-@pytest.mark.parametrize("name", ["sentiment_strength", "risk_strength"])
-@pytest.mark.parametrize("value", [-0.1, 0.5, float("nan")])
-def test_strengths_out_of_range_are_refused_in_any_sub_environment(name, value):
-    tape = tape_with(scores_of(*[[(3, 4), (3, 2)]] * 4))
-    with pytest.raises(ValueError, match=f"{name} must be in "):
-        vecenv.make(
-            "signals", 2, market=tape, compile=False, features=(), episode_length=3,
-            params={name: torch.tensor([0.1, value])},
-        )  # fmt: skip
-
-
-def test_a_market_without_scores_is_refused():
-    with pytest.raises(ValueError, match="no scores"):
-        vecenv.make("signals", 1, market="synthetic", market_options={"num_paths": 1, "num_days": 300})
-
-
-@pytest.mark.parametrize("action", ["shares", "weights", "tilt"])
-@pytest.mark.assembly
-def test_the_task_conforms(action):
+@pytest.mark.parametrize(
+    ("action", "compiled"), [("weights", False), pytest.param("tilt", True, marks=pytest.mark.assembly)]
+)
+def test_the_task_conforms(action, compiled):
     form = "trajectory" if action == "weights" else "reward"
-    strengths = {"sentiment_strength": 0.1, "risk_strength": 0.05, "risk_form": form}
-    rules = {"action": action, "observed": ("sentiment", "risk"), **strengths}
-    market = {"num_paths": 2, "num_days": 40, "symbols": 3}
-    check_task(
-        "signals",
-        compiled=action == "tilt",
-        market="news",
-        market_options=market,
-        features=("daily_change",),
-        episode_length=10,
-        **rules,
-    )
+    rules = {"sentiment_strength": 0.1, "risk_strength": 0.05, "risk_form": form, "observed": ("sentiment", "risk")}
+    market = {"market": "news", "market_options": {"num_paths": 2, "num_days": 40, "symbols": 3}}
+    options = {"features": ("daily_change",), "episode_length": 8, "action": action}
+    check_task("signals", steps=4, compiled=compiled, **market, **options, **rules)

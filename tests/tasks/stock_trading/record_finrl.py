@@ -16,7 +16,6 @@ import argparse
 import importlib.util
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -38,36 +37,25 @@ from tests.tasks.stock_trading.finrl_runs import (
 )
 
 BY_POSITION = "position"
-Argsort = Callable[[np.ndarray], np.ndarray]
 
 
-class _NumpyWithArgsort:
-    """numpy with another argsort, to take the place of the module in FinRL's file."""
-
-    def __init__(self, argsort: Argsort) -> None:
-        self.argsort = argsort
+class _NumpyByPosition:
+    """numpy for FinRL's file, with ties from the last position to the first: it buys from the end, so by position."""
 
     def __getattr__(self, name: str) -> object:
         return getattr(np, name)
 
-
-def lowest_position_last(orders: np.ndarray) -> np.ndarray:
-    """Sort ascending with ties from the last position to the first; FinRL buys from the end, so by position."""
-    return np.lexsort((-np.arange(len(orders)), orders))
+    @staticmethod
+    def argsort(orders: np.ndarray) -> np.ndarray:
+        return np.lexsort((-np.arange(len(orders)), orders))
 
 
 class FinrlPlayer:
-    """FinRL's environment on one game.
-
-    Args:
-        module: FinRL's file.
-        game: what to play.
-        ties: `BY_POSITION`, or another name for the sort that numpy brings.
-    """
+    """FinRL's environment on one game, with `BY_POSITION` as ties, or another name for the sort that numpy brings."""
 
     def __init__(self, module: ModuleType, game: Game, ties: str) -> None:
         self.module, self.game = module, game
-        self.numpy = _NumpyWithArgsort(lowest_position_last) if ties == BY_POSITION else np
+        self.numpy = _NumpyByPosition() if ties == BY_POSITION else np
         self.closes = game.close_ticks / round(1 / TICK)
         days, self.width = self.closes.shape
         day = np.repeat(np.arange(days), self.width)
@@ -79,18 +67,11 @@ class FinrlPlayer:
             "mark": 0.0,
         }
         self.env = module.StockTradingEnv(
-            df=pd.DataFrame(columns, index=day),
-            stock_dim=self.width,
-            hmax=game.hmax,
-            initial_amount=game.cash,
-            num_stock_shares=[0] * self.width,
-            buy_cost_pct=[game.commission] * self.width,
-            sell_cost_pct=[game.commission] * self.width,
-            reward_scaling=1e-4,
-            state_space=1 + 3 * self.width,
-            action_space=self.width,
-            tech_indicator_list=["mark"],
-        )
+            df=pd.DataFrame(columns, index=day), stock_dim=self.width, hmax=game.hmax, initial_amount=game.cash,
+            num_stock_shares=[0] * self.width, buy_cost_pct=[game.commission] * self.width,
+            sell_cost_pct=[game.commission] * self.width, reward_scaling=1e-4, state_space=1 + 3 * self.width,
+            action_space=self.width, tech_indicator_list=["mark"],
+        )  # fmt: skip
 
     def run(self, number: int) -> Run:
         """Play one run from its start."""
@@ -153,7 +134,6 @@ def recorded_run(player: FinrlPlayer, number: int, ours: Run) -> dict:
 
 
 def recorded_game(module: ModuleType, game: Game, ties: str) -> list[dict]:
-    """Play all runs of a game under one order of ties."""
     player = FinrlPlayer(module, game, ties)
     return [recorded_run(player, number, ours) for number, ours in enumerate(our_runs(game))]
 

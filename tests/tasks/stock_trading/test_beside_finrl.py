@@ -26,7 +26,9 @@ from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
 
 PAGE = (Path(tasks.__file__).parent / "stock_trading" / "rules.md").read_text()
 WAYS = ("position", "simd", "plain")
+# A second of the oracle for every run on the market of the Dow.
 real_data = [
+    pytest.mark.assembly,
     pytest.mark.realdata,
     pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set"),
 ]
@@ -82,14 +84,9 @@ def cash_within_the_rounding(theirs: float, ours: float, days: int) -> bool:
 
 
 @BOTH
-def test_the_market_and_the_actions_are_the_recorded_ones(name):
+def test_the_kernels_play_the_same_days_of_the_recorded_market(name):
     assert game_digest(game_of(name)) == record()[name]["game_sha256"], "another data file, or another draw"
     assert list(game_of(name).tape.symbols) == record()[name]["symbols"]
-
-
-@BOTH
-@pytest.mark.assembly
-def test_the_kernels_play_the_same_days(name):
     for number, (run, ours) in enumerate(zip(kernel_runs(game_of(name), runs_of(name)), runs_of(name), strict=True)):
         np.testing.assert_array_equal(run.holdings, ours.holdings, err_msg=f"run {number}")
         np.testing.assert_array_equal(run.cash, ours.cash, err_msg=f"run {number}")
@@ -106,30 +103,25 @@ def test_with_ties_by_position_finrl_buys_the_same_every_day_from_the_same_accou
 
 @BOTH
 @pytest.mark.parametrize("ties", WAYS)
-def test_a_run_equals_finrls_until_the_recorded_day(name, ties):
+def test_a_run_equals_finrls_until_the_recorded_day_and_parts_and_ends_as_recorded(name, ties):
+    game = game_of(name)
     for number, (ours, theirs) in enumerate(zip(runs_of(name), record()[name]["runs"][ties], strict=True)):
-        context = f"{name}, ties by {ties}, run {number}"
+        context, parting = f"{name}, ties by {ties}, run {number}", theirs["parting"]
         equal, length = theirs["days_equal"], len(ours.cash)
-        before = theirs["holdings_sha256"] if equal == length else theirs["parting"]["sha256_before"]
-        assert ours.digest(equal) == before, context
+        assert ours.digest(equal) == (theirs["holdings_sha256"] if parting is None else parting["sha256_before"])
         points = [point for point in theirs["points"] if point[0] <= equal]
         assert points or equal < length // 10
         for day, cash, value in points:
             assert cash_within_the_rounding(cash, ours.cash[day - 1], day), f"{context}, day {day}"
             assert value - ours.value[day - 1] == pytest.approx(cash - ours.cash[day - 1], abs=1e-5), context
-        if equal == length:
-            assert theirs["parting"] is None and theirs["last_holdings"] == ours.holdings[-1].tolist(), context
-
-
-@BOTH
-@pytest.mark.parametrize("ties", WAYS)
-def test_a_run_parts_from_finrls_as_recorded(name, ties):
-    game = game_of(name)
-    for number, (ours, theirs) in enumerate(zip(runs_of(name), record()[name]["runs"][ties], strict=True)):
-        context, parting = f"{name}, ties by {ties}, run {number}", theirs["parting"]
+        days, cash, value = theirs["points"][-1]
+        assert days == length and (parting is None) == (equal == length)
+        assert cash - ours.cash[-1] == pytest.approx(theirs["last_cash_apart"], abs=0.0051), context
+        assert value - ours.value[-1] == pytest.approx(theirs["last_value_apart"], abs=0.0051), context
+        shares = np.abs(np.array(theirs["last_holdings"]) - ours.holdings[-1]).sum()
+        assert shares == theirs["last_shares_apart"] and (parting is not None or shares == 0), context
         if parting is None:
             continue
-        equal = theirs["days_equal"]
         assert cash_within_the_rounding(parting["cash_before"], ours.cash[equal - 1], equal), context
         cash_apart = parting["cash_before"] - ours.cash[equal - 1]
         assert cash_apart == pytest.approx(parting["cash_apart_before"], abs=1e-4), context
@@ -142,19 +134,6 @@ def test_a_run_parts_from_finrls_as_recorded(name, ties):
             assert wanted.count(max(wanted)) >= 2, f"{context}: the largest order that differs is one of several"
         else:
             assert all(abs(bought - held) == 1 for *_, bought, held in parting["shares_apart"]), context
-
-
-@BOTH
-@pytest.mark.parametrize("ties", WAYS)
-def test_a_run_ends_as_far_from_finrls_as_recorded(name, ties):
-    for number, (ours, theirs) in enumerate(zip(runs_of(name), record()[name]["runs"][ties], strict=True)):
-        context = f"{name}, ties by {ties}, run {number}"
-        days, cash, value = theirs["points"][-1]
-        assert days == len(ours.cash)
-        assert cash - ours.cash[-1] == pytest.approx(theirs["last_cash_apart"], abs=0.0051), context
-        assert value - ours.value[-1] == pytest.approx(theirs["last_value_apart"], abs=0.0051), context
-        shares = np.abs(np.array(theirs["last_holdings"]) - ours.holdings[-1]).sum()
-        assert shares == theirs["last_shares_apart"], context
 
 
 def test_with_planted_ties_only_ties_by_position_give_our_run():
@@ -176,14 +155,10 @@ def outcome(theirs: dict) -> str:
     return f"{theirs['days_equal']:,} | {first} | {theirs['last_value_apart']:+,.2f}; {theirs['last_shares_apart']}"
 
 
-@pytest.mark.parametrize("run", range(8))
-def test_the_page_shows_the_recorded_numbers(run):
+def test_the_page_shows_the_recorded_numbers_and_what_rounding_and_ties_decide():
     runs = record()["dow"]["runs"]
-    assert f"| {run} | {outcome(runs['position'][run])} | {outcome(runs['simd'][run])} |\n" in PAGE
-
-
-def test_the_page_says_what_rounding_and_ties_decide():
-    runs = record()["dow"]["runs"]
+    for run in range(8):
+        assert f"| {run} | {outcome(runs['position'][run])} | {outcome(runs['simd'][run])} |\n" in PAGE
     (rounded,) = (run for run in runs["position"] if run["parting"] is not None)
     apart = {symbol: bought - held for symbol, _, bought, held in rounded["parting"]["shares_apart"]}
     assert apart == {"INTC": -1, "JPM": 1}

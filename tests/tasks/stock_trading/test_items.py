@@ -1,4 +1,4 @@
-"""Observations split into symbols: free of prices and of the account's size, and the rules of comparisons."""
+"""Observations split into symbols: free of prices and of the account's size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from vecenv.market.bars import Bars
 from vecenv.market.indicators import INDICATORS
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
-from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
 BARS = synthetic_bars(num_paths=2, num_days=260, symbols=3, seed=5)
 
@@ -46,8 +45,3 @@ def test_features_do_not_know_the_unit_of_the_prices(name):
     torch.testing.assert_close(
         scaled.features, plain.features, rtol=2e-3, atol=2e-3 * float(plain.features.abs().max())
     )
-
-
-def test_comparisons_play_episodes_of_full_length():
-    config = STOCK_TRADING.config(episode_length=30, min_episode_length=5)
-    assert STOCK_TRADING.compared(config) == replace(config, min_episode_length=0)

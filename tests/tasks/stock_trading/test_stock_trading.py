@@ -1,4 +1,4 @@
-"""The stock-trading task: conservation of money over whole years, the observation, and refused settings."""
+"""The stock-trading task: conservation of money, the observation, and refused settings."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import numpy as np
 import pytest
 import torch
 
-from tests.small_env import random_actions, same_bits, small_tape
+from tests.small_env import random_actions, small_tape
 from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
-NUM_ENVS, NUM_SYMBOLS, YEAR = 24, 4, 250
+NUM_ENVS, NUM_SYMBOLS, DAYS = 24, 4, 30
 
 
 @pytest.fixture(scope="module")
 def tape():
-    """A year of jumps between 0.01 and 700, with gaps."""
-    return random_tape(np.random.default_rng(3), YEAR + 1, NUM_SYMBOLS)
+    """Jumps between 0.01 and 700, with gaps."""
+    return random_tape(np.random.default_rng(3), DAYS + 1, NUM_SYMBOLS)
 
 
 def bound_for(tape, num_envs=NUM_ENVS, **overrides):
-    config = {"features": tape.feature_names, "episode_length": YEAR, "random_start": False} | overrides
+    config = {"features": tape.feature_names, "episode_length": DAYS, "random_start": False} | overrides
     return Engine(StockTrading(tape, StockTradingConfig(**config)), num_envs).bound()
 
 
@@ -36,16 +37,10 @@ def start(bound, num_envs=NUM_ENVS) -> Rows:
 
 
 EVERY_RULE = {
-    "default": {},
-    "small account": {"initial_cash": 3_000.0, "slippage": 0.002},
     "by size": {"initial_cash": 30_000.0, "rationing": "by_size"},
     "weights": {"action": "weights", "initial_cash": 50_000.0, "slippage": 0.0005},
-    "weights by size": {"action": "weights", "rationing": "by_size", "initial_cash": 500.0},
-    "gate": {"gate": "turbulence", "gate_threshold": 180.0, "initial_holdings": 7.0},
-    "stop-loss": {"stop_loss": 0.03, "slippage": 0.001, "initial_cash": 20_000.0},
     "gate and stop-loss": {"gate": "turbulence", "gate_threshold": 150.0, "stop_loss": 0.1, "rationing": "by_size"},
     "costs per symbol": {"commission": (0.0, 0.001, 0.02, 0.3), "slippage": (0.001, 0.0, 0.0, 0.5)},
-    "next open": {"fill": "next_open", "slippage": 0.001, "initial_cash": 10_000.0},
     "next open, weights": {"fill": "next_open", "action": "weights", "stop_loss": 0.05},
     "large orders": {"hmax": 5_000.0, "initial_cash": 1_000_000.0, "initial_holdings": (9_000.0, 0.0, 1.0, 5.0)},
 }
@@ -56,9 +51,8 @@ SHORTS = {
 
 
 @pytest.mark.parametrize("name", [*EVERY_RULE, *SHORTS])
-@pytest.mark.assembly
-def test_a_year_adds_up_to_the_tick(tape, name):
-    """Change of value = market profit - costs, in integers, on each of 250 days; no debt and nothing sold short.
+def test_an_account_adds_up_to_the_tick(tape, name):
+    """Change of value = market profit - costs, in integers, on every day; no debt and nothing sold short.
 
     The market profit is taken from the tape: what was held before the orders from the close to the fill, what was
     held after them from the fill to the next close.
@@ -67,8 +61,8 @@ def test_a_year_adds_up_to_the_tick(tape, name):
     bound = bound_for(tape, **rules)
     rows = start(bound)
     close, open_ = (tape.price_ticks(column)[0].long() for column in (CLOSE, OPEN))
-    paid = torch.zeros(NUM_ENVS, dtype=torch.int64)
-    for day, action in enumerate(random_actions(YEAR, NUM_ENVS, NUM_SYMBOLS, seed=2)):
+    paid, opened = torch.zeros(NUM_ENVS, dtype=torch.int64), 0
+    for day, action in enumerate(random_actions(DAYS, NUM_ENVS, NUM_SYMBOLS, seed=2)):
         before = rows.state
         rows = bound.step(rows, action).rows
         after = rows.state
@@ -84,73 +78,23 @@ def test_a_year_adds_up_to_the_tick(tape, name):
         paid += after.costs
         if name in EVERY_RULE:
             assert (after.cash >= 0).all() and (after.holdings >= 0).all(), f"on day {day}"
+        elif name == "shorts":
+            # Whoever opens a short has the margin of all of them in cash; the commission is rounded up after that.
+            opening = (after.holdings < before.holdings.clamp(max=0)).any(-1)
+            shorts = (after.holdings.clamp(max=0).neg().long() * close[day]).sum(-1)
+            assert ((after.cash + 1) * 2 >= 3 * shorts)[opening].all(), f"on day {day}"
+            opened += int(opening.sum())
     assert (paid > 0).all(), "nothing was traded"
-
-
-@pytest.mark.parametrize("name", EVERY_RULE)
-def test_a_year_of_fractions_has_no_debt(tape, name):
-    """In float32 no rounding becomes a debt or a short, and the value is the account's."""
-    rules = EVERY_RULE[name]
-    bound = bound_for(tape, whole_shares=False, **rules)
-    rows = start(bound)
-    close = tape.price_ticks(CLOSE)[0]
-    for day, action in enumerate(random_actions(YEAR, NUM_ENVS, NUM_SYMBOLS, seed=2)[:100]):
-        rows = bound.step(rows, action).rows
-        state = rows.state
-        assert (state.cash >= 0).all() and (state.holdings >= 0).all(), f"on day {day}"
-        worth = state.cash.double() + (state.holdings.double() * close[day + 1].double()).sum(-1)
-        torch.testing.assert_close(state.portfolio_value.double(), worth, rtol=1e-5, atol=1.0)
-
-
-def test_nothing_trades_without_a_bar():
-    """The account of a symbol stays while it cannot trade, whatever is ordered."""
-    tape = small_tape()
-    bound = bound_for(tape, 8, episode_length=30, initial_holdings=10.0, stop_loss=0.01)
-    rows, blocked = start(bound, 8), 0
-    for day, action in enumerate(random_actions(30, 8, 3)):
-        after = bound.step(rows, action).rows
-        closed = ~tape.tradable[0, day]
-        assert torch.equal(after.state.holdings[:, closed], rows.state.holdings[:, closed])
-        blocked += int(closed.sum())
-        rows = after
-    assert blocked > 3
-
-
-def test_the_observation_is_laid_out_as_documented():
-    """[b, p, h, f]: cash, closes, holdings and features, symbol by symbol, each with its scale."""
-    tape = small_tape()
-    rules = {"cash_scale": 1e-3, "price_scale": 0.5, "holdings_scale": 0.1, "feature_scale": 2.0}
-    bound = bound_for(tape, 5, episode_length=30, initial_cash=777.0, initial_holdings=(1.0, 2.0, 3.0), **rules)
-    rows = start(bound, 5)
-    blocks = bound.observe(rows)
-    assert [block.shape for block in blocks] == [(5, 1), (5, 3), (5, 3), (5, 6)]
-    assert all(block.dtype == torch.float32 for block in blocks)
-    cash, prices, holdings, features = blocks
-    torch.testing.assert_close(cash, torch.full((5, 1), 0.777))
-    torch.testing.assert_close(prices[0], tape.ohlcv[0, 0, :, CLOSE] * 0.5)
-    torch.testing.assert_close(holdings[0], torch.tensor([0.1, 0.2, 0.3]))
-    torch.testing.assert_close(features[0].view(3, 2), tape.features[0, 0] * 2.0)
+    assert opened > NUM_ENVS or name != "shorts"
 
 
 def test_the_default_observation_has_301_numbers():
-    """K = 30 symbols and FinRL's eight indicators."""
+    """K = 30 symbols and FinRL's eight indicators; each block is float32."""
     tape = random_tape(np.random.default_rng(0), 300, 30, num_features=8)
     bound = bound_for(tape, 1)
-    assert torch.cat(bound.observe(start(bound, 1)), dim=-1).shape == (1, 301)
-
-
-def test_invalid_actions_count_and_do_nothing():
-    tape = replace(small_tape(), tradable=torch.ones(1, 40, 3, dtype=torch.bool))
-    bound = bound_for(tape, 1, episode_length=30, initial_holdings=5.0)
-    rows = start(bound, 1)
-    wrong = bound.step(rows, torch.tensor([[float("nan"), float("inf"), float("-inf")]])).rows.state
-    nothing = bound.step(rows, torch.zeros(1, 3)).rows.state
-    assert wrong.invalid_actions.tolist() == [3] and nothing.invalid_actions.tolist() == [0]
-    for name in ("cash", "holdings", "portfolio_value", "costs"):
-        assert same_bits(getattr(wrong, name), getattr(nothing, name))
-    beyond = bound.step(rows, torch.tensor([[7.0, -9.0, 1e30]])).rows.state
-    at_most = bound.step(rows, torch.tensor([[1.0, -1.0, 1.0]])).rows.state
-    assert same_bits(beyond.holdings, at_most.holdings) and beyond.invalid_actions.tolist() == [0]
+    blocks = bound.observe(start(bound, 1))
+    assert [tuple(block.shape) for block in blocks] == [(1, 1), (1, 30), (1, 30), (1, 240)]
+    assert all(block.dtype == torch.float32 for block in blocks)
 
 
 def test_buy_and_hold_of_equal_weights_is_graded_one_half():
@@ -187,34 +131,38 @@ def test_a_grade_is_measured_against_what_could_be_bought_at_the_start():
         assert bound.grade(rows).item() == pytest.approx(0.5, abs=1e-6)
 
 
-def test_episodes_begin_at_the_first_day_on_the_rows_own_path():
-    tape = small_tape()
-    paths = replace(
-        tape,
-        **{
-            name: getattr(tape, name).repeat(3, *(1,) * (getattr(tape, name).ndim - 1))
-            for name in ("ohlcv", "tradable", "features", "context")
-        },
-    )
-    bound = bound_for(paths, 7, episode_length=5)
-    state = start(bound, 7).state
-    assert state.path.tolist() == [0, 1, 2, 0, 1, 2, 0]
-    assert state.day.tolist() == [0] * 7 and state.end_day.tolist() == [5] * 7
-
-
-def test_warm_up_is_never_shown():
+def test_starts_and_lengths_are_drawn_from_the_warm_up_to_the_end_of_the_data():
+    """Every start and length that fits, each as often as another; fixed starts take the row's own path."""
     tape = replace(small_tape(), first_day=17)
-    bound = bound_for(tape, 500, random_start=True, episode_length=9, min_episode_length=2)
-    assert start(bound, 500).state.day.min() == 17
-    fixed = bound_for(tape, 3, episode_length=9)
-    assert start(fixed, 3).state.day.tolist() == [17] * 3
+    state = start(bound_for(tape, 4_000, random_start=True, episode_length=9, min_episode_length=7), 4_000).state
+    length, chance = state.end_day - state.start_day, state.start_day.bincount()
+    assert sorted(set(length.tolist())) == [7, 8, 9] and (length.bincount()[7:] / 4_000 - 1 / 3).abs().max() < 0.03
+    assert (int(state.start_day.min()), int(state.end_day.max())) == (17, 39)
+    # Of 9 days the last start is day 30; 14 starts are as likely, and a shorter episode may begin later.
+    nine = state.start_day[length == 9].bincount()[17:]
+    assert len(nine) == 14 and (nine / nine.sum() - 1 / 14).abs().max() < 0.03 and int(chance[:17].sum()) == 0
+    longer = start(bound_for(tape, 400, random_start=True, episode_length=1_000, min_episode_length=10), 400).state
+    assert longer.end_day.max() == 39 and (longer.end_day > longer.start_day).all()
+    names = ("ohlcv", "tradable", "features", "context")
+    paths = replace(tape, **{name: getattr(tape, name).repeat_interleave(3, 0) for name in names})
+    fixed = start(bound_for(paths, 7, episode_length=5), 7).state
+    assert fixed.path.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert fixed.day.tolist() == [17] * 7 and fixed.end_day.tolist() == [22] * 7
 
 
-def test_a_longer_length_than_the_data_is_cut_off_at_their_end():
-    tape = small_tape()
-    bound = bound_for(tape, 400, random_start=True, episode_length=1_000, min_episode_length=10)
-    state = start(bound, 400).state
-    assert state.end_day.max() == 39 and (state.start_day >= 0).all() and (state.end_day > state.start_day).all()
+def test_parameters_may_differ_by_row():
+    """A rate of 0 in the settings that rows have apart is charged, and rounded like one of the settings."""
+    tape = replace(small_tape(), tradable=torch.ones(1, 40, 3, dtype=torch.bool))
+    rates = torch.tensor([0.0, 0.001, 0.002], dtype=torch.float64)
+    scenario = bound_for(tape, 3, episode_length=30, commission=0.0).scenario
+    scenario.randomise({"slippage": rates, "initial_holdings": torch.eye(3)}, 3)
+    bound = Engine(scenario, 3).bound()
+    rows = start(bound, 3)
+    assert rows.state.holdings.tolist() == torch.eye(3).tolist()
+    after = bound.step(rows, torch.full((3, 3), 0.1)).rows.state
+    alone = [bound_for(tape, 1, episode_length=30, commission=0.0, slippage=rate) for rate in rates.tolist()]
+    costs = [one.step(start(one, 1), torch.full((1, 3), 0.1)).rows.state.costs.item() for one in alone]
+    assert after.costs.tolist() == costs and costs[0] == 0 < costs[1] < costs[2]
 
 
 @pytest.mark.parametrize(
@@ -223,10 +171,14 @@ def test_a_longer_length_than_the_data_is_cut_off_at_their_end():
         ({"initial_cash": 0.0}, "initial_cash must be positive"),
         ({"episode_length": 0}, "episode_length must be positive"),
         ({"hmax": float("nan")}, "hmax must be positive"),
+        ({"tilt_gain": 0.0}, "tilt_gain must be positive"),
         ({"dead_zone": -0.1}, "dead_zone must not be negative"),
         ({"stop_loss": -1.0}, "stop_loss must not be negative"),
+        ({"initial_margin": -0.1}, "initial_margin must not be negative"),
         ({"commission": 1.0}, r"commission must be in \[0, 1\)"),
         ({"slippage": (0.1, -0.1, 0.0)}, r"slippage must be in \[0, 1\)"),
+        ({"slippage": (0.1, 0.5, 0.0), "commission": 0.5}, "together must be below 1"),
+        ({"benchmark_cash": 0.51}, r"benchmark_cash must be in \[0, 0.5\]"),
         ({"min_episode_length": 31}, r"min_episode_length must be between 0 and episode_length \(30\)"),
         ({"commission": (0.1, 0.1)}, "commission has 2 numbers for 3 symbols"),
         ({"initial_holdings": (1.0, -1.0, 0.0)}, "initial_holdings must not be negative"),
@@ -240,10 +192,43 @@ def test_settings_that_cannot_be_are_refused(rules, message):
         bound_for(small_tape(), **({"episode_length": 30} | rules))
 
 
-def test_the_most_cash_there_may_be_is_exact():
+def test_settings_at_their_bounds_are_taken():
+    """No cost, no benchmark cash, an episode of all days but one, and the most cash that is exact."""
     cash = (MAX_CASH_TICKS - 1) * 1e-4
-    bound = bound_for(small_tape(), 1, episode_length=30, initial_cash=cash)
+    bound = bound_for(small_tape(), 1, episode_length=39, initial_cash=cash, benchmark_cash=0.5, commission=0.0)
     assert start(bound, 1).state.cash.item() == int(np.floor(cash / 1e-4))
+
+
+def test_settings_without_effect_are_told_with_what_they_need():
+    everything = {
+        "hmax": "action shares", "benchmark_cash": "action tilt", "tilt_gain": "action tilt",
+        "benchmark": "action tilt or reward excess_log_return", "gate_threshold": "a gate",
+        "initial_margin": "shorting", "maintenance_margin": "shorting", "borrow_rate": "shorting",
+        "sharpe_decay": "reward differential_sharpe", "risk_aversion": "reward risk_penalised",
+        "cash_penalty_weight": "a min_cash_fraction above 0",
+    }  # fmt: skip
+    assert StockTradingConfig(action="weights").inapplicable() == everything
+    rules = {"gate": "vix", "shorting": True, "min_cash_fraction": 0.1}
+    used = ({"reward": "differential_sharpe"}, {"reward": "risk_penalised"}, {"reward": "excess_log_return"})
+    left = [set(StockTradingConfig(**rules, **more).inapplicable()) for more in used]
+    tilts = {"benchmark_cash", "tilt_gain"}
+    assert left == [
+        tilts | {"benchmark", "risk_aversion"}, tilts | {"benchmark", "sharpe_decay"},
+        tilts | {"sharpe_decay", "risk_aversion"},
+    ]  # fmt: skip
+    assert set(StockTradingConfig(**rules, action="tilt").inapplicable()) == {"hmax", "sharpe_decay", "risk_aversion"}
+
+
+def test_the_record_shortens_smooths_and_compares_rules_and_refuses_other_actions():
+    config = StockTradingConfig(episode_length=30, min_episode_length=5, dead_zone=0.1)
+    assert STOCK_TRADING.compared(config) == replace(config, min_episode_length=0)
+    assert STOCK_TRADING.shortened(config, 30) == config
+    assert STOCK_TRADING.shortened(config, 29) == replace(config, episode_length=29)
+    assert STOCK_TRADING.shortened(config, 4) == replace(config, episode_length=4, min_episode_length=4)
+    assert STOCK_TRADING.smooth(config) == replace(config, whole_shares=False, dead_zone=0.0)
+    STOCK_TRADING.check_trained({"action": "shares"}, config)
+    with pytest.raises(ValueError, match="trained on actions 'weights', not 'shares'"):
+        STOCK_TRADING.check_trained({"action": "weights"}, config)
 
 
 def test_metadata_names_rules_and_market_and_is_json():

@@ -41,17 +41,7 @@ def target_weights(account: TierAccount, action: Sequence[float], gain: float) -
 def limit_weights_to_orders(
     account: TierAccount, action: Sequence[float], gain: float, max_orders: int = 8
 ) -> list[list[float]]:
-    """Decode the ``limit_weights`` space.
-
-    Args:
-        account: at the close of the day of the orders.
-        action: K + 1 tilts, that of cash last.
-        gain: ``tilt_gain``.
-        max_orders: M.
-
-    Returns:
-        M orders of (kind, symbol, fraction), all INVALID if a tilt is NaN or infinite.
-    """
+    """Decode K + 1 tilts, that of cash last, to M orders, all INVALID if a tilt is NaN or infinite."""
     if not all(math.isfinite(a) for a in action):
         return [[INVALID, 0, 0.0] for _ in range(max_orders)]
     rules, prices, value = account.rules, account.market.close[account.day], account.value

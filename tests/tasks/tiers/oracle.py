@@ -128,12 +128,7 @@ class TierAccount:
         self.max_drawdown = self.sum_returns = self.sum_squared_returns = self.exposure_sum = 0.0
 
     def step(self, action: Sequence[Sequence[float]], grade: float = 0.0) -> float:
-        """Trade on ``day``, let it pass, and return the reward.
-
-        Args:
-            action: M orders of (kind, symbol, fraction).
-            grade: of the episode with this day.
-        """
+        """Trade M orders of (kind, symbol, fraction) on ``day``, let it pass, and return the reward."""
         if self.terminated or self.truncated:
             raise ValueError(f"the episode of {self.rules.days} days is over")
         self.components = dict.fromkeys(SIGNAL, 0.0)
@@ -372,15 +367,7 @@ def _breadth(market: Market, day: int) -> tuple[float, float]:
 
 
 def discrete_to_orders(choices: Sequence[tuple[int, int]], num_symbols: int) -> list[list[float]]:
-    """Decode the ``discrete`` space.
-
-    Args:
-        choices: M pairs: one of 1 + 2 K (HOLD, BUY of each symbol, SELL of each), and one of ten fractions, 0 for 10%.
-        num_symbols: K.
-
-    Returns:
-        M orders of (kind, symbol, fraction).
-    """
+    """Decode the ``discrete`` space: M pairs of HOLD, BUY of each symbol or SELL of each, and of a tenth, 0 for 10%."""
     orders = []
     for choice, tenth in choices:
         if choice == 0:
@@ -402,16 +389,7 @@ def discrete_mask(account: TierAccount) -> list[bool]:
 
 
 def weights_to_orders(account: TierAccount, weights: Sequence[float], max_orders: int = 8) -> list[list[float]]:
-    """Decode the ``weights`` space.
-
-    Args:
-        account: at the close of the day of the orders.
-        weights: K target shares of the portfolio value.
-        max_orders: M.
-
-    Returns:
-        M orders of (kind, symbol, fraction), all INVALID if a weight is NaN or infinite.
-    """
+    """Decode the ``weights`` space: K target shares of the value to M orders, all INVALID if one is no number."""
     if not all(math.isfinite(weight) for weight in weights):
         return [[INVALID, 0, 0.0] for _ in range(max_orders)]
     value, prices = account.value, account.market.close[account.day]

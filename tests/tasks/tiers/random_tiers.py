@@ -111,13 +111,9 @@ def random_tiers(rng, shared: TierConfig) -> list[TierConfig]:
 
 
 def random_orders(rng, *shape: int, num_symbols: int, broken: float = 0.05) -> np.ndarray:
-    """Draw orders of every kind: few symbols a day, fractions 0, 1, tiny and beyond, and some that are no orders.
+    """Draw orders of every kind: few symbols a day, fractions 0, 1, tiny and beyond.
 
-    Args:
-        rng: source of the draws.
-        shape: of the actions, M last.
-        num_symbols: K.
-        broken: share of the actions that have one entry replaced by one that may not be valid.
+    A share ``broken`` of the actions has one entry replaced by one that may not be valid.
     """
     kind = rng.choice([0.0, 1.0, 2.0], shape, p=[0.2, 0.45, 0.35])
     kind[rng.random(shape[:-1]) < 0.15] = 0.0
@@ -134,14 +130,7 @@ def random_orders(rng, *shape: int, num_symbols: int, broken: float = 0.05) -> n
 
 
 def random_tilts(rng, num_rows: int, num_symbols: int, broken: float = 0.03) -> np.ndarray:
-    """Draw actions of ``limit_weights``: within, at and beyond the bounds, zeros, and some with no number.
-
-    Args:
-        rng: source of the draws.
-        num_rows: rows.
-        num_symbols: K.
-        broken: share of the rows that have a NaN or infinite entry.
-    """
+    """Draw actions of ``limit_weights``: within, at and beyond the bounds, zeros, and some with no number."""
     shape = (num_rows, num_symbols + 1)
     tilts = np.where(rng.random(shape) < 0.3, rng.choice([-1.0, 0.0, 1.0, 1.5, -7.0], shape), rng.uniform(-1, 1, shape))
     tilts = np.where(rng.random((num_rows, 1)) < 0.2, 0.0, tilts)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-import pytest
 import torch
 
-import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.scenario import Items
-from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.bars import Bars
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import synthetic_bars
@@ -53,9 +50,13 @@ def column(items: Items, env: VecEnv, name: str) -> torch.Tensor:
 
 def test_symbols_show_their_position_and_the_account_its_room():
     rules = replace(TIERS["multi_stock_3"], symbols=TEN[:4])
-    env = tier_env(tape_of(bars()), rules)
+    series = torch.linspace(10.0, 30.0, bars().ohlcv.shape[1], dtype=torch.float64)
+    told = replace(bars(), context={"vix": series.expand(2, -1)})
+    env = tier_env(tape_of(told, context=("vix",)), replace(rules, context=("vix",)))
     items = after_days(env)
     state, info = env.state, env.info()
+    torch.testing.assert_close(items.shared[:, -1], series[state.day].float())
+    assert items.shared.shape == (NUM_ENVS, len(SHARED_FEATURES) + 1)
     tape = env.scenario.tape
     price = tape.ohlcv[state.path, state.day][..., 3].double()
     share = state.holdings * price / info["portfolio_value"].unsqueeze(-1)
@@ -71,7 +72,7 @@ def test_symbols_show_their_position_and_the_account_its_room():
     for name, values in expected.items():
         torch.testing.assert_close(column(items, env, name), values.float(), rtol=1e-4, atol=1e-5)
     assert float(share.max() / share.min()) > 2 and float(column(items, env, "profit").abs().max()) > 0
-    told = dict(zip(SHARED_FEATURES, items.shared.double().unbind(-1), strict=True))
+    told = dict(zip(SHARED_FEATURES, items.shared[:, :-1].double().unbind(-1), strict=True))
     torch.testing.assert_close(told["room"], 1 - share.sum(-1).double() / 0.6, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(told["elapsed"], torch.full((NUM_ENVS,), 3 / 25, dtype=torch.float64), rtol=1e-6, atol=0)
     torch.testing.assert_close(told["cash"] + share.sum(-1), torch.ones_like(told["cash"]), rtol=1e-4, atol=0)
@@ -107,38 +108,3 @@ def test_a_tier_in_a_mixed_batch_shows_the_symbols_that_it_shows_alone():
     torch.testing.assert_close(padded.features.mean(1), mean.squeeze(1), rtol=1e-5, atol=1e-5)
     others = [index for index in range(len(SHARED_FEATURES)) if index not in BREADTH]
     torch.testing.assert_close(padded.shared[:, others], own.shared[:, others])
-
-
-def test_the_series_of_the_market_follow_the_account():
-    data = bars()
-    series = torch.linspace(10.0, 30.0, data.ohlcv.shape[1], dtype=torch.float64)
-    told = replace(data, context={"vix": series.expand(2, -1)})
-    env = tier_env(tape_of(told, context=("vix",)), replace(TIERS["single_stock"], symbols=TEN[:1], context=("vix",)))
-    items = after_days(env)
-    torch.testing.assert_close(items.shared[:, -1], series[env.state.day].float())
-    assert items.shared.shape == (NUM_ENVS, len(SHARED_FEATURES) + 1)
-
-
-@pytest.mark.parametrize("task", ["single_stock", "multi_stock_3"])
-def test_an_untrained_policy_of_symbols_hardly_leaves_the_benchmark(task):
-    env = tier_env(tape_of(bars()), replace(TIERS[task], symbols=TEN[: len(TIERS[task].symbols)]))
-    learner = PPO(env, PPOConfig(policy="symbol", hidden=(8,), num_steps=4, total_frames=16, minibatches=1))
-    network = learner.network
-    tilts = network.actor_outputs(learner.actor, network.normalised(env.observations(), *learner.moments))
-    assert tilts.shape == (NUM_ENVS, env.scenario.tape.num_symbols + 1) and float(tilts.abs().max()) < 0.1
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("task", "policy"), [("multi_stock_3", "symbol"), ("curriculum", "attention")])
-def test_policies_of_symbols_train_on_tiers(task, policy):
-    options = {"num_paths": 2, "num_days": 330}
-    env = vecenv.make(
-        task, NUM_ENVS, market_options=options, compile=False, action="limit_weights", reward="grade_potential"
-    )
-    config = PPOConfig(policy=policy, hidden=(8,), num_steps=10, total_frames=80, minibatches=2, epochs=1)
-    learner = PPO(env, config)
-    before = [tensor.clone() for tensor in learner.actor]
-    for _ in range(2):
-        learner.update()
-    assert all(bool(tensor.isfinite().all()) for tensor in learner.actor)
-    assert any(not torch.equal(one, other) for one, other in zip(before, learner.actor, strict=True))

@@ -1,7 +1,8 @@
-"""The tiers as environments: doors and batches agree bit for bit, and settings that cannot be met are refused."""
+"""The tiers as environments: mixed batches agree with tiers alone, nothing is known early, and what is refused."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from tests.small_env import assert_same_bits, numbers, same_bits, snapshot, step
+from tests.small_env import assert_same_bits, same_bits
 from tests.tasks.tiers.random_tiers import random_orders, tier_tape
 from vecenv.core.engine import Engine
 from vecenv.core.env import VecEnv
@@ -45,55 +46,67 @@ def orders(num_steps: int, num_envs: int, num_symbols: int = 25) -> torch.Tensor
     return torch.from_numpy(random_orders(rng, num_steps, num_envs, 8, num_symbols=num_symbols))
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("num_symbols", "max_orders"), [(3, 2), pytest.param(25, 8, id="full tier")])
-def test_a_compiled_step_is_the_eager_one_bit_for_bit(num_symbols, max_orders):
-    """Every tensor of the rows, the reward and the observation, over a whole episode; the full tier compiles long."""
-    rules = {"symbols": FULL.symbols[:num_symbols], "max_orders": max_orders, "days": 12}
-    eager, compiled = (env_of(16, flag, **rules) for flag in (False, True))
-    for action in orders(12, 16, num_symbols)[:, :, :max_orders]:
-        assert_same_bits(numbers(step(eager, action)), numbers(step(compiled, action)))
-        assert_same_bits(snapshot(eager.rows), snapshot(compiled.rows))
-    assert bool(eager.rows.truncated.all()) and float(eager.state.num_trades.min()) > 0
+def test_torchrl_accepts_the_specs_of_all_spaces():
+    for action in ("orders", "discrete", "weights", "limit_weights"):
+        check_env_specs(env_of(2, action=action, days=3, max_orders=2), seed=0)
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it():
-    """Neither on how many they are nor on its own place among them."""
-    many, ids = env_of(24), torch.tensor([20, 3, 11])
-    few = env_of(3, env_ids=ids)
-    for action in orders(10, 24):
-        result, small = numbers(step(many, action)), numbers(step(few, action[ids]))
-        assert_same_bits([values[ids] for values in result], small)
-    assert_same_bits([leaf[ids] for leaf in snapshot(many.rows)], snapshot(few.rows))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"days": 0}, "days must be positive, got 0"),
+        ({"initial_cash": -1.0}, "initial_cash must be positive, got -1.0"),
+        ({"max_trades": 0}, "max_trades must be positive"),
+        ({"max_orders": 0}, "max_orders must be positive"),
+        ({"max_position": 0.0}, "max_position must be positive"),
+        ({"max_exposure": math.nan}, "max_exposure must be positive"),
+        ({"max_position": 1.5}, "max_position must be at most 1, got 1.5"),
+        ({"max_exposure": 1.5}, "max_exposure must be at most 1, got 1.5"),
+        ({"commission": 0.6, "slippage": 0.4}, "commission 0.6 and slippage 0.4 must not be negative and together"),
+        ({"commission": -0.1}, "must not be negative"),
+        ({"slippage": -0.1}, "must not be negative"),
+        ({"symbols": ()}, "at least one, got none"),
+        ({"symbols": ("A", "A")}, "symbols must be different and at least one, got A, A"),
+        ({"symbols": ("A", "random")}, "'random' must be the only symbol, got A, random"),
+        ({"grader": "kind"}, "unknown grader 'kind'; there are calibrated, seed"),
+        ({"reward": "rich"}, "unknown reward preset 'rich'; there are signal, counterfactual"),
+        ({"reward_weights": {"luck": 1.0}}, "unknown reward components luck; there are profit, loss_hold"),
+        *(
+            ({"tilt_gain": gain}, "tilt_gain must be positive and at most 8, got")
+            for gain in (0.0, -1.0, 8.1, math.nan)
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        replace(FULL, **changes)
 
 
-@pytest.mark.parametrize("action", ["orders", "discrete", "weights", "limit_weights"])
-def test_torchrl_accepts_the_specs(action):
-    check_env_specs(env_of(2, action=action, days=3, max_orders=2), seed=0)
+def test_settings_at_their_bounds_are_taken():
+    replace(FULL, tilt_gain=8.0, max_position=1.0, max_exposure=1.0, commission=0.0, slippage=0.999)
+    assert FULL.inapplicable() == {"tilt_gain": "action limit_weights"}
+    assert replace(FULL, action="limit_weights").inapplicable() == {}
 
 
-def test_a_run_goes_on_from_its_state():
-    one, actions = env_of(8), orders(12, 8)
-    for action in actions[:6]:
-        step(one, action)
-    other = env_of(8, seed=9)
-    other.load_state_dict(one.state_dict())
-    for action in actions[6:]:
-        assert_same_bits(numbers(step(one, action)), numbers(step(other, action)))
-    assert_same_bits(snapshot(one.rows), snapshot(other.rows))
-
-
-def test_rows_that_have_ended_are_stepped_without_harm():
-    """Episodes that end on the market's last day, under a reward that grades them."""
-    rules = {"reward": "aligned", "days": 10}
-    scenario = TierTrading(nse_tape(num_days=17), replace(FULL, action="orders", **rules))
-    env = VecEnv(scenario, 64, 1, "cpu", compiled=False)
-    assert int(env.state.end_day.max()) == 16
-    for action in orders(12, 64):
-        result = step(env, action)
-    assert (
-        bool(env.rows.done.all()) and not bool(result["reward"].any()) and bool(result["observation"].isfinite().all())
-    )
+def test_unknown_names_and_markets_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"'hard'.*full_autonomous.*single_stock"):
+        make("hard")
+    with pytest.raises(ValueError, match="'hard'; there are single_stock, single_stock_costs, multi_stock_3, port"):
+        tier_config("hard")
+    with pytest.raises(ValueError, match=r"unknown symbols \['NOPE'\]; it has RELIANCE, INFY"):
+        make("single_stock", market=nse_tape(), symbols=("NOPE",), compile=False)
+    with pytest.raises(ValueError, match=r"no series vvix; it has .*vix"):
+        TierTrading(nse_tape(), replace(FULL, context=("vvix",)))
+    with pytest.raises(ValueError, match=r"initial_cash 1e\+12 is 1e\+1. ticks .* exact orders need fewer than 2\^36"):
+        TierTrading(nse_tape(), replace(FULL, initial_cash=1e12))
+    with pytest.raises(ValueError, match=r"20 days are fewer than .* an episode of 40"):
+        TierTrading(nse_tape(num_days=20), FULL)
+    with pytest.raises(ValueError, match="the tiers need the features daily_change"):
+        TierTrading(replace(nse_tape(), feature_names=("rsi_14",)), FULL)
+    mixed = TierTrading(nse_tape(), FULL, list(TIERS.values()))
+    for rule in (-1, 5):
+        with pytest.raises(ValueError, match=r"parameter 'rule' must be in \[0, 5\), got \[(-1, 0|0, 5)\]"):
+            mixed.randomise({"rule": torch.tensor([0, rule])}, 2)
 
 
 def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
@@ -108,44 +121,6 @@ def test_a_random_symbol_is_another_path_and_never_one_listed_too_short():
     shown = env.observe_rows(env.rows, torch.arange(2_000))
     assert shown.shape == (2_000, len(Account._fields) + 14 + 3) and bool((close > 0).all())
     torch.testing.assert_close(shown[:, len(Account._fields)], close * tape.tick_size / 1024)
-
-
-def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'hard'.*full_autonomous.*single_stock"):
-        make("hard")
-    with pytest.raises(ValueError, match="'hard'; there are single_stock, single_stock_costs, multi_stock_3, port"):
-        tier_config("hard")
-    with pytest.raises(ValueError, match="unknown grader 'kind'; there are calibrated, seed"):
-        replace(FULL, grader="kind")
-    with pytest.raises(ValueError, match="unknown reward preset 'rich'; there are signal, counterfactual"):
-        replace(FULL, reward="rich")
-    with pytest.raises(ValueError, match="unknown reward components luck; there are profit, loss_hold"):
-        replace(FULL, reward_weights={"luck": 1.0})
-    with pytest.raises(ValueError, match=r"unknown symbols \['NOPE'\]; it has RELIANCE, INFY"):
-        make("single_stock", market=nse_tape(), symbols=("NOPE",), compile=False)
-    with pytest.raises(ValueError, match=r"no series vvix; it has .*vix"):
-        TierTrading(nse_tape(), replace(FULL, context=("vvix",)))
-    with pytest.raises(ValueError, match=r"initial_cash 1e\+12 is 1e\+1. ticks .* exact orders need fewer than 2\^36"):
-        TierTrading(nse_tape(), replace(FULL, initial_cash=1e12))
-    with pytest.raises(ValueError, match=r"20 days are fewer than .* an episode of 40"):
-        TierTrading(nse_tape(num_days=20), FULL)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"days": 0}, "days must be positive, got 0"),
-        ({"initial_cash": -1.0}, "initial_cash must be positive, got -1.0"),
-        ({"max_position": 1.5}, "max_position must be at most 1, got 1.5"),
-        ({"commission": 0.6, "slippage": 0.4}, "commission 0.6 and slippage 0.4 must not be negative and together"),
-        ({"symbols": ()}, "at least one, got none"),
-        ({"symbols": ("A", "A")}, "symbols must be different and at least one, got A, A"),
-        ({"symbols": ("A", "random")}, "'random' must be the only symbol, got A, random"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        replace(FULL, **changes)
 
 
 def test_no_episode_starts_before_every_indicator_is_known():
@@ -166,10 +141,10 @@ def test_no_episode_starts_before_every_indicator_is_known():
 
 def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]]:
     """Play random orders; per step the day, what was seen and paid on it, and what it brought."""
-    bound = Engine(TierTrading(tape, replace(FULL, action="orders", reward=reward)), 96).bound()
+    bound = Engine(TierTrading(tape, replace(FULL, action="orders", reward=reward, days=12)), 96).bound()
     ids, played = torch.arange(96), []
     rows = bound.start(torch.tensor(4), ids, torch.zeros_like(ids))
-    for action in orders(FULL.days, 96):
+    for action in orders(12, 96):
         seen = torch.cat(bound.observe(rows), dim=-1)
         outcome = bound.step(rows, action)
         after = outcome.rows.state
@@ -180,7 +155,6 @@ def play(tape: MarketTape, reward: str) -> list[tuple[torch.Tensor, list[torch.T
 
 
 @pytest.mark.parametrize("reward", ["signal", "grade_potential"])
-@pytest.mark.assembly
 def test_nothing_is_known_of_the_next_day(reward):
     """Another market after day 45: all that is seen and paid up to it is the same, and what it brings is not."""
     cut, one, other = 45, nse_tape(0), nse_tape(1)
@@ -196,7 +170,7 @@ def test_nothing_is_known_of_the_next_day(reward):
         assert_same_bits([part[known] for part in left], [part[known] for part in right])
         assert same_bits(gain[day < cut], other_gain[day < cut])
         differ |= not same_bits(gain[day == cut], other_gain[day == cut])
-    assert compared > 1_000 and differ
+    assert compared > 400 and differ
 
 
 def started(rows: Rows, path: torch.Tensor, day: torch.Tensor) -> Rows:
@@ -209,13 +183,13 @@ def started(rows: Rows, path: torch.Tensor, day: torch.Tensor) -> Rows:
     return Rows(state=state, episode=rows.episode, elapsed=rows.elapsed, ended=rows.ended, batch_size=rows.batch_size)
 
 
-@pytest.mark.parametrize("name", list(TIERS))
-@pytest.mark.assembly
+@pytest.mark.parametrize("name", ["single_stock_costs", "multi_stock_3", "full_autonomous"])
 def test_a_row_of_a_mixed_batch_has_the_account_of_its_tier_alone(name):
     """The same orders on the same path and days, the symbols' numbers being those of each batch."""
-    tape, tier, num_envs = nse_tape(), replace(TIERS[name], action="orders"), 32
+    tape, tier, num_envs = nse_tape(), replace(TIERS[name], action="orders", days=15), 16
     alone = Engine(TierTrading(tape, tier), num_envs).bound()
-    mixed_tiers = TierTrading(tape, replace(FULL, action="orders"), list(TIERS.values()))
+    tiers = [replace(other, days=15) for other in TIERS.values()]
+    mixed_tiers = TierTrading(tape, replace(FULL, action="orders", days=15), tiers)
     mixed_tiers.randomise({"rule": torch.full((num_envs,), list(TIERS).index(name))}, num_envs)
     mixed, ids = Engine(mixed_tiers, num_envs).bound(), torch.arange(num_envs)
     rows = [bound.start(torch.tensor(2), ids, torch.zeros_like(ids)) for bound in (alone, mixed)]
@@ -243,16 +217,15 @@ def test_a_row_of_a_mixed_batch_has_the_account_of_its_tier_alone(name):
 
 
 def test_weights_of_symbols_that_are_not_the_tiers_own_count_as_zero():
-    config = replace(FULL, action="weights")
-    tiers = [config, replace(config, symbols=TEN)]
-    scenario = TierTrading(nse_tape(), config, tiers)
+    config = replace(FULL, action="weights", gate=False)
+    scenario = TierTrading(nse_tape(), config, [config, replace(config, symbols=TEN)])
     scenario.randomise({"rule": torch.tensor([0, 1, 1])}, 3)
     bound, ids = Engine(scenario, 3).bound(), torch.arange(3)
     target = torch.full((3, 25), 0.03)
     target[2, 20] = torch.nan
     state = bound.step(bound.start(torch.tensor(0), ids, torch.zeros_like(ids)), target).rows.state
     assert state.totals[:, COMPONENTS.index("invalid")].tolist() == [0, 0, 1]
-    assert float(state.holdings[1, 10:].sum()) == 0
+    assert float(state.holdings[1, 10:].sum()) == 0 < float(state.holdings[1].sum())
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,6 @@ def columns(state: Any, playing: list[int], accounts: list[TierAccount], fields:
     }
 
 
-def grades_of(bound: BoundEngine, rows: Rows) -> list[float]:
-    """Return the grades so far."""
-    return bound.grade(rows).double().tolist()
-
-
 def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.ndarray) -> np.ndarray:
     """Return the orders that actions become; invalid ones name nothing."""
     orders = bound._vmap(scenario.orders, rows.state, torch.from_numpy(action))
@@ -86,7 +81,13 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
     markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
     rules = [oracle_rules(tier, shared) for tier in tiers]
-    starts = zip(rule.tolist(), rows.state.path.tolist(), rows.state.day.tolist(), grades_of(bound, rows), strict=True)
+    starts = zip(
+        rule.tolist(),
+        rows.state.path.tolist(),
+        rows.state.day.tolist(),
+        bound.grade(rows).double().tolist(),
+        strict=True,
+    )
     accounts = [TierAccount(rules[row], markets[path], day, grade) for row, path, day, grade in starts]
     tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
     happened: Counter = Counter(episodes=NUM_ENVS)
@@ -112,7 +113,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
             actions = dict(enumerate(given.tolist()))
         outcome = bound.step(rows, torch.from_numpy(given))
         state, info = outcome.rows.state, bound.info(outcome.rows)
-        grade = grades_of(bound, outcome.rows)
+        grade = bound.grade(outcome.rows).double().tolist()
         rewards = [accounts[n].step(actions[n], grade[n]) for n in playing]
 
         for name, (given, wanted) in columns(state, playing, accounts, INTEGERS).items():
@@ -166,7 +167,6 @@ def test_accounts_equal_the_oracle(part):
 
 
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.nightly)])
-@pytest.mark.assembly
 def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
     """Orders, money and shares exactly, and no order is refused or cut by a limit."""
     happened: Counter = Counter()
@@ -179,7 +179,3 @@ def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
     assert not any(happened[name] for name in (*RULE_BREAKS, "sell_unheld"))
     rare = {name: happened[name] for name in ("invalid", "drawdown of 0.08", "sold out") if happened[name] < 30}
     assert not rare, f"too rare to be tested: {rare}"
-
-
-def test_the_parts_make_ten_thousand_episodes():
-    assert NUM_ENVS * EXAMPLES * PARTS >= 10_000

@@ -60,33 +60,24 @@ def test_a_text_without_listed_words_is_neutral_and_not_known_and_an_empty_one_h
     assert scores.known.tolist() == [False, False, False, False, False, True, False]
 
 
-@pytest.mark.assembly
 def test_no_text_and_many_texts_keep_their_places():
     assert [len(part) for part in SCORER.score([])] == [0, 0, 0]
-    texts = [text for count in range(40) for text in (*HEADLINES, "a\0good\1year", "rises " * count)]
-    assert len(texts) > 3 * 1024
+    texts = [text for count in range(20) for text in (*HEADLINES, "a\0good\1year", "rises " * count)]
+    assert len(texts) > 2 * 1024
     whole = SCORER.score(texts)
     apart = [SCORER.score([text]) for text in texts]
     for place in range(3):
         np.testing.assert_array_equal(whole[place], [scores[place][0] for scores in apart])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.lists(st.tuples(WORDS, MARKS), max_size=14), min_size=1, max_size=4))
-@pytest.mark.assembly
 def test_scores_are_those_of_plain_python(parts):
     texts = ["".join(word + mark for word, mark in text) for text in parts]
     scores = SCORER.score(texts)
     told = np.array([oracle(text) for text in texts], dtype=np.float64)
     np.testing.assert_allclose(np.stack(scores, axis=1).astype(np.float64), told, rtol=1e-12)
-
-
-@given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
-def test_any_text_is_scored_within_the_scale(texts):
-    scores = SCORER.score(texts)
-    assert len(scores.sentiment) == len(texts)
-    for values in (scores.sentiment, scores.risk):
-        assert (np.isnan(values) | ((values > 1) & (values < 5))).all()
+    assert (np.isnan(told[:, :2]) | ((told[:, :2] > 1) & (told[:, :2] < 5))).all()
 
 
 def test_lists_do_not_overlap_and_have_plain_words():

@@ -29,45 +29,27 @@ SMALL = TinyConfig(hidden=32, layers=1, heads=2, vocabulary=500)
 TOLD = {"Sales rise": "sentiment: 5, risk: 2", "Sales fall": "sentiment: 1.5, risk: 4", "Meeting in May": "no idea"}
 
 
-@pytest.mark.parametrize(
-    ("answer", "scores"),
-    [
-        ("sentiment: 4, risk: 2", (4, 2)),
-        ("Sentiment: 4.5\nRisk: 2", (4.5, 2)),
-        ('{"sentiment": 4, "risk": 2}', (4, 2)),
-        ('```json\n{"risk": 2, "sentiment": 4}\n```', (4, 2)),
-        ("**Sentiment**: 4/5, **Risk**: 2/5", (4, 2)),
-        ("The sentiment (1 to 5) is 4 and the risk (1-5) is 2.", (4, 2)),
-        ("sentiment = 4 out of 5; risk = 2 out of 5", (4, 2)),
-        ("<think>sentiment: 1, risk: 1?</think>sentiment: 4, risk: 2", (4, 2)),
-        ("4 2", (4, 2)),
-        ("4, 2.5\n", (4, 2.5)),
-        (" sentiment:4,risk:2 sentiment: 1, risk: 1", (4, 2)),
-        ("risk: 2, and so the sentiment is 4", (4, 2)),
-        ("", None),
-        ("positive", None),
-        # The number of a name is not that of the other.
-        ("sentiment: positive, risk: 2", None),
-        ("sentiment: negative (risk: 5)", None),
-        ("sentiment: n/a, risk: 3", None),
-        ("sentiment and risk: 4 and 2", None),
-        ("risk is low, sentiment: 4", None),
-        ("<think>sentiment could be 5 and risk is 1", None),
-        ("sentiment: 4, risk: 2 <think>or sentiment: 1", (4, 2)),
-        ("sentiment: 4", None),
-        ("sentiment: 4, risk: low", None),
-        ("sentiment: 4, 2", None),
-        ("sentiment: 6, risk: 2", None),
-        ("sentiment: 0, risk: 2", None),
-        ("sentiment: -4, risk: 2", None),
-        ("sentiment: 4, risk: 25", None),
-        ("4", None),
-        ("4 2 3", None),
-        ("In 2024 profit rose 3", None),
-    ],
-)
-def test_answers_are_read_or_not(answer, scores):
-    assert read_answer(answer) == scores
+READ = (
+    "sentiment: 4, risk: 2", "Sentiment: 4.0\nRisk: 2", '{"sentiment": 4, "risk": 2}',
+    '```json\n{"risk": 2, "sentiment": 4}\n```', "**Sentiment**: 4/5, **Risk**: 2/5",
+    "The sentiment (1 to 5) is 4 and the risk (1-5) is 2.", "sentiment = 4 out of 5; risk = 2 out of 5",
+    "<think>sentiment: 1, risk: 1?</think>sentiment: 4, risk: 2", "4 2", "4, 2.0\n",
+    " sentiment:4,risk:2 sentiment: 1, risk: 1", "risk: 2, and so the sentiment is 4",
+    "sentiment: 4, risk: 2 <think>or sentiment: 1",
+)  # fmt: skip
+# The number of a name is not that of the other.
+NOT_READ = (
+    "", "positive", "sentiment: positive, risk: 2", "sentiment: negative (risk: 5)", "sentiment: n/a, risk: 3",
+    "sentiment and risk: 4 and 2", "risk is low, sentiment: 4", "<think>sentiment could be 5 and risk is 1",
+    "sentiment: 4", "sentiment: 4, risk: low", "sentiment: 4, 2", "sentiment: 6, risk: 2", "sentiment: 0, risk: 2",
+    "sentiment: -4, risk: 2", "sentiment: 4, risk: 25", "4", "4 2 3", "In 2024 profit rose 3",
+)  # fmt: skip
+
+
+def test_answers_are_read_or_not():
+    assert [read_answer(answer) for answer in READ] == [(4, 2)] * len(READ)
+    assert [read_answer(answer) for answer in NOT_READ] == [None] * len(NOT_READ)
+    assert read_answer("Sentiment: 4.5 Risk: 1") == read_answer("4.5, 1") == (4.5, 1)
 
 
 def taught():
@@ -91,29 +73,19 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.assembly
 def test_a_causal_model_is_asked_and_its_answers_are_read(folder, tmp_path):
+    """Rows of a batch end after different numbers of tokens, and blank texts are not asked about."""
     scorer = make_scorer(str(folder), batch_size=2)
     texts = ["Sales fall", "Sales rise", " ", "Meeting in May", "Sales fall"]
     scores = scorer.score(texts)
     np.testing.assert_array_equal(scores.sentiment, [1.5, 5, np.nan, np.nan, 1.5])
     np.testing.assert_array_equal(scores.risk, [4, 2, np.nan, np.nan, 4])
     assert scores.known.tolist() == [True, True, False, False, True]
-    assert scorer.block == 2
+    assert scorer.block == 2 and scorer._answers(list(TOLD)) == list(TOLD.values())
     cached = score_news(NEWS.iloc[:0].reindex(range(5)).assign(text=texts), scorer, tmp_path / "scores")
     again = score_news(NEWS.iloc[:0].reindex(range(5)).assign(text=texts), scorer, tmp_path / "scores")
     assert (cached.cached, again.cached) == (0, 4)
     np.testing.assert_array_equal(again.scores.sentiment, scores.sentiment)
-
-
-def test_answers_end_at_their_ends_and_blank_texts_are_not_asked_about(folder, monkeypatch):
-    """Rows of a batch end after different numbers of tokens."""
-    scorer = make_scorer(str(folder))
-    assert scorer._answers(list(TOLD)) == list(TOLD.values())
-    asked = []
-    monkeypatch.setattr(scorer, "_answers", lambda texts: asked.extend(texts) or ["4 2"] * len(texts))
-    assert np.isnan(scorer.score(["", "Sales rise", " \n"]).sentiment).tolist() == [True, False, True]
-    assert asked == ["Sales rise"]
 
 
 def test_a_long_text_is_cut_and_a_text_cannot_end_its_message(folder):
@@ -132,39 +104,28 @@ def test_a_long_text_is_cut_and_a_text_cannot_end_its_message(folder):
         PromptScorer(model, chat_format(model, tokenizer), "tiny", 4)
 
 
-def test_a_tokenizer_without_a_template_is_asked_too(folder):
+def test_a_tokenizer_needs_no_template_and_the_identity_tells_model_prompt_and_weights(folder, monkeypatch):
     model, tokenizer = load_model(str(folder))
     tokenizer.chat_template = None
     scorer = PromptScorer(model, ChatFormat(tokenizer), "tiny", 4)
     told = tokenizer.decode(scorer._prompt("Sales rise"))
     assert INSTRUCTIONS in told and "user: News: Sales rise" in told and told.endswith("assistant:")
-    assert len(scorer.score(["Sales rise"]).sentiment) == 1
-
-
-def test_the_identity_tells_model_prompt_and_weights(folder, monkeypatch):
     before = make_scorer(str(folder)).identity
     assert make_scorer(str(folder), batch_size=7).identity == before
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes())
-    assert make_scorer(str(folder)).identity != before
     changed = make_scorer(str(folder)).identity
     monkeypatch.setattr(prompt_scorer, "PROMPT_VERSION", prompt_scorer.PROMPT_VERSION + 1)
-    assert make_scorer(str(folder)).identity != changed
+    assert len({before, changed, make_scorer(str(folder)).identity}) == 3
 
 
 def classifier(labels, longest=64):
     tokenizer = tiny_tokenizer(HEADLINES, SMALL)
     config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=longest,
-        pad_token_id=tokenizer.pad_token_id,
-        id2label=dict(enumerate(labels)),
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=longest, pad_token_id=tokenizer.pad_token_id, id2label=dict(enumerate(labels)),
         label2id={label: number for number, label in enumerate(labels)},
-    )
+    )  # fmt: skip
     torch.manual_seed(0)
     return BertForSequenceClassification(config).eval(), tokenizer
 
@@ -189,10 +150,12 @@ def test_a_classifier_is_the_mean_of_its_labels_and_tells_no_risk(tmp_path):
 
 
 def test_labels_of_classifiers():
-    np.testing.assert_array_equal(label_values({0: "Bearish", 1: "NEUTRAL", 2: "Bullish"}, "m"), [1, 3, 5])
-    graded = dict(enumerate(("very_negative", "negative", "neutral", "positive", "Very Positive")))
-    np.testing.assert_array_equal(label_values(graded, "m"), [1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(label_values({0: "1 star", 1: "2 stars", 2: "5 stars"}, "m"), [1, 2, 5])
+    for labels, values in (
+        (("Bearish", "NEUTRAL", "Bullish"), [1, 3, 5]),
+        (("very_negative", "negative", "neutral", "positive", "Very Positive"), [1, 2, 3, 4, 5]),
+        (("1 star", "2 stars", "5 stars"), [1, 2, 5]),
+    ):
+        np.testing.assert_array_equal(label_values(dict(enumerate(labels)), "m"), values)
     with pytest.raises(ValueError, match=r"m: label 'label 0' of the classifier is none of very negative, "):
         label_values({0: "LABEL_0", 1: "LABEL_1"}, "m")
 

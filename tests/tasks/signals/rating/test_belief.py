@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,16 +61,6 @@ def test_returns_and_a_headline_are_weighed_as_by_enumeration(recent_days):
         assert float(belief[path, day, symbol]) == pytest.approx(by_enumeration(tape.law, past, *news), abs=1e-9)
 
 
-def test_the_more_is_shown_the_nearer_is_the_reader_to_the_filter():
-    tape, returns = market(60, 6)
-    whole = filtered_belief(tape.law, returns, tape.panels)
-    distance = [
-        float((read_belief(tape.law, returns, tape.panels, days) - whole)[:, 20:].square().mean())
-        for days in (0, 3, 20)
-    ]
-    assert distance[0] > distance[1] > distance[2]
-
-
 def test_belief_times_strength_is_the_mean_move():
     """Over one and five days, within three standard errors, where the belief is strong."""
     tape, returns = market(400, 12)
@@ -83,3 +74,16 @@ def test_belief_times_strength_is_the_mean_move():
         error = float(move[good].std()) / math.sqrt(int(good.sum()) / horizon)
         assert abs(float(move[good].mean()) - expected) < 3 * error
         assert expected > 5 * error
+
+
+def test_the_filter_knows_all_that_was_shown_so_far():
+    """On the second day it has the first one's news too, and all returns; other texts are not understood."""
+    tape, returns = market(5, 2)
+    tone, _, there = told_by(tape.panels)
+    one = replace(tape.panels, text=torch.where(torch.arange(5)[:, None] == 4, tape.panels.text, -1))
+    found, last = filtered_belief(tape.law, returns, one), read_belief(tape.law, returns, tape.panels, 4)
+    assert torch.allclose(found[:, 4], last[:, 4], atol=1e-12)
+    every = filtered_belief(tape.law, returns, tape.panels)
+    assert bool((tone[there].abs() <= 1).all()) and not torch.allclose(every[:, 4], last[:, 4])
+    with pytest.raises(ValueError, match="synthetic headlines alone"):
+        told_by(replace(tape.panels, texts=("other",)))

@@ -17,27 +17,25 @@ from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.signals.rating.agents import AGENTS, sized_signal
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
 from vecenv.tasks.signals.rating.scenario import NewsSignals
-from vecenv.tasks.signals.rating.task import shortened
+from vecenv.tasks.signals.rating.task import NEWS_SIGNALS, shortened
 from vecenv.testing import check_task
 from vecenv.text.door import TextDoor
 
 SMALL = {"num_paths": 3, "num_days": 40, "symbols": ("A", "B", "C")}
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
-    "config",
+    ("config", "compiled"),
     [
-        {"horizon": 5, "demeaned": True},
-        {"action": "continuous", "picks": 1, "recent_days": 0},
-        {"feedback": "sign", "horizon": 3, "shuffled": True, "random_start": False},
+        ({"horizon": 5, "demeaned": True}, False),
+        pytest.param({"action": "continuous", "picks": 1, "recent_days": 0}, True, marks=pytest.mark.assembly),
+        ({"feedback": "sign", "horizon": 3, "shuffled": True, "random_start": False}, False),
     ],
 )
-@pytest.mark.assembly
 def test_the_task_conforms(config, compiled):
     task = task_named("news_signals")
     rules = replace(task, config=lambda: task.config(episode_length=6, **config))
-    check_task(rules, steps=8, compiled=compiled, market="news", market_options=SMALL)
+    check_task(rules, steps=4, compiled=compiled, market="news", market_options=SMALL)
 
 
 def with_another_future(tape, day):
@@ -86,7 +84,6 @@ def test_nothing_that_is_shown_knows_the_future(horizon):
     assert differ
 
 
-@pytest.mark.assembly
 def test_agents_stand_in_the_order_of_what_they_know():
     env = vecenv.make("news_signals", 64, market=news_tape(20, 80, strength=0.02), compile=False, recent_days=0)
     evaluation = evaluate(env, {name: make() for name, make in AGENTS.items()}, 3)
@@ -98,33 +95,36 @@ def test_agents_stand_in_the_order_of_what_they_know():
     assert found["reader"]["rank_ic"]["mean"] == means["reader"] and found["reader"]["sharpe"]["mean"] > 0
     headers = [str(column.header) for column in evaluation_table(evaluation).columns]
     assert "Rank\nic" in headers and "Sharpe" in headers
-
-
-def test_of_shuffled_news_nobody_who_reads_alone_knows_anything():
-    # Over few days the mean tone of a symbol's news, which a shuffle keeps, tells its mean direction.
-    tape = news_tape(20, 1000, strength=0.02)
-    env = vecenv.make("news_signals", 256, market=tape, compile=False, recent_days=0, shuffled=True)
-    evaluation = evaluate(env, {name: AGENTS[name]() for name in ("lexicon", "reader", "hindsight")}, 3)
-    for name in ("lexicon", "reader"):
-        interval = evaluation.outcomes[name]["rank_ic"]
-        assert interval.low < 0 < interval.high and abs(interval.mean) < 0.06
-    assert evaluation.outcomes["hindsight"]["rank_ic"].mean > 0.9
-
-
-def test_agents_without_a_law_or_texts_are_silent():
+    # Agents without a law or texts are silent, and strengths are rounded away from nothing.
     env = vecenv.make("news_signals", 3, market=holed_tape(1), compile=False, episode_length=5)
     for name in ("lexicon", "reader", "filter"):
         assert bool((AGENTS[name]().act(env) == 10).all())
-
-
-def test_strengths_are_rounded_away_from_nothing():
     strength = torch.tensor([0.0, 0.01, -0.04, 0.26, -1.0, 1.2])
     assert sized_signal(strength).tolist() == [0, 1, -1, 3, -10, 10]
+    loud = vecenv.make("news_signals", 3, market=holed_tape(1), compile=False, episode_length=5, action="continuous")
+    assert AGENTS["silent"]().act(loud).tolist() == [[0.0] * 5] * 3
+    # Hindsight says ten from a move of two deviations on.
+    said, move = AGENTS["hindsight"]().act(env) - 10, env.scenario.shared["move"]
+    deviation = move[env.scenario.shared["tradable"]].square().mean().sqrt()
+    now = move[env.state.path * env.scenario.tape.num_days + env.state.day]
+    assert said.tolist() == sized_signal((now / (2 * deviation)).clamp(-1, 1)).tolist()
+    # Of shuffled news nobody who reads alone knows anything: over many days, as a shuffle keeps a symbol's mean tone.
+    tape = news_tape(10, 1000, strength=0.02)
+    env = vecenv.make("news_signals", 128, market=tape, compile=False, recent_days=0, shuffled=True)
+    shuffled = evaluate(env, {name: AGENTS[name]() for name in ("lexicon", "reader", "hindsight")}, 3).outcomes
+    assert all(abs(shuffled[name]["rank_ic"].mean) < 0.06 for name in ("lexicon", "reader"))
+    assert shuffled["hindsight"]["rank_ic"].mean > 0.9
 
 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        ({"initial_cash": 0.0}, "initial_cash must be positive"),
+        ({"episode_length": 0}, "episode_length must be positive"),
+        ({"recent_days": -1}, "recent_days must not be negative"),
+        ({"move_threshold": -0.1}, "move_threshold must not be negative"),
+        ({"threshold": 11}, "threshold must be from 1 to 10"),
+        ({"commission": -0.1}, "commission must be in"),
         ({"horizon": 2}, "horizon must be one of 1, 3, 5"),
         ({"threshold": 0}, "threshold must be from 1 to 10"),
         ({"commission": 1.0}, "commission must be in"),
@@ -138,10 +138,18 @@ def test_bad_rules_are_refused(config, message):
         NewsSignals(news_tape(1), NewsSignalsConfig(**config))
 
 
-def test_a_market_without_scores_is_refused():
-    tape = replace(news_tape(1), panels=None)
+def test_rules_at_their_bounds_are_taken_and_a_market_without_scores_is_not():
+    NewsSignals(
+        news_tape(1), NewsSignalsConfig(picks=2, threshold=10, commission=0.0, recent_days=0, episode_length=59)
+    )
+    assert NewsSignalsConfig().inapplicable() == {"move_threshold": "feedback sign"}
+    assert NewsSignalsConfig(feedback="sign").inapplicable() == {}
+    NEWS_SIGNALS.check_trained({"action": "levels", "recent_days": 5}, NewsSignalsConfig())
+    for trained in ({"action": "continuous", "recent_days": 5}, {"action": "levels", "recent_days": 4}):
+        with pytest.raises(ValueError, match=r"the checkpoint was trained with (action continuous|recent_days 4), not"):
+            NEWS_SIGNALS.check_trained(trained, NewsSignalsConfig())
     with pytest.raises(ValueError, match="no scores of documents"):
-        NewsSignals(tape)
+        NewsSignals(replace(news_tape(1), panels=None))
 
 
 @pytest.mark.parametrize("config", [{}, {"horizon": 5, "recent_days": 0}, {"horizon": 3, "recent_days": 7}])
@@ -152,16 +160,14 @@ def test_shortened_episodes_fit(config):
     assert scenario.num_starts >= 1
     with pytest.raises(ValueError, match="fewer"):
         NewsSignals(tape, replace(short, episode_length=short.episode_length + 1))
-
-
-def test_the_first_and_the_last_start_are_drawn():
-    env = vecenv.make("news_signals", 500, market=news_tape(1, 30), compile=False, episode_length=20, horizon=3)
+    # The first and the last start are drawn.
+    env = vecenv.make("news_signals", 300, market=tape, compile=False, episode_length=20, horizon=3)
     assert sorted(set(env.state.start_day.tolist())) == [5, 6, 7]
 
 
 def test_items_are_the_symbols_features():
     scenario = NewsSignals(news_tape(2), NewsSignalsConfig(recent_days=2))
-    env = VecEnv(scenario, 3, seed=1, compile=False)
+    env = VecEnv(scenario, 3, seed=1, compiled=False)
     items = scenario.items(env.observations())
     assert items.features.shape == (3, 4, len(scenario.item_features)) and items.shared.shape == (3, 6)
     place, state = scenario.item_features.index("return_1"), env.state

@@ -1,0 +1,367 @@
+"""The rules by examples worked out by hand, which the oracle and the kernels both must meet to the tick."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.tasks.stock_trading.oracle import Account, Market, Rules
+from vecenv.core.engine import Engine
+from vecenv.market.tape import MarketTape
+from vecenv.tasks.stock_trading.scenario import StockTrading, StockTradingConfig
+
+NAN, INF = math.nan, math.inf
+TEN = 100_000
+"""A price of 10.0000, in ticks."""
+RICH = 10_000_000_000
+"""Cash of a million, in ticks."""
+SHORT = {"shorting": True}
+FREE = {"commission": 0.0}
+
+
+@dataclass
+class Example:
+    """Closes ``[day][symbol]`` in ticks, the actions of the days, and what is left after the last of them.
+
+    Opens equal the closes and all is tradable unless told. Rewards are those of all days.
+    """
+
+    close: list[list[int]]
+    actions: list[list[float]]
+    want: dict[str, Any]
+    rules: dict[str, Any] = field(default_factory=dict)
+    open: list[list[int]] | None = None
+    tradable: list[list[bool]] | None = None
+    gate_series: list[float] | None = None
+    start_day: int = 0
+    length: int = 250
+
+    @property
+    def symbols(self) -> int:
+        return len(self.close[0])
+
+    def features(self) -> list[list[list[float]]]:
+        return [[[10.0 * day + k, -1.0] for k in range(self.symbols)] for day in range(len(self.close))]
+
+    def of_oracle(self) -> tuple[Account, list[float]]:
+        market = Market(
+            tick_size=0.0001,
+            close=self.close,
+            open=self.open or self.close,
+            tradable=self.tradable or [[True] * self.symbols] * len(self.close),
+            gate_series=self.gate_series or [0.0] * len(self.close),
+            features=self.features(),
+        )
+        account = Account(Rules(gate=self.gate_series is not None, **self.rules), market, self.start_day, self.length)
+        return account, [account.step(action) for action in self.actions]
+
+    def tape(self) -> MarketTape:
+        close, open_ = (np.array(ticks, float) * 0.0001 for ticks in (self.close, self.open or self.close))
+        days, symbols = close.shape
+        return MarketTape(
+            symbols=tuple("ABCD"[:symbols]),
+            dates=np.datetime64("2020-01-01") + np.arange(days),
+            ohlcv=torch.from_numpy(np.stack([open_, close, close, close, close], -1)).float()[None],
+            tradable=torch.tensor(self.tradable or [[True] * symbols] * days)[None],
+            features=torch.tensor(self.features())[None],
+            feature_names=("f", "g"),
+            context=torch.tensor(self.gate_series or [0.0] * days).view(1, -1, 1),
+            context_names=("turbulence",),
+            first_day=self.start_day,
+            tick_size=0.0001,
+        )
+
+    def of_kernels(self) -> tuple[Any, list[float], list[float]]:
+        """Return the state, the rewards and the observation after the actions."""
+        spelled = {name: tuple(value) if isinstance(value, list) else value for name, value in self.rules.items()}
+        defaults = {"cash_scale": 1.0, "price_scale": 1.0, "holdings_scale": 1.0, "feature_scale": 1.0}
+        config = StockTradingConfig(
+            **(defaults | spelled),
+            features=("f", "g"),
+            gate="none" if self.gate_series is None else "turbulence",
+            dtype="float32" if self.rules.get("whole_shares", True) else "float64",
+            random_start=False,
+            episode_length=min(self.length, len(self.close) - 1 - self.start_day),
+        )
+        bound = Engine(StockTrading(self.tape(), config), 1).bound()
+        rows, rewards = bound.start(torch.tensor(0), torch.zeros(1, dtype=torch.int64), torch.zeros(1).long()), []
+        for action in self.actions:
+            outcome = bound.step(rows, torch.tensor([action]))
+            rows = outcome.rows
+            rewards.append(float(outcome.reward))
+        told = {"terminated": bool(outcome.terminated), "truncated": bool(outcome.truncated)}
+        return rows.state[0], rewards, torch.cat(bound.observe(rows), -1)[0].tolist(), told
+
+
+KERNEL_NAMES = {"value": "portfolio_value"}
+
+
+def days(*ticks: int, symbols: int = 1) -> list[list[int]]:
+    """Return closes that all symbols share."""
+    return [[tick] * symbols for tick in ticks]
+
+
+FLAT, PAIR = days(TEN, TEN), days(TEN, TEN, symbols=2)
+MOVES = days(TEN, 110_000, 104_500, 104_500)
+"""100 shares are worth 1000, 1100 and 1045: returns of 10% and -5%."""
+HELD = {"initial_cash": 1e-9, "initial_holdings": 100, "reward_scale": 2.0}
+WEIGHTS = {"action": "weights"}
+# After the first step A = 0.1 × 0.1 = 0.01 and B = 0.1 × 0.01 = 0.001.
+SECOND_SHARPE = 2 * (0.001 * -0.06 - 0.5 * 0.01 * 0.0015) / (0.001 - 0.0001) ** 1.5
+
+EXAMPLES = {
+    "a purchase pays price and commission and earns the move": Example(
+        days(TEN, 105_000), [[1.0]],
+        {"holdings": [100], "cash": RICH - 10_010_000, "traded": 10_000_000, "costs": 10_000,
+         "value": RICH + 490_000, "rewards": [49.0e-4]},
+    ),
+    "a sale is limited to the holding and pays commission": Example(
+        FLAT, [[-1.0]], {"holdings": [0], "cash": 2_997_000, "traded": 3_000_000, "costs": 3_000},
+        {"initial_cash": 1e-9, "initial_holdings": [30]},
+    ),
+    "orders are truncated toward zero": Example(
+        PAIR, [[0.999, -0.999]], {"holdings": [199, 1]}, {"initial_holdings": 100}
+    ),
+    # 0.29 × 100 is 28.999999999999996 in double precision and 29 in single precision.
+    "orders are multiplied in single precision": Example(FLAT, [[0.29]], {"holdings": [29]}),
+    "commission is rounded up to a tick": Example(days(100_001, 100_001), [[1.0]], {"costs": 101}, {"hmax": 1}),
+    "commission on a sale never exceeds the proceeds": Example(
+        days(1, 1), [[-1.0]], {"cash": RICH, "costs": 1}, {"hmax": 1, "commission": 0.9, "initial_holdings": 1}
+    ),
+    "the dead zone includes its edge": Example(PAIR, [[0.1, 0.11]], {"holdings": [0, 11]}, {"dead_zone": 0.1}),
+    "entries that are no numbers are no trades, and counted": Example(
+        days(TEN, TEN, TEN, symbols=4), [[NAN, INF, -INF, 0.1], [0.0, 0.0, NAN, 0.0]],
+        {"holdings": [5, 5, 5, 15], "invalid_actions": 4}, {"initial_holdings": 5},
+    ),
+    "what cannot trade has no order": Example(
+        PAIR, [[1.0, 1.0]], {"holdings": [0, 100]}, tradable=[[False, True], [True, True]]
+    ),
+    # Need 20,020,000 of 15,000,000: the ratio is 49,103 / 65,536 rounded down: 74.92 and 37.46 shares.
+    "pro rata": Example(
+        [[TEN, 2 * TEN]] * 2, [[1.0, 0.5]], {"holdings": [74, 37], "cash": 15_000_000 - 14_814_800},
+        {"initial_cash": 1500},
+    ),
+    # 8,749,999 of 10,000,000 is 57,343.99 steps: 69,998.8 shares instead of 69,999.99.
+    "the ratio is a multiple of two to the minus 16": Example(
+        days(125, 125), [[1.0]], {"holdings": [69_998]}, {"initial_cash": 874.9999, "hmax": 80_000, **FREE}
+    ),
+    "what is just affordable is not rationed": Example(
+        FLAT, [[1.0]], {"holdings": [100], "cash": 0}, {"initial_cash": 1001}
+    ),
+    # 999.0000 of proceeds against a need of 1001.0000: 99.8 shares.
+    "sales pay for purchases": Example(
+        PAIR, [[1.0, -1.0]],
+        {"holdings": [99, 0], "cash": 80_100, "traded": 19_900_000, "costs": 19_900},
+        {"initial_cash": 1e-9, "initial_holdings": [0, 100]},
+    ),
+    # Budget 14,985,014: its commission of 14,986 makes exactly 15,000,000.
+    # 74 × 200,000 leaves 185,014; then 1 × 100,000 leaves 85,014; then 1 × 50,000.
+    "by size, the largest first and ties by position": Example(
+        [[TEN, 2 * TEN, TEN // 2]] * 2, [[0.5, 0.8, 0.5]], {"holdings": [1, 74, 1], "cash": 35_050},
+        {"initial_cash": 1500, "rationing": "by_size"},
+    ),
+    **{
+        f"by size, the budget is the largest that pays its commission, {cash}": Example(
+            days(1, 1), [[1.0]], {"holdings": [shares], "cash": 0},
+            {"hmax": 15_000_000, "rationing": "by_size", "commission": rate, "initial_cash": (cash + 0.5) / 10_000},
+        )
+        for cash, rate, shares in ((15_000_000, 0.001, 14_985_014), (14_999_999, 0.001, 14_985_013))
+    },
+    # 100,001 × 0.0005 = 50.0005, rounded up: 51 ticks.
+    "slippage moves both prices against the trader": Example(
+        days(100_001, 100_001, symbols=2), [[0.1, -0.1]],
+        {"cash": RICH - 10 * 100_052 + 10 * 99_950, "costs": 20 * 51},
+        {"slippage": 0.0005, "initial_holdings": [0, 10], **FREE},
+    ),
+    # 0.1% of 100,001 ticks is 100.001, so 101 each for slippage and commission; of 100,000 it is 100 and 0.2% are 200:
+    # rates are rounded down to float32, so that a round price does not cost a tick too much.
+    "commission per symbol is folded into the prices": Example(
+        [[100_001, TEN]] * 2, [[0.1, -0.1]],
+        {"cash": RICH - 10 * (100_001 + 101 + 101) + 10 * (100_000 - 100 - 200), "costs": 10 * 202 + 10 * 300,
+         "average_price": [100_203, 0]},
+        {"commission": [0.001, 0.002], "slippage": 0.001, "initial_holdings": [0, 10], "stop_loss": 0.9},
+    ),
+    "the next open is paid and the close is the value": Example(
+        days(TEN, 120_000), [[1.0]],
+        {"cash": RICH - 11_011_000, "costs": 11_000, "value": RICH + 1_000_000 - 11_000},
+        {"fill": "next_open"}, open=days(1, 110_000),
+    ),
+    "at the next open trades what then can": Example(
+        PAIR, [[1.0, 1.0]], {"holdings": [0, 100]}, {"fill": "next_open"}, tradable=[[True, False], [False, True]]
+    ),
+    # 1/3: 21,845 / 65,536 of 1e9 = 333,328,247 ÷ 100,100 = 3,329.95; 2/3: 666,656,494 ÷ 200,200 = 3,329.95.
+    "weights above one are divided by their sum": Example(
+        [[TEN, 2 * TEN]] * 2, [[0.5, 1.0]], {"holdings": [3_329, 3_329], "cash": 1_000_000_000 - 999_698_700},
+        {"initial_cash": 100_000, **WEIGHTS},
+    ),
+    # Value 1180.0000: half of it is 5,900,000 ÷ 100,100 = 58.9.
+    "negative weights count as zero, and without a number the position stays": Example(
+        days(TEN, TEN, symbols=3), [[-1.0, NAN, 0.5]], {"holdings": [0, 10, 58]},
+        {"initial_holdings": [10, 10, 0], "initial_cash": 980, **WEIGHTS, **SHORT},
+    ),
+    # 0.1: 6,553 / 65,536 of 1e9 = 99,990,844 ÷ 10; unrounded it would buy 10,000,000.
+    "targets are rounded down to two to the minus 16": Example(
+        days(10, 10), [[0.1]], {"holdings": [9_999_084]}, {"initial_cash": 100_000, **WEIGHTS, **FREE}
+    ),
+    **{
+        f"of weights the dead zone is a share of the value, {zone}": Example(
+            FLAT, [[0.75]], {"holdings": [held]},
+            {"dead_zone": zone, "initial_cash": 500, "initial_holdings": 50, **WEIGHTS, **FREE},
+        )
+        for zone, held in ((0.25, 50), (0.24, 75))
+    },
+    "the gate sells all that can trade and refuses purchases": Example(
+        days(TEN, TEN, TEN, symbols=3), [[0.1, 0.0, 0.0], [1.0, 1.0, -1.0]], {"holdings": [0, 0, 300]},
+        {"gate_threshold": 100.0, "initial_holdings": 300}, tradable=[[True] * 3, [True, True, False], [True] * 3],
+        gate_series=[99.0, 100.0, 0.0],
+    ),
+    "the stop-loss sells at its threshold whatever was ordered": Example(
+        [[TEN, TEN], [90_000, 90_001], [90_000] * 2], [[1.0, 1.0], [1.0, 0.0]], {"holdings": [0, 100]},
+        {"stop_loss": 0.1},
+    ),
+    "what is held at the start was bought at its close": Example(
+        days(1, TEN, 90_000, 90_000), [[0.0], [0.0]], {"holdings": [0], "start_value": RICH + 700_000},
+        {"stop_loss": 0.1, "initial_holdings": 7}, start_day=1,
+    ),
+    **{
+        f"the average price follows purchases alone, day {day + 1}": Example(
+            days(TEN, 130_000, 50_000, 130_000, TEN, TEN), [[1.0], [0.5], [-1.0], [-1.0], [0.1]][: day + 1],
+            {"average_price": [average]}, {"stop_loss": 0.99},
+        )
+        for day, average in ((2, 110_000), (3, 0), (4, 100_000))
+    },
+    # (100,000 + 2 × 100,001) ÷ 3 = 100,000.667; the nearest multiple of 2⁻⁷ is 85 / 128.
+    "the average price is in single precision": Example(
+        days(TEN, 100_001, TEN), [[0.5], [1.0]], {"average_price": [100_000 + 85 / 128]}, {"hmax": 2, "stop_loss": 0.9}
+    ),
+    "fractions are not rounded": Example(
+        days(100_001, 100_001), [[0.3]],
+        {"holdings": [0.3], "cash": RICH - 0.3 * 100_001 * 1.001 * 1.001, "average_price": [100_001 * 1.001]},
+        {"whole_shares": False, "hmax": 1, "slippage": 0.001, "stop_loss": 0.9},
+    ),
+    **{
+        f"rationing of fractions spends all cash, {rationing}": Example(
+            PAIR, [[1.0, 0.5]], {"holdings": held, "cash": 0},
+            {"whole_shares": False, "initial_cash": 1001, "rationing": rationing},
+        )
+        for rationing, held in (("pro_rata", [200 / 3, 100 / 3]), ("by_size", [100, 0]))
+    },
+    "weights of fractions reach their target": Example(
+        [[TEN, 3 * TEN]] * 2, [[0.1, 0.3]], {"holdings": [1e9 / 101_000, 3e9 / 303_000]},
+        {"whole_shares": False, "commission": 0.01, **WEIGHTS},
+    ),
+    "reward: change of value": Example(MOVES, [[0.0]] * 2, {"rewards": [200, -110]}, HELD),
+    "reward: log-return": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [2 * math.log(1.1), 2 * math.log(0.95)]}, HELD | {"reward": "log_return"}
+    ),
+    "reward: differential Sharpe ratio": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [0, SECOND_SHARPE]},
+        HELD | {"reward": "differential_sharpe", "sharpe_decay": 0.1},
+    ),
+    "reward: risk penalised": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [2 * (0.1 - 3 * 0.01), 2 * (-0.05 - 3 * 0.0025)]},
+        HELD | {"reward": "risk_penalised", "risk_aversion": 3.0},
+    ),
+    "reward: a tenth of 1100 and of 1045 is missing in cash, at half a point each": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [2 * (100 - 55), 2 * (-55 - 52.25)]},
+        HELD | {"min_cash_fraction": 0.1, "cash_penalty_weight": 0.5},
+    ),
+    "the bonus comes on the last day alone and is not scaled": Example(
+        MOVES, [[0.0]] * 2, {"rewards": [200, -110 + 7 * 0.045], "truncated": True}, HELD | {"terminal_bonus": 7.0},
+        length=2,
+    ),
+    **{
+        f"ruin is a share of the value at the start, {price}": Example(
+            days(TEN, price, TEN), [[0.0]], {"terminated": ruined},
+            {"initial_cash": 1e-9, "initial_holdings": 1, "ruin_fraction": 0.5},
+        )
+        for price, ruined in ((50_001, False), (50_000, True))
+    },
+    "observed are cash, prices, holdings and features": Example(
+        [[TEN, 0], [TEN, 2 * TEN]], [[0.0, 0.0]], {"observation": [5e5, 1.0, 2.0, 6, 0, 30, -3, 33, -3]},
+        {"initial_holdings": [3, 0], "cash_scale": 0.5, "price_scale": 0.1, "holdings_scale": 2.0,
+         "feature_scale": 3.0},
+    ),
+    "an opening adds its proceeds to cash": Example(
+        days(TEN, 90_000), [[-1.0]], {"holdings": [-100], "cash": 19_990_000, "value": 10_990_000},
+        {"initial_cash": 1000, **SHORT},
+    ),
+    # 1,000,000 ÷ 0.501 = 1,996,007 of 10,000,000: 19.96 shares.
+    "openings are limited by the initial margin": Example(
+        FLAT, [[-1.0]], {"holdings": [-19], "cash": 1_000_000 + 1_898_100}, {"initial_cash": 100, **SHORT}
+    ),
+    # Shorts of 10 bind 1,500,000 of 2,000,000; 500,000 ÷ 0.5 = 1,000,000 is half of what is wanted.
+    "openings beside shorts use what those leave free": Example(
+        FLAT, [[-0.2]], {"holdings": [-20]}, {"initial_cash": 200, "initial_holdings": -10, **SHORT, **FREE}
+    ),
+    # 10 × 100,001 × 0.0252 ÷ 252 = 100.001, rounded up.
+    "the borrow fee is a cost of every day": Example(
+        days(TEN, 100_001), [[0.0]], {"cash": RICH - 101, "costs": 101},
+        {"borrow_rate": 0.0252, "initial_holdings": -10, **SHORT},
+    ),
+    # Cash of 1,250,000 is just 1.25 × 10 × 100,000; a tick more and all shorts are closed.
+    **{
+        f"a margin call replaces the orders, {price}": Example(
+            days(price, price), [[0.01]], {"holdings": [held]}, {"initial_cash": 125, "initial_holdings": -10, **SHORT}
+        )
+        for price, held in ((TEN, -9), (100_001, 0))
+    },
+    # 2 longs bring 2.0000 - 0.0020; cash 161.9980 of a need of 320.3200: 10.1 of 20 shares.
+    "a margin call sells longs first and covers what cash allows": Example(
+        [[160_000, 10_000]] * 2, [[0.0, 1.0]], {"holdings": [-10, 0], "cash": 18_380},
+        {"initial_cash": 160, "initial_holdings": [-20, 2], **SHORT},
+    ),
+    "orders across zero are split": Example(
+        PAIR, [[-0.3, 0.5]], {"holdings": [-20, 30], "cash": RICH - 20 * TEN, "average_price": [0, 100_000]},
+        {"initial_holdings": [10, -20], "stop_loss": 0.9, **SHORT, **FREE},
+    ),
+    # 0.1% of 11 × 9 ticks and of 7 × 9 ticks are rounded up to a tick each; that of 18 × 9 to one.
+    "each part pays its own commission": Example(
+        days(9, 9), [[-0.18]], {"costs": 2}, {"initial_holdings": [11], **SHORT}
+    ),
+    # Cash 2,000,000 less 1.5 × 1,000,000: 500,000 is half of what is wanted.
+    "purchases leave the margin of the shorts": Example(
+        PAIR, [[0.0, 0.1]], {"holdings": [-10, 5]},
+        {"initial_cash": 200, "initial_holdings": [-10, 0], **SHORT, **FREE},
+    ),
+    "covers may use the margin": Example(
+        PAIR, [[0.1, 0.1]], {"holdings": [0, 0], "cash": 500_000},
+        {"initial_cash": 250, "initial_holdings": [-10, -10], **SHORT, **FREE},
+    ),
+    # 1 × 10,000 × 2.52 ÷ 252 = 100 a day of 50 in cash; nothing is tradable, so nothing else moves.
+    "a borrow fee beyond cash leaves a debt": Example(
+        [[10_000, TEN]] * 3, [[1.0, 1.0]] * 2, {"cash": -150, "terminated": False},
+        {"borrow_rate": 2.52, "initial_cash": 0.0050, "initial_holdings": [-1, 1], **SHORT},
+        tradable=[[False, False]] * 3,
+    ),
+    "a worthless account ends": Example(
+        days(TEN, 210_000, TEN), [[0.0]], {"value": -10_000, "terminated": True, "truncated": False},
+        {"initial_cash": 20, "initial_holdings": -1, **SHORT},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_by_hand(name):
+    example = EXAMPLES[name]
+    account, rewards = example.of_oracle()
+    state, kernel_rewards, observation, flags = example.of_kernels()
+    whole = example.rules.get("whole_shares", True)
+    for wanted, value in example.want.items():
+        if wanted == "rewards":
+            found = rewards, kernel_rewards
+        elif wanted == "observation":
+            found = account.observation(), observation
+        elif wanted in flags:
+            found = getattr(account, wanted), flags[wanted]
+        else:
+            found = getattr(account, wanted), getattr(state, KERNEL_NAMES.get(wanted, wanted)).tolist()
+        exact = whole and wanted not in ("rewards", "observation")
+        expected = value if exact else pytest.approx(value, rel=1e-6, abs=1e-4)
+        assert found[0] == expected, f"the oracle's {wanted}"
+        assert found[1] == expected, f"the kernels' {wanted}"
