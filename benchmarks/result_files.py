@@ -1,41 +1,92 @@
-"""Result files of benchmarks in JSON."""
+"""Result files of benchmarks in JSON: small enough to be read, and written whole or not at all."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import torch
+
+import vecenv
+from vecenv.benchmarks import device as machine
 
 RESULTS = Path("benchmarks") / "results"
 """Default folder of results, within a checkout."""
 
+DIGITS = 5
+"""Significant digits of the numbers of a summary."""
 
-def plain(config: Any) -> dict[str, Any]:  # noqa: ANN401, a dataclass
-    """Return the settings of a benchmark, paths and dates as text; of a place on this machine its last name."""
-    return {name: _plain(value) for name, value in asdict(config).items()}
+WIDTH = 160
+"""Longest line of a group of numbers."""
+
+
+def result_of(config: Any, device: torch.device | str = "cpu", **found: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return what was found, with the conditions: time, device, versions and settings."""
+    return {
+        "version": vecenv.__version__,
+        "torch": torch.__version__,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": machine.device_name(torch.device(device)),
+        "config": {name: _plain(value) for name, value in asdict(config).items()},
+        **found,
+    }
 
 
 def _plain(value: object) -> object:
+    """Return a setting as text where JSON lacks its type; of a place on this machine its last name."""
     if isinstance(value, Path):
         return value.name if value.is_absolute() else str(value)
-    return value.isoformat() if isinstance(value, date) else value
+    return value if isinstance(value, dict | list | tuple | str | int | float | bool | None) else str(value)
 
 
-def write_result(folder: Path | None, stem: str, result: Mapping[str, Any]) -> None:
-    """Write a result to a folder, which is created, and print the path; without a folder do nothing."""
+def write_result(folder: Path | None, stem: str, result: Mapping[str, Any], page: str | None = None) -> None:
+    """Write a summary, and a page in Markdown, to a folder, which is created; without a folder do nothing."""
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}.json"
-    write_json(path, result)
-    print(f"wrote {path}")
+    write_text(folder / f"{stem}.json", summary_text(result))
+    if page is not None:
+        write_text(folder / f"{stem}.md", page)
+    print(f"wrote {folder / stem}.json")
 
 
-def write_json(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a JSON file atomically: to a temporary file, then rename."""
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically: to a temporary file, then rename."""
     beside = path.with_name(f"{path.name}.part")
-    beside.write_text(json.dumps(result, indent=1) + "\n")
+    beside.write_text(text)
     beside.replace(path)
+
+
+def summary_text(value: object, indent: int = 0) -> str:
+    """Return JSON with rounded numbers, NaN as null, and a line for each group that fits into one."""
+    told = _rounded(value)
+    return _lines(told, indent) + "\n"
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if abs(value) < float("inf") else None
+    if isinstance(value, Mapping):
+        return {str(name): _rounded(entry) for name, entry in value.items()}
+    return [_rounded(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _lines(value: object, indent: int) -> str:
+    line = json.dumps(value, ensure_ascii=False, default=str)
+    if len(line) + indent <= WIDTH or not isinstance(value, dict | list):
+        return line
+    inner, outer = " " * (indent + 1), " " * indent
+    if isinstance(value, dict):
+        parts = [
+            f"{inner}{json.dumps(name, ensure_ascii=False)}: {_lines(entry, indent + 1)}"
+            for name, entry in value.items()
+        ]
+        return "{\n" + ",\n".join(parts) + f"\n{outer}}}"
+    if all(isinstance(entry, int | float | None) for entry in value):
+        return textwrap.fill(line, WIDTH, subsequent_indent=inner, break_long_words=False, break_on_hyphens=False)
+    return "[\n" + ",\n".join(inner + _lines(entry, indent + 1) for entry in value) + f"\n{outer}]"

@@ -1,12 +1,8 @@
-"""``python -m vecenv.benchmarks.throughput``."""
-
-import time
+"""``python -m vecenv.benchmarks.throughput NAME``; ``vecenv bench`` draws the curve of environments."""
 
 import tyro
 
-from vecenv.benchmarks.throughput.curve import BenchConfig, main
+from vecenv.benchmarks.throughput.cases import CaseConfig, main
 
 if __name__ == "__main__":
-    started = time.perf_counter()
-    main(tyro.cli(BenchConfig, prog="python -m vecenv.benchmarks.throughput"))
-    print(f"{time.perf_counter() - started:.0f} s in all")
+    main(tyro.cli(CaseConfig, prog="python -m vecenv.benchmarks.throughput"))

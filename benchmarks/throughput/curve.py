@@ -1,31 +1,30 @@
-"""Throughput in steps per second by number of environments.
+"""Throughput of environments by their number, in steps per second: ``vecenv bench``.
 
-``python -m vecenv.benchmarks.throughput`` or ``vecenv bench``. Columns: the environment only with given actions, with
-policy sampling, with PPO training, and, for tasks with text, rendering of observations and parsing of actions. Every
-step is live (ended rows reset) and all learner inputs are stored: observation, action, reward and both flags.
-Compilation and memory are reported separately; each figure is the median of the repeats.
+Columns: the environment only with given actions, with policy sampling, with PPO training, and, for tasks with text,
+rendering of observations and parsing of actions. Every step is live (ended rows reset) and all learner inputs are
+stored: observation, action, reward and both flags. Compilation and memory are reported separately; each figure is the
+median of the repeats.
 """
 
 from __future__ import annotations
 
-import gc
-import math
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from rich.console import Console
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.figures import draw_throughput
-from vecenv.benchmarks.result_files import RESULTS, plain, write_result
+from vecenv.benchmarks.harness import Point, Workload, run
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.throughput.picture import draw_throughput
 from vecenv.benchmarks.throughput.published import PUBLISHED
 from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
-from vecenv.benchmarks.throughput.text import TextFigure, measure_text
+from vecenv.benchmarks.throughput.texts import text_points
 from vecenv.benchmarks.workloads import (
     buffer_bytes,
     fill_given_actions,
@@ -37,7 +36,6 @@ from vecenv.benchmarks.workloads import (
 from vecenv.core.collector import FusedCollector
 from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.core.memory import TooLittleMemoryError
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
@@ -107,35 +105,6 @@ class BenchConfig:
         for name in ("market", "start", "end", "num_days"):
             if is_simulated(self.task) and getattr(self, name) != getattr(BenchConfig, name):
                 raise ValueError(f"{name} is a setting of tasks on a market of bars, not of {self.task}")
-        if "text" in self.columns and max(self.text_rows) > self.text_envs:
-            raise ValueError(f"cannot render {max(self.text_rows)} of {self.text_envs} sub-environments")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured throughput."""
-
-    column: Column
-    mode: Mode
-    num_envs: int
-    num_steps: int
-    steps_per_second: float
-    fastest: float
-    compile_seconds: float
-    peak_memory_bytes: int
-    bytes_per_step: int
-    bandwidth_share: float
-    messages_per_second: float | None
-
-    def line(self) -> str:
-        """Return a line of the table."""
-        messages = self.messages_per_second
-        return (
-            f"{self.column:>22} {self.mode:>10} N={self.num_envs:<7} {self.steps_per_second / 1e6:9.3f} M steps/s  "
-            f"{100 * self.bandwidth_share:5.1f}% of copy bandwidth  compile {self.compile_seconds:5.1f} s  "
-            f"peak {self.peak_memory_bytes / 1e9:5.2f} GB"
-            + ("" if messages is None else f"  {messages / 1e6:7.3f} M messages/s")
-        )
 
 
 def main(config: BenchConfig) -> dict[str, Any]:
@@ -148,37 +117,44 @@ def main(config: BenchConfig) -> dict[str, Any]:
         counts = tuple(2**k for k in range(12))
         config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
         config = replace(config, start="2020-01-01", end="2021-12-31")
-    device = device_named(config.device)
+    device, console = device_named(config.device), Console(width=160)
     torch.set_num_threads(config.threads)
-    task_config = workload_config(config.task, given=True)
-    tape = None
-    if not is_simulated(config.task):
-        tape = task_market(
-            task_config,
-            config.market or task_named(config.task).generator,
-            config.num_days,
-            config.start,
-            config.end,
-            device,
-        )
+    tape = tape_of_task(config)
+    texts: Sequence[Point] = ()
+    if "text" in config.columns and task_named(config.task).text is not None:
+        texts = text_points(config.task, tape, config.text_envs, config.text_rows)
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
-    print(f"{machine.device_name(device)}: copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
-    figures = []
-    for column, mode, num_envs in _plan(config, device):
-        try:
-            figure = measure(config, tape, column, mode, num_envs, copy)
-        except (torch.cuda.OutOfMemoryError, TooLittleMemoryError):
-            print(f"{column:>22} {mode:>10} N={num_envs:<7} does not fit the memory")
-            continue
-        figures.append(figure)
-        print(figure.line())
+    console.print(f"copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
+    points = [curve_point(config, tape, *planned, copy) for planned in _plan(config, device)]
+    figures = [figure for found in run(points, device, config.repeats, console).values() for figure in found]
     for published in PUBLISHED.get(config.task, ()):
-        print(published.line())
-    result = _result(config, tape, device, figures, copy, write)
-    result["text"] = [asdict(figure) for figure in _text_figures(config, tape)]
-    if config.output is not None:
-        _write(config, result)
+        console.print(published.line(), soft_wrap=True)
+    scalar = None if tape is None else scalar_steps_per_second(config.task, tape)
+    if scalar is not None:
+        console.print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
+    result = result_of(
+        config,
+        device,
+        benchmark="throughput",
+        copy_bandwidth_bytes_per_second=copy,
+        write_bandwidth_bytes_per_second=write,
+        scalar_oracle_steps_per_second=scalar,
+        published=[asdict(published) for published in PUBLISHED.get(config.task, ())],
+        market=None if tape is None else _market(tape),
+        figures=[figure | figure.pop("told") for figure in figures],
+        text=run(texts, device, config.repeats, console),
+    )
+    _write(config, result)
     return result
+
+
+def tape_of_task(config: BenchConfig) -> MarketTape | None:
+    """Return the market of the task, None for a task that simulates its own."""
+    if is_simulated(config.task):
+        return None
+    market = config.market or task_named(config.task).generator
+    rules = workload_config(config.task, given=True)
+    return task_market(rules, market, config.num_days, config.start, config.end, device_named(config.device))
 
 
 def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode, int]]:
@@ -198,53 +174,37 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
     return plan
 
 
-def measure(
+def curve_point(
     config: BenchConfig, tape: MarketTape | None, column: Column, mode: Mode, num_envs: int, copy: float
-) -> Figure:
-    """Measure one figure on a device with a given copy bandwidth in bytes per second, read and written."""
-    gc.collect()
-    device = device_named(config.device)
-    machine.reset_peak_memory(device)
-    task_config = workload_config(config.task, given=column in GIVEN)
-    if isinstance(task_config, StockTradingConfig):
-        longest = config.episode_length
-        task_config = replace(
-            task_config, rationing=config.rationing, episode_length=longest, min_episode_length=longest // 2
-        )
+) -> Point:
+    """Return the point of one figure, beside the limit of a copy bandwidth in bytes per second, read and written."""
+    name = f"{config.task}, {column}, {mode}, N={num_envs:,}"
+    return Point(name, partial(_workloads, config, tape, column, mode, num_envs, copy))
+
+
+def _workloads(
+    config: BenchConfig, tape: MarketTape | None, column: Column, mode: Mode, num_envs: int, copy: float
+) -> Sequence[Workload]:
+    rules = workload_config(config.task, given=column in GIVEN)
+    if isinstance(rules, StockTradingConfig):
+        length = config.episode_length
+        rules = replace(rules, rationing=config.rationing, episode_length=length, min_episode_length=length // 2)
     market: dict[str, Any] = {} if tape is None else {"market": tape}
-    env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=task_config)
+    device = device_named(config.device)
+    env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=rules)
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
-    collector, advance = _workload(config, env, column, mode, num_steps)
-    first = machine.seconds_of(advance, device, 1)[0]
-    machine.seconds_of(advance, device, 2)
-    # Rollouts of few environments take microseconds: time several together.
-    once = max(1e-6, machine.seconds_of(advance, device, 1)[0])
-    bundle = max(1, math.ceil(0.02 / once))
-
-    def timed() -> None:
-        for _ in range(bundle):
-            advance()
-
-    times = machine.seconds_of(timed, device, config.repeats)
-    steps = num_envs * num_steps * bundle
-    rate = steps / statistics.median(times)
+    collector, advance = _advance(config, env, column, mode, num_steps)
     needed = necessary_bytes(collector)
-    return Figure(
-        column=column,
-        mode=mode,
-        num_envs=num_envs,
-        num_steps=num_steps,
-        steps_per_second=rate,
-        fastest=steps / min(times),
-        compile_seconds=max(0.0, first - once),
-        peak_memory_bytes=machine.peak_memory(device),
-        bytes_per_step=needed,
-        bandwidth_share=rate * needed / copy,
-        messages_per_second=None if (messages := messages_per_step(env)) is None else rate * messages,
-    )
+
+    def told() -> dict[str, Any]:
+        facts = {"column": column, "mode": mode, "num_envs": num_envs, "num_steps": num_steps, "bytes_per_step": needed}
+        messages = messages_per_step(env)
+        return facts if messages is None else facts | {"messages_per_step": messages}
+
+    return [Workload(column, advance, num_envs * num_steps, limit=copy / needed, told=told)]
 
 
-def _workload(
+def _advance(
     config: BenchConfig, env: VecEnv, column: Column, mode: Mode, num_steps: int
 ) -> tuple[FusedCollector, Callable[[], object]]:
     """Return the collector and the timed call."""
@@ -260,56 +220,20 @@ def _workload(
     return collector, collector.rollout
 
 
-def _text_figures(config: BenchConfig, tape: MarketTape | None) -> list[TextFigure]:
-    """Measure text if requested and supported by the task."""
-    if "text" not in config.columns:
-        return []
-    if task_named(config.task).text is None:
-        print(f"{config.task} has no text")
-        return []
-    figures = measure_text(config.task, tape, config.text_envs, config.text_rows, config.repeats)
-    for figure in figures:
-        print(figure.line())
-    return figures
-
-
-def _result(
-    config: BenchConfig, tape: MarketTape | None, device: torch.device, figures: list[Figure], copy: float, write: float
-) -> dict[str, Any]:
-    scalar = None if tape is None else scalar_steps_per_second(config.task, tape)
-    if scalar is not None:
-        print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
-    return {
-        "benchmark": "throughput",
-        "version": vecenv.__version__,
-        "torch": torch.__version__,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": machine.device_name(device),
-        "copy_bandwidth_bytes_per_second": copy,
-        "write_bandwidth_bytes_per_second": write,
-        "scalar_oracle_steps_per_second": scalar,
-        "published": [asdict(published) for published in PUBLISHED.get(config.task, ())],
-        "market": None
-        if tape is None
-        else {
-            "source": Path(tape.source).name,
-            "symbols": tape.num_symbols,
-            "days": tape.num_days,
-            "fingerprint": tape.fingerprint(),
-        },
-        "config": plain(config),
-        "figures": [asdict(figure) for figure in figures],
-    }
+def _market(tape: MarketTape) -> dict[str, Any]:
+    """Return what the figures were measured on."""
+    own = {"symbols": tape.num_symbols, "days": tape.num_days, "fingerprint": tape.fingerprint()}
+    return {"source": Path(tape.source).name, **own}
 
 
 def _write(config: BenchConfig, result: dict[str, Any]) -> None:
-    assert config.output is not None
-    kind = "figure3" if config.preset == "figure3" else "throughput"
-    variant = "" if config.rationing == "pro_rata" else f"-{config.rationing.replace('_', '-')}"
-    variant += "-bf16" if config.bf16 else ""
-    task = "" if config.task == STOCK_TRADING else f"{machine.file_stem(config.task)}-"
-    stem = f"{kind}-{task}{machine.file_stem(result['device'])}{variant}"
+    """Write the JSON and the picture, named by task, device and what differs from the defaults."""
+    parts = ["figure3" if config.preset == "figure3" else "throughput"]
+    parts += [machine.file_stem(config.task)] if config.task != STOCK_TRADING else []
+    parts.append(machine.file_stem(result["device"]))
+    parts += [machine.file_stem(config.rationing)] if config.rationing != "pro_rata" else []
+    stem = "-".join(parts + ["bf16"] * config.bf16)
     write_result(config.output, stem, result)
-    if result["figures"]:
+    if config.output is not None and result["figures"]:
         draw_throughput(result, config.output / f"{stem}.png")
         print(f"wrote {stem}.png")

@@ -1,232 +1,80 @@
-"""Turns per second of groups of language agents, with a model or with canned answers.
+"""Turns of groups of language agents, with canned answers and with a tiny model.
 
-A turn renders the day of every agent, gets the answers, parses them and steps all rows as one tensor. Without a model
-answers are canned ones of typical form, which measures environment and text only; with one, a rollout is followed by an
-update. Groups share path and start.
+A turn renders the day of every agent, gets the answers, parses them and steps all rows as one tensor. Canned answers
+are typical ones, which measures environment and text alone. Of a model, an episode of all agents is measured without
+and with the update that follows it. Groups share path and start.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-import torch
-from rich.table import Table
+from collections.abc import Sequence
+from functools import partial
+from importlib.util import find_spec
 
 import vecenv
-from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, plain, write_result
-from vecenv.benchmarks.throughput.text import typical_texts
+from vecenv.benchmarks.harness import Point, Workload
+from vecenv.benchmarks.throughput.cases import CaseConfig
+from vecenv.benchmarks.throughput.texts import typical_texts
 from vecenv.benchmarks.workloads import task_market, workload_config
-from vecenv.core.device import device_named
 from vecenv.core.env import VecEnv
-from vecenv.language.config import LanguageConfig
-from vecenv.market.tape import MarketTape
-from vecenv.registry import task_named
-from vecenv.tasks.commands.comparison import wide_console
+from vecenv.market.account import tape_of
 from vecenv.text.door import TextDoor
 
-Result = TypeVar("Result")
+
+def points(config: CaseConfig) -> Sequence[Point]:
+    """Return turns of the largest tier by number and size of groups, and an episode of a tiny model."""
+    task = config.sized("single_stock", "full_autonomous")
+    groups = config.sized(((2, 2),), ((4, 8), (64, 16), (512, 16)))
+    found = [Point(f"{count} groups of {size}", partial(_canned, config, task, count, size)) for count, size in groups]
+    if find_spec("transformers") is not None:
+        count, size = config.sized((1, 4), (16, 16))
+        found.append(Point(f"tiny model, {count} groups of {size}", partial(_model, config, count, size)))
+    return found
 
 
-@dataclass(frozen=True)
-class GrpoRolloutsConfig:
-    """Measure turns of groups of language agents."""
-
-    task: str = "full_autonomous"
-    """Task with text; the default has 25 stocks."""
-    groups: tuple[int, ...] = (4, 64, 512)
-    """Numbers of groups."""
-    group_sizes: tuple[int, ...] = (8, 16)
-    """Numbers of agents per group."""
-    model: str | None = None
-    """Folder of a model, a name on the Hugging Face hub, or tiny for a new small model; by default none, with canned
-    answers."""
-    language: LanguageConfig = field(default_factory=lambda: LanguageConfig(history_days=0, answer_tokens=8))
-    """Answer and training settings of the model."""
-    text_style: Literal["full", "compact"] = "full"
-    """Form of the observations."""
-    market: str = "synthetic"
-    """Path of a market, or a generator's name."""
-    num_days: int = 1500
-    """Days of a generated market."""
-    threads: int = 1
-    """CPU threads."""
-    device: str = "cpu"
-    """Device."""
-    compile: bool = True
-    """Compile the step."""
-    output: Path | None = RESULTS
-    """Folder for the JSON; none is written without it."""
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Time and memory of a turn of all agents.
-
-    With canned answers the median over the turns of an episode without the first; with a model the mean over an episode
-    and its update, the second of two.
-
-    Attributes:
-        groups: number of groups.
-        group_size: agents per group.
-        seconds: of a turn.
-        agent_turns_per_second: agents over these seconds.
-        environment: time share of the step.
-        rendering: time share of observations and their texts.
-        parsing: time share of parsing answers.
-        generation: time share of the model's prefill and decoding.
-        update: time share of training.
-        answer_tokens: mean tokens of an answer; 0 without a model.
-        characters: mean characters of an observation.
-        peak_memory_bytes: of the whole process, or on the GPU, while an episode is played.
-        own_memory_bytes: increase of the peak over the memory before the rows were made.
-    """
-
-    groups: int
-    group_size: int
-    seconds: float
-    agent_turns_per_second: float
-    environment: float
-    rendering: float
-    parsing: float
-    generation: float
-    update: float
-    answer_tokens: float
-    characters: float
-    peak_memory_bytes: int
-    own_memory_bytes: int
-
-
-def main(config: GrpoRolloutsConfig) -> dict[str, Any]:
-    """Play an episode for every number and size of groups, print and write the figures, and return them.
-
-    Raises:
-        ValueError: the task has no text, the device is not there, or the market has a fault.
-    """
-    device = device_named(config.device)
-    torch.set_num_threads(config.threads)
-    task_named(config.task).check_text()
-    task_config = replace(workload_config(config.task, given=True), text_style=config.text_style)
-    tape = task_market(task_config, config.market, config.num_days, None, None, device)
-    play = canned_turns if config.model is None else model_turns
-    figures = [play(config, task_config, tape, groups, size) for groups in config.groups for size in config.group_sizes]
-    result: dict[str, Any] = {
-        "device": machine.device_name(device),
-        "torch": torch.__version__,
-        "config": plain(config),
-        "figures": [asdict(figure) for figure in figures],
-    }
-    _show(result)
-    model = "" if config.model is None else f"-{Path(config.model).name}"
-    write_result(config.output, f"grpo-rollouts{model}-{machine.file_stem(result['device'])}", result)
-    return result
-
-
-def canned_turns(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
-    """Play one episode of all agents with canned answers."""
-    agents, ids = groups * size, range(groups * size)
-    env, before = _environment(config, task_config, tape, agents)
-    env.reset_groups(groups, size, seed=0)
-    answers = typical_texts(tape.symbols, agents)
-    assert env.scenario.longest is not None
-    turns: list[tuple[float, float, float]] = []
-    characters = 0
-    for _ in range(env.scenario.longest):
-        texts, rendering = _timed(lambda: TextDoor(env).render(ids), tape.device)
-        (actions, _), parsing = _timed(lambda: TextDoor(env).parse(answers, ids), tape.device)
-        actions = actions.to(tape.device)
-        _, stepping = _timed(lambda actions=actions: env.advance(actions), tape.device)  # type: ignore[misc]
-        turns.append((stepping, rendering, parsing))
-        characters += sum(map(len, texts))
-    counted = turns[1:]
-    seconds = statistics.median(sum(turn) for turn in counted)
-    stepping, rendering, parsing = (sum(part) / sum(map(sum, counted)) for part in zip(*counted, strict=True))
-    peak = machine.peak_memory(tape.device)
-    return Turns(
-        groups,
-        size,
-        seconds,
-        agents / seconds,
-        stepping,
-        rendering,
-        parsing,
-        generation=0.0,
-        update=0.0,
-        answer_tokens=0.0,
-        characters=characters / (agents * len(turns)),
-        peak_memory_bytes=peak,
-        own_memory_bytes=peak - before,
-    )
-
-
-def model_turns(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, groups: int, size: int) -> Turns:  # noqa: ANN401
-    """Play one episode of all agents with a model, and train on it."""
-    from vecenv.benchmarks.throughput.language_turns import learner_of, timed_update
-
+def _canned(config: CaseConfig, task: str, groups: int, size: int) -> Sequence[Workload]:
+    """Return the three parts of a turn, which follow each other in a round."""
     agents = groups * size
-    env, before = _environment(config, task_config, tape, agents)
-    characters = statistics.mean(map(len, TextDoor(env).render(range(agents))))
-    assert config.model is not None and env.scenario.longest is not None
-    learner = learner_of(env, config.model, config.language, size)
-    # The first one compiles the step.
-    learner.update()
-    spent, metrics = timed_update(learner)
-    peak = machine.peak_memory(tape.device)
-    seconds = spent["total"] / env.scenario.longest
-    parts = ("environment", "rendering", "parsing", "generation", "update")
-    return Turns(
-        groups,
-        size,
-        seconds,
-        agents / seconds,
-        **{name: spent[name] / spent["total"] for name in parts},
-        answer_tokens=metrics["answer_tokens"],
-        characters=characters,
-        peak_memory_bytes=peak,
-        own_memory_bytes=peak - before,
-    )
+    env, ids = _environment(config, task, agents), range(groups * size)
+    door, answers = TextDoor(env), typical_texts(tape_of(env).symbols, agents)
+    env.reset_groups(groups, size, seed=0)
+    actions = door.parse(answers, ids)[0].to(env.device)
+
+    def step() -> None:
+        if bool(env.rows.done.all()):
+            env.reset_groups(groups, size, seed=0)
+        env.advance(actions)
+
+    return [
+        Workload("render", lambda: door.render(ids), agents, "texts"),
+        Workload("parse", lambda: door.parse(answers, ids), agents, "texts"),
+        Workload("step", step, agents, "agent-turns"),
+    ]
 
 
-def _environment(config: GrpoRolloutsConfig, task_config: Any, tape: MarketTape, agents: int) -> tuple[VecEnv, int]:  # noqa: ANN401
-    """Return an environment of all agents, and the memory before it."""
-    machine.reset_peak_memory(tape.device)
-    before = machine.peak_memory(tape.device)
-    env = vecenv.make(config.task, agents, market=tape, device=tape.device, compile=config.compile, config=task_config)
-    return env, before
+def _model(config: CaseConfig, groups: int, size: int) -> Sequence[Workload]:
+    """Return an episode of a tiny model that is asked for each day alone, and an episode with its update."""
+    from vecenv.language.chat import ChatFormat
+    from vecenv.language.config import LanguageConfig
+    from vecenv.language.grpo import LanguageGRPO
+    from vecenv.language.tiny_config import TinyConfig
+    from vecenv.language.tiny_model import tiny_model
+
+    env = _environment(config, "single_stock", groups * size)
+    door, rows = TextDoor(env), range(min(env.num_envs, 64))
+    model, tokenizer = tiny_model([*door.render(rows), *door.instructions(rows)], TinyConfig(), 0, env.device)
+    settings = LanguageConfig(history_days=0, answer_tokens=8)
+    learner = LanguageGRPO(env, model, ChatFormat(tokenizer), settings, size)
+    assert env.scenario.longest is not None
+    turns = env.num_envs * env.scenario.longest
+    return [
+        Workload("an episode", learner.collect, turns, "agent-turns"),
+        Workload("an episode and its update", learner.update, turns, "agent-turns", beside="an episode"),
+    ]
 
 
-def _timed(function: Callable[[], Result], device: torch.device) -> tuple[Result, float]:
-    machine.synchronise(device)
-    started = time.perf_counter()
-    result = function()
-    machine.synchronise(device)
-    return result, time.perf_counter() - started
-
-
-def _show(result: dict[str, Any]) -> None:
-    table = Table(title=f"{result['config']['task']}, {result['device']}")
-    counts, shares = ("groups", "size", "agents"), ("step", "render", "parse", "generate", "learn")
-    for heading in (*counts, "s a turn", "agent-turns/s", *shares, "memory", "own"):
-        table.add_column(heading, justify="right")
-    for figure in result["figures"]:
-        table.add_row(
-            str(figure["groups"]),
-            str(figure["group_size"]),
-            f"{figure['groups'] * figure['group_size']:,}",
-            f"{figure['seconds']:.3f}",
-            f"{figure['agent_turns_per_second']:,.0f}",
-            *(f"{figure[name]:.0%}" for name in ("environment", "rendering", "parsing", "generation", "update")),
-            *(f"{figure[name] / 1e9:.2f} GB" for name in ("peak_memory_bytes", "own_memory_bytes")),
-        )
-    wide_console().print(table)
-
-
-if __name__ == "__main__":
-    import tyro
-
-    main(tyro.cli(GrpoRolloutsConfig, prog="python -m vecenv.benchmarks.throughput.grpo_rollouts"))
+def _environment(config: CaseConfig, task: str, agents: int) -> VecEnv:
+    """Return an environment of a tier whose actions are orders."""
+    rules = workload_config(task, given=True)
+    tape = task_market(rules, "synthetic", config.sized(400, 1500), None, None, config.on())
+    return vecenv.make(task, agents, market=tape, device=config.on(), compile=config.compile, config=rules)

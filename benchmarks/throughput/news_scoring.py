@@ -1,21 +1,14 @@
-"""Texts scored per second of processor time by the list of words, which runs on one core."""
+"""Texts scored by the list of words, which runs on one core."""
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-import tyro
 
-from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, plain, write_result
+from vecenv.benchmarks.harness import Point, Workload
+from vecenv.benchmarks.throughput.cases import CaseConfig
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 
@@ -31,23 +24,19 @@ _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 _MONTHS = ("March", "June", "September", "December")
 
 
-@dataclass(frozen=True)
-class NewsScoringConfig:
-    """Settings of the benchmark of scoring news."""
+def points(config: CaseConfig) -> Sequence[Point]:
+    """Return texts of at least 12 and of at least 60 words."""
+    return [Point(f"texts of {words} words", partial(_scored, config, words)) for words in (12, 60)]
 
-    texts: int = 50_000
-    """Texts of each length, all different."""
-    words: tuple[int, ...] = (12, 60)
-    """Least words of a text, one length after the other."""
-    repeats: int = 5
-    """Timed passes over the texts of a length."""
-    out: Path | None = RESULTS
-    """Folder of the result file."""
 
-    def __post_init__(self) -> None:
-        for name, value in (("texts", self.texts), ("words", min(self.words, default=0)), ("repeats", self.repeats)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+def _scored(config: CaseConfig, words: int) -> Sequence[Workload]:
+    scorer, texts = LexiconScorer(), news_texts(config.sized(50, 50_000), words)
+    told = {
+        "words": sum(len(text.split()) for text in texts) / len(texts),
+        "known_share": float(scorer.score(texts).known.mean()),
+        "scorer": scorer.identity,
+    }
+    return [Workload("list of words", lambda: scorer.score(texts), len(texts), "texts", told=told)]
 
 
 def news_texts(count: int, words: int, seed: int = 0) -> list[str]:
@@ -72,42 +61,3 @@ def news_texts(count: int, words: int, seed: int = 0) -> list[str]:
                 pieces.append(_FILLERS[filler].format_map(given) + ".")
         texts.append(" ".join(pieces))
     return texts
-
-
-def main(config: NewsScoringConfig) -> dict[str, Any]:
-    """Measure, print and write the figures."""
-    torch.set_num_threads(1)
-    scorer = LexiconScorer()
-    lengths = []
-    for least in config.words:
-        texts = news_texts(config.texts, least)
-        seconds = statistics.median(_processor_seconds(partial(scorer.score, texts)) for _ in range(config.repeats))
-        own = {
-            "words": sum(len(text.split()) for text in texts) / len(texts),
-            "distinct": len(set(texts)),
-            "known_share": float(scorer.score(texts).known.mean()),
-            "texts_per_second": len(texts) / seconds,
-        }
-        print(f"{own['distinct']:,} texts of {own['words']:.0f} words: {own['texts_per_second']:,.0f} texts/s")
-        lengths.append(own)
-    device = machine.device_name(torch.device("cpu"))
-    result = {
-        "benchmark": "news_scoring",
-        "device": device,
-        "config": plain(config),
-        "scorer": scorer.identity,
-        "lengths": lengths,
-    }
-    write_result(config.out, f"news-scoring-{machine.file_stem(device)}", result)
-    return result
-
-
-def _processor_seconds(function: Callable[[], object]) -> float:
-    """Return the time that a call takes of the processor, whatever else runs on it."""
-    started = time.process_time()
-    function()
-    return time.process_time() - started
-
-
-if __name__ == "__main__":
-    main(tyro.cli(NewsScoringConfig, prog="python -m vecenv.benchmarks.throughput.news_scoring"))

@@ -68,7 +68,7 @@ REWARD_PRESETS: dict[str, dict[str, float]] = {
     "grade_potential": {"grade_change": 1.0},
 }
 """Weights by preset; a component that is not named weighs nothing. What agents make of the first four is shown by
-``benchmarks/learning/reward_presets.py``; the three after the first are there to be watched."""
+``benchmarks/studies/reward_presets.py``; the three after the first are there to be watched."""
 
 EPISODE, GRADE_CHANGE = (COMPONENTS.index(name) for name in ("episode", "grade_change"))
 """Places of the components made of grades, which are computed only where they weigh something."""

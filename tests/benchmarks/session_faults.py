@@ -8,34 +8,32 @@ import sys
 import time
 from pathlib import Path
 
-from vecenv.benchmarks.device_session import command as device_session
-from vecenv.benchmarks.device_session.point import Part, Place, Point
-from vecenv.benchmarks.device_session.process import StopSignal
-from vecenv.benchmarks.device_session.record import SessionRecord
-from vecenv.benchmarks.device_session.schedule import Schedule
+from vecenv.benchmarks import device_session
+from vecenv.benchmarks.device_session import DeviceSessionConfig
+from vecenv.benchmarks.session_parts import Job, Part, Place
 
 PIDS = "SESSION_FAULTS_PIDS"
-"""Environment variable of a file to which hanging points write the numbers of their processes."""
+"""Environment variable of a file to which hanging jobs write the numbers of their processes."""
 
 
-def part(name: str, function: str, share: float = 10, least: float = 1, longest: float = 100, needs=()) -> Part:
-    return Part(name, "a fault", f"tests.benchmarks.session_faults:{function}", share, least, longest, needs)
+def part(name: str, function: str, share: float = 10, least: float = 1, longest: float = 100) -> Part:
+    return Part(name, "a fault", share, least, longest, f"tests.benchmarks.session_faults:{function}")
 
 
 def value(number: float) -> dict:
     print(f"measured {number}")
-    return {"headline": f"{number} units", "value": number, "process": os.getpid(), "bandwidth_share": 0.5}
+    return {"headline": f"{number} units", "value": number}
 
 
-def good(place: Place) -> list[Point]:
-    return [Point("one", lambda: value(1)), Point("two", lambda: value(place.copy or 2))]
+def good(place: Place) -> list[Job]:
+    return [Job("one", lambda: value(1)), Job("two", lambda: value(place.copy or 2))]
 
 
-def measures_copy(place: Place) -> list[Point]:
-    return [Point("copy", lambda: {"headline": "copies", "copy_bandwidth_bytes_per_second": 17.0})]
+def measures_copy(place: Place) -> list[Job]:
+    return [Job("copy", lambda: {"headline": "copies", "copy": 17.0})]
 
 
-def fails(place: Place) -> list[Point]:
+def fails(place: Place) -> list[Job]:
     def raises():
         raise ValueError("two lines\nof which one is shown")
 
@@ -48,14 +46,14 @@ def fails(place: Place) -> list[Point]:
     def half():
         return {"headline": "1 passed, 1 failed", "faults": ["test_a: assert 0"]}
 
-    return [Point("raises", raises), Point("too large", too_large), Point("half", half), Point("one", lambda: value(1))]
+    return [Job("raises", raises), Job("too large", too_large), Job("half", half), Job("one", lambda: value(1))]
 
 
-def cannot_be_set_up(place: Place) -> list[Point]:
+def cannot_be_set_up(place: Place) -> list[Job]:
     raise FileNotFoundError("no weights")
 
 
-def hangs_before_its_points(place: Place) -> list[Point]:
+def hangs_before_its_jobs(place: Place) -> list[Job]:
     time.sleep(1000)
     return []
 
@@ -68,20 +66,14 @@ def hang() -> dict:
     return {}
 
 
-def hangs(place: Place) -> list[Point]:
-    return [Point("one", lambda: value(1)), Point("hangs", hang), Point("two", lambda: value(2))]
+def hangs(place: Place) -> list[Job]:
+    return [Job("one", lambda: value(1)), Job("hangs", hang), Job("two", lambda: value(2))]
 
 
-def dies(place: Place) -> list[Point]:
-    return [Point("one", lambda: value(1)), Point("dies", lambda: os._exit(7)), Point("two", lambda: value(2))]
+def dies(place: Place) -> list[Job]:
+    return [Job("one", lambda: value(1)), Job("dies", lambda: os._exit(7)), Job("two", lambda: value(2))]
 
 
 if __name__ == "__main__":
-    folder, parts = Path(sys.argv[1]), (part("first", "good"), part("second", "hangs", 100), part("third", "good"))
-    if sys.argv[2:] == ["bare"]:
-        with StopSignal() as stop:
-            record = SessionRecord(folder, {}, parts, 4.0, resume=False)
-            Schedule(record, "cpu", True, time.monotonic() + 240.0, stop, print).run(parts)
-    else:
-        device_session.PARTS = parts
-        sys.exit(device_session.main(device_session.DeviceSessionConfig(out=folder, minutes=4, device="cpu")))
+    parts = (part("first", "good"), part("second", "hangs", 100), part("third", "good"))
+    sys.exit(device_session.main(DeviceSessionConfig(Path(sys.argv[1]), minutes=4, device="cpu"), parts))

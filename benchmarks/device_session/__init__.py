@@ -1,1 +1,0 @@
-"""Time-limited benchmark session of a device in one command."""

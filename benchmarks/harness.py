@@ -1,0 +1,246 @@
+"""One way to measure: what is compared stands in one process and takes turns, and medians and ratios are of one run.
+
+A `Point` makes `Workload`s. In every round each of them is called once, in their order, so that the machine's other
+load meets all. A rate is that of the median round, a ratio the median of the rounds' own ratios.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from vecenv.benchmarks import device as machine
+from vecenv.core.memory import TooLittleMemoryError
+
+BUNDLE_SECONDS = 0.02
+"""Shorter calls are timed together, as many as take this long."""
+
+WARM_UP = 2
+"""Calls before the timed ones, the first of which compiles."""
+
+
+class Workload(NamedTuple):
+    """What is called and counted.
+
+    Attributes:
+        name: among those of its point.
+        call: does the work once.
+        units: of work in a call, such as live steps of all rows.
+        unit: what they are, in the plural.
+        beside: name of the workload of the same point that it is compared with.
+        limit: the most units per second that the hardware allows, None if unknown.
+        told: further facts of the figure, or what returns them after the timed calls.
+    """
+
+    name: str
+    call: Callable[[], object]
+    units: float
+    unit: str = "steps"
+    beside: str | None = None
+    limit: float | None = None
+    told: Mapping[str, Any] | Callable[[], Mapping[str, Any]] = MappingProxyType({})
+
+
+class Point(NamedTuple):
+    """Workloads that are measured together.
+
+    Attributes:
+        name: among all points of a case.
+        make: returns them, ready to be called.
+    """
+
+    name: str
+    make: Callable[[], Sequence[Workload]]
+
+
+class Times(NamedTuple):
+    """Seconds of one workload.
+
+    Attributes:
+        wall: of a call, by round.
+        processor: of this process in the same call, by round; other load of the machine hardly changes them.
+        first: of the first call, which compiles.
+    """
+
+    wall: Sequence[float]
+    processor: Sequence[float]
+    first: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured rate.
+
+    Attributes:
+        name: of the workload.
+        unit: of the rate.
+        per_second: units per second in the median round.
+        fastest: units per second in the fastest round.
+        seconds: of a call in the median round.
+        compile_seconds: of the first call, above those of the median.
+        beside: what the times are compared with.
+        time_ratio: of a call, to that beside it: the median of the rounds.
+        processor_ratio: the same of the processor's time.
+        limit_share: share of what the hardware allows.
+        told: further facts.
+    """
+
+    name: str
+    unit: str
+    per_second: float
+    fastest: float
+    seconds: float
+    compile_seconds: float
+    beside: str | None = None
+    time_ratio: float | None = None
+    processor_ratio: float | None = None
+    limit_share: float | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """Return the rate and what it is compared with."""
+        parts = [f"{self.per_second:,.0f} {self.unit}/s"]
+        if self.limit_share is not None:
+            parts.append(f"{self.limit_share:.1%} of the limit")
+        if self.time_ratio is not None:
+            parts.append(f"{self.time_ratio:.2f} times as long as {self.beside}")
+        return ", ".join(parts)
+
+
+def figures_of(workloads: Sequence[Workload], times: Mapping[str, Times]) -> list[Figure]:
+    """Return the figures of workloads whose rounds were timed in turns.
+
+    Args:
+        workloads: of one point.
+        times: by their names; all have as many rounds.
+    """
+    figures = []
+    for workload in workloads:
+        own = times[workload.name]
+        median = statistics.median(own.wall)
+        ratios: list[float | None] = [None, None]
+        if workload.beside is not None:
+            other = times[workload.beside]
+            pairs = ((own.wall, other.wall), (own.processor, other.processor))
+            ratios = [statistics.median(one / two for one, two in zip(*pair, strict=True)) for pair in pairs]
+        rate = workload.units / median
+        figures.append(
+            Figure(
+                workload.name,
+                workload.unit,
+                rate,
+                workload.units / min(own.wall),
+                median,
+                max(0.0, own.first - median),
+                workload.beside,
+                *ratios,
+                None if workload.limit is None else rate / workload.limit,
+                dict(workload.told() if callable(workload.told) else workload.told),
+            )
+        )
+    return figures
+
+
+def timed(workloads: Sequence[Workload], device: torch.device, rounds: int) -> dict[str, Times]:
+    """Call all workloads in turns, and return their times by name.
+
+    Short calls are repeated within a round, as often as `BUNDLE_SECONDS` asks; times are those of one of them.
+
+    Args:
+        workloads: of one point.
+        device: that is waited for.
+        rounds: timed, after `WARM_UP` calls of each.
+    """
+    first = {each.name: _seconds(each.call, device)[0] for each in workloads}
+    for _ in range(WARM_UP - 1):
+        for each in workloads:
+            each.call()
+    once = {each.name: max(1e-6, _seconds(each.call, device)[0]) for each in workloads}
+    bundles = {name: max(1, math.ceil(BUNDLE_SECONDS / seconds)) for name, seconds in once.items()}
+    measured: dict[str, list[tuple[float, float]]] = {each.name: [] for each in workloads}
+    for _ in range(rounds):
+        for each in workloads:
+            measured[each.name].append(_seconds(each.call, device, bundles[each.name]))
+    return {name: Times(*zip(*pairs, strict=True), first[name]) for name, pairs in measured.items()}
+
+
+def _seconds(call: Callable[[], object], device: torch.device, bundle: int = 1) -> tuple[float, float]:
+    """Return wall time and processor time of a call, the mean of a bundle; on a GPU the wall time twice."""
+
+    def bundled() -> None:
+        for _ in range(bundle):
+            call()
+
+    began = time.process_time()
+    (wall,) = machine.seconds_of(bundled, device, 1)
+    processor = wall if device.type == "cuda" else time.process_time() - began
+    return wall / bundle, processor / bundle
+
+
+def measured(point: Point, device: torch.device, rounds: int) -> list[Figure]:
+    """Make the workloads of a point, time them, and return their figures, each with the peak memory of all."""
+    gc.collect()
+    machine.reset_peak_memory(device)
+    workloads = point.make()
+    figures = figures_of(workloads, timed(workloads, device, rounds))
+    peak = machine.peak_memory(device)
+    for figure in figures:
+        figure.told["peak_memory_bytes"] = peak
+    return figures
+
+
+def run(
+    points: Iterable[Point], device: torch.device, rounds: int, console: Console
+) -> dict[str, list[dict[str, Any]]]:
+    """Measure points one after the other, print them, and return their figures by point, as JSON.
+
+    A point that does not fit into the memory is told and left out.
+    """
+    found = {}
+    for point in points:
+        try:
+            figures = measured(point, device, rounds)
+        except (torch.cuda.OutOfMemoryError, TooLittleMemoryError):
+            console.print(f"{point.name} does not fit the memory", soft_wrap=True)
+            continue
+        found[point.name] = [asdict(figure) for figure in figures]
+        console.print(table_of(point.name, figures))
+    return found
+
+
+def table_of(title: str, figures: Sequence[Figure]) -> Table:
+    """Return a table of figures, with what is told of them where it is a number."""
+    table = Table(title=title, title_justify="left")
+    told = list(dict.fromkeys(name for figure in figures for name in figure.told))
+    headings = ("", "a second", "fastest", "ms a call", "compiled, s", "of the limit", "time beside", "processor")
+    for heading in (*headings, *(name.replace("_", " ") for name in told)):
+        table.add_column(heading, justify="right" if heading else "left")
+    for figure in figures:
+        ratios = ("" if ratio is None else f"{ratio:.3f}" for ratio in (figure.time_ratio, figure.processor_ratio))
+        table.add_row(
+            figure.name,
+            f"{figure.per_second:,.0f} {figure.unit}",
+            f"{figure.fastest:,.0f}",
+            f"{1e3 * figure.seconds:,.2f}",
+            f"{figure.compile_seconds:.1f}",
+            "" if figure.limit_share is None else f"{figure.limit_share:.1%}",
+            *ratios,
+            *(_shown(figure.told.get(name)) for name in told),
+        )
+    return table
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, float | int):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return "" if value is None else str(value)

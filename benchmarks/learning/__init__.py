@@ -1,1 +1,0 @@
-"""Benchmarks of learning: GRPO of language models, and reward presets."""

@@ -1,1 +1,0 @@
-"""What scores of news are worth to agents on real prices."""

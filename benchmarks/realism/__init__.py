@@ -1,1 +1,0 @@
-"""Train-on-synthetic, test-on-real benchmark of market generators."""

@@ -1,0 +1,227 @@
+"""Parts of a device session in order of priority, and their jobs: points of the benchmarks, and the tests marked gpu.
+
+Only sizes are chosen here: large ones that fill a GPU, and small ones for runs on a CPU that take seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import vecenv
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.harness import Point, measured
+from vecenv.benchmarks.throughput.cases import CaseConfig, points_of
+from vecenv.benchmarks.throughput.curve import BenchConfig, Column, Mode, curve_point, tape_of_task
+from vecenv.tasks.commands.simulated import is_simulated
+
+COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
+
+BUFFER_SHARE = 0.25
+"""Share of a GPU's free memory for one rollout."""
+
+TESTS = Path(vecenv.__file__).parents[1] / "tests"
+
+PYTEST = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "-ra"]
+"""Without the project's options: parallel workers would share the device."""
+
+
+class Place(NamedTuple):
+    """Where a part is measured: device by name, whether in small, and copy bandwidth in bytes per second if known."""
+
+    device: str
+    small: bool
+    copy: float | None
+
+    @property
+    def rounds(self) -> int:
+        """Timed rounds of a point."""
+        return 3 if self.small else 7
+
+
+class Job(NamedTuple):
+    """One measurement: returns JSON-able figures with a ``headline``; ``faults`` that are not empty mark it failed."""
+
+    name: str
+    measure: Callable[[], dict[str, Any]]
+
+
+class Part(NamedTuple):
+    """Jobs that are measured in one process.
+
+    Attributes:
+        name: of the part.
+        what: one-line description.
+        share: relative share of a session's time.
+        least: seconds without which the part is not started.
+        longest: seconds of a job, after which its process is killed.
+        jobs: returns them in order of priority, by a `Place`; or ``module:function`` that does.
+    """
+
+    name: str
+    what: str
+    share: float
+    least: float
+    longest: float
+    jobs: Callable[[Place], Sequence[Job]] | str
+
+
+def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
+    """Return points of the harness as jobs."""
+
+    def measure(point: Point) -> dict[str, Any]:
+        figures = measured(point, torch.device(place.device), place.rounds)
+        return {"headline": figures[-1].line(), "figures": [asdict(figure) for figure in figures]}
+
+    return [Job(point.name, partial(measure, point)) for point in points]
+
+
+def of_case(name: str, place: Place) -> Sequence[Job]:
+    """Return all points of a case."""
+    size = "small" if place.small else "gpu"
+    config = CaseConfig(name, device=place.device, size=size, compile=not place.small)  # type: ignore[arg-type]
+    return of_points(points_of(config), place)
+
+
+def ceilings(place: Place) -> Sequence[Job]:
+    """Return the copy bandwidth, the reference of all shares, and the rates of matrix products."""
+    device = torch.device(place.device)
+    size = 256 if place.small else 8192
+
+    def bandwidth() -> dict[str, Any]:
+        copies, writes = machine.copy_bandwidth(device), machine.write_bandwidth(device)
+        told = f"copies {copies / 1e9:,.0f} GB/s, writes {writes / 1e9:,.0f} GB/s"
+        return {"headline": told, "copy": copies, "write": writes, "device": machine.device_name(device)}
+
+    def products(dtype: torch.dtype) -> dict[str, Any]:
+        rate = machine.product_rate(size, size, size, dtype, device)
+        return {"headline": f"{rate / 1e9:,.0f} GFLOP/s", "rate": rate, "clocks": machine.clocks(device)}
+
+    dtypes = {"products float32": torch.float32, "products bfloat16": torch.bfloat16}
+    return [Job("copy", bandwidth), *(Job(name, partial(products, dtype)) for name, dtype in dtypes.items())]
+
+
+def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence[Column] = COLUMNS) -> Sequence[Job]:
+    """Return columns of ``vecenv bench`` at some numbers of environments, in the fastest mode, and at 2,048 in all."""
+    device = torch.device(place.device)
+    gpu = device.type == "cuda"
+    gigabytes = BUFFER_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9 if gpu else 4.0
+    days, steps = (330, 2) if place.small else (3000, 64)
+    sizes: dict[str, Any] = {} if is_simulated(task) else {"num_days": days}
+    config = BenchConfig(task, num_steps=steps, device=place.device, max_buffer_gb=gigabytes, **sizes)
+    tape = tape_of_task(config)
+    copy = place.copy or machine.copy_bandwidth(device)
+    best: Mode = "cuda_graph" if gpu else "eager"
+    points = [curve_point(config, tape, column, best, count, copy) for count in counts for column in columns]
+    slower: tuple[Mode, ...] = ("compiled", "eager") if gpu and 16 in counts else ()
+    points += [curve_point(config, tape, column, mode, 2048, copy) for mode in slower for column in columns[:-1]]
+    return of_points(points, place)
+
+
+def throughput(place: Place) -> Sequence[Job]:
+    """Return the published count, one that fills a GPU, and the largest that fits."""
+    return curve_jobs(place, "stock_trading", (4,) if place.small else (2048, 65_536, 1_048_576))
+
+
+def tiers(place: Place) -> Sequence[Job]:
+    """Return the largest tier in every column, then the others."""
+    if place.small:
+        return curve_jobs(place, "multi_stock_3", (4,))
+    jobs = [
+        *curve_jobs(place, "full_autonomous", (2048,)),
+        *curve_jobs(place, "full_autonomous", (65_536,), COLUMNS[:3]),
+    ]
+    others = ("single_stock", "portfolio", "multi_stock_3", "single_stock_costs", "curriculum")
+    return jobs + [job for task in others for job in curve_jobs(place, task, (65_536,), ("environment", "policy"))]
+
+
+def books(place: Place) -> Sequence[Job]:
+    """Return the market of agents, whose step sends messages to an order book."""
+    return curve_jobs(place, "execution", (4,) if place.small else (4096, 65_536), COLUMNS[:1])
+
+
+def curve(place: Place) -> Sequence[Job]:
+    """Return the other counts, until the memory is exceeded, and the slower modes."""
+    counts = (1, 16) if place.small else (16_384, 262_144, 4_194_304, 256, 16, 1)
+    return curve_jobs(place, "stock_trading", counts)
+
+
+def gpu_tests(place: Place, folder: Path = TESTS) -> Sequence[Job]:
+    """Return the tests marked ``gpu``, one by one.
+
+    A file that fails to load, or is skipped as a whole, is listed instead of its tests.
+
+    Raises:
+        FileNotFoundError: there are none, such as outside a checkout.
+    """
+    del place
+    mark = re.compile(r"\bpytest\.mark\.gpu\b")
+    files = [path for path in sorted(folder.rglob("test_*.py")) if mark.search(path.read_text())]
+    if not files:
+        raise FileNotFoundError(f"{folder}: no tests marked gpu")
+    tests = [test for file in files for test in _tests_of(str(file))]
+    return [Job(test.removeprefix(f"{folder}/"), partial(_run_test, test)) for test in tests]
+
+
+def _tests_of(file: str) -> list[str]:
+    """Return the tests of a file that are marked, or the file if there is no telling."""
+    import pytest
+
+    class Collected:
+        tests: Sequence[str] = ()
+
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            self.tests = [item.nodeid.partition("::")[2] for item in session.items]
+
+    collected = Collected()
+    pytest.main([file, "--collect-only", "-q", *PYTEST], plugins=[collected])
+    return [f"{file}::{test}" for test in collected.tests] or [file]
+
+
+def _run_test(test: str) -> dict[str, Any]:
+    """Run a test, or a file's; pytest's report goes to the standard output."""
+    import pytest
+
+    counts, faults = Counter[str](), list[str]()
+
+    class Outcomes:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.when == "call" or report.outcome != "passed":
+                self.count(report)
+
+        def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+            if report.outcome != "passed":
+                self.count(report)
+
+        def count(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+            counts[report.outcome] += 1
+            if report.failed:
+                lines = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+                faults.append(lines[0][1:].strip() if lines else "failed")
+
+    code = pytest.main([test, *PYTEST], plugins=[Outcomes()])
+    if not faults and code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        faults.append(f"pytest ended with code {int(code)}")
+    told = ", ".join(f"{count} {name}" if counts.total() > 1 else name for name, count in counts.items())
+    return {"headline": told or "no tests", **counts, "faults": faults}
+
+
+PARTS = (
+    Part("machine", "bandwidth and matrix products", 25, 25, 40, ceilings),
+    Part("tests", "the tests marked gpu", 85, 20, 60, gpu_tests),
+    Part("throughput", "stock_trading, all columns", 110, 20, 60, throughput),
+    Part("rollouts", "a neural market: days drawn, training", 100, 25, 90, partial(of_case, "worldmodel_rollouts")),
+    Part("tiers", "the trading tiers", 60, 25, 90, tiers),
+    Part("turns", "turns of language agents, a tiny model", 60, 20, 60, partial(of_case, "grpo_rollouts")),
+    Part("books", "markets of agents, order books", 25, 20, 60, books),
+    Part("text", "observations and answers", 20, 15, 30, partial(of_case, "texts")),
+    Part("curve", "the other counts and modes", 30, 15, 60, curve),
+)
+"""Time shares are seconds of nine minutes."""

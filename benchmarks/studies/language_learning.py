@@ -1,0 +1,172 @@
+"""Does GRPO teach a language model? On a market with a planted signal the optimal policy is known.
+
+A tiny randomly initialised model is first fine-tuned on conversations of two baselines, then trained by GRPO. Each seed
+runs the commands collect, sft and train; then the model before and after GRPO, and a policy that follows the signal,
+are evaluated on the same held-out episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.studies.matrix import run_vecenv
+from vecenv.core.env import VecEnv
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.metrics import independent_groups
+from vecenv.learn.significance import bootstrap_interval
+from vecenv.registry import task_of
+from vecenv.tasks.commands.comparison import compared_config, held_out_environment
+from vecenv.tasks.commands.language_training import loaded_model
+from vecenv.tasks.commands.run_folder import read_progress
+from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
+
+PRESET = "planted_language"
+START, TRAINED = "supervised", "trained"
+MARKET = ("--num-paths", "32", "--num-days", "1500", "--device", "cpu")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+
+
+@dataclass(frozen=True)
+class LanguageLearningConfig:
+    """Measure the gain of GRPO over supervised fine-tuning on the market with a planted signal."""
+
+    num_seeds: int = 3
+    """Number of runs, each with different episodes, weights and shuffling."""
+    updates: int = 12
+    """Updates of GRPO, of 64 episodes of 20 days each."""
+    episodes: int = 256
+    """Held-out episodes, and of each of the two imitated baselines."""
+    output: Path | None = RESULTS
+    """Folder for the JSON and the picture; none is written without it."""
+
+
+class FollowSignal:
+    """Buys up to the limits on a positive signal, and sells all on a negative one.
+
+    Args:
+        signal: of each path, day and symbol. Shape: (P, T, K).
+    """
+
+    def __init__(self, signal: Tensor) -> None:
+        self.signal = signal
+
+    def act(self, env: VecEnv) -> Tensor:
+        """Return the orders that follow the signal. Shape: (N, M, 3), float32."""
+        state = env.state
+        held = state.holdings.double()
+        wanted = shares_for(env, rule_column(env, "max_position") * state.portfolio_value.unsqueeze(-1))
+        shown = self.signal[state.path, state.day]
+        return orders_for(env, torch.where(shown < 0, -held, torch.where(held > 0, 0.0, wanted)))
+
+
+def run_all(*commands: Sequence[str]) -> None:
+    """Run ``vecenv`` commands one after the other.
+
+    Raises:
+        RuntimeError: one failed.
+    """
+    for words in commands:
+        if run_vecenv(words) != 0:
+            raise RuntimeError(f"vecenv {' '.join(words)} failed")
+
+
+def answer_options(settings: TrainSettings) -> list[str]:
+    """Return the options that a fine-tuning has in common with the training of some settings."""
+    names = ("context_tokens", "answer_tokens", "history_days")
+    return [
+        word
+        for name in names
+        for word in (f"--language.{name.replace('_', '-')}", str(getattr(settings.language, name)))
+    ]
+
+
+def main(config: LanguageLearningConfig) -> dict[str, Any]:
+    """Train and compare for every seed, print, write and return the results."""
+    runs = []
+    for seed in range(config.num_seeds):
+        with TemporaryDirectory() as folder:
+            runs.append(_run(config, seed, Path(folder)))
+        print(
+            {name: {key: round(value, 2) for key, value in told.items()} for name, told in runs[-1]["grades"].items()}
+        )
+    result = result_of(config, runs=runs)
+    write_result(config.output, "language-learning", result)
+    if config.output is not None:
+        _draw(runs, config.output / "language-learning.png")
+    return result
+
+
+def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, Any]:
+    """Run all stages with one seed."""
+    settings = TrainSettings.defaults(["--preset", PRESET])
+    data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
+    market = ["--market", settings.market, *MARKET]
+    frames = settings.num_groups * settings.group_size * settings.env.days * config.updates
+    run_all(
+        ["collect", "--task", settings.task, "--task-preset", "planted", *market, "--conversation", "day", "--episodes",
+         str(config.episodes), "--seed", str(seed), "--out", str(data)],
+        ["sft", "--data", str(data), "--folder", str(start), "--seed", str(seed), "--device", "cpu",
+         *answer_options(settings)],
+        ["train", "--preset", PRESET, "--model", str(start), "--folder", str(run), "--seed", str(seed), *market,
+         "--language.total-frames", str(frames), "--episodes", str(config.episodes)],
+    )  # fmt: skip
+    updates = read_progress(run)
+    return {
+        "seed": seed,
+        "grades": _grades(config, start, run),
+        "updates": [{name: update[name] for name in ("frames", "grade", "hold", "invalid")} for update in updates],
+    }
+
+
+def _grades(config: LanguageLearningConfig, start: Path, run: Path) -> dict[str, dict[str, float]]:
+    """Return grades on the same held-out episodes, and the mean difference by GRPO, with 95% intervals."""
+    whole = TrainSettings.defaults(["--resume", str(run)])
+    rules = compared_config(whole.task, whole.env)
+    test = whole.test(whole.tape(rules))
+    env, _ = held_out_environment(whole.task, test, rules, config.episodes)
+    agents = {name: loaded_model(str(place), "cpu", whole.language) for name, place in ((START, start), (TRAINED, run))}
+    others = {name: task_of(env).agents[name]() for name in ("hold", "buy_and_hold", "rule_based", "oracle")}
+    evaluation = evaluate(env, {**agents, "signal": FollowSignal(test.context), **others}, whole.seed)
+    found = {name: grades["calibrated"] for name, grades in evaluation.grades.items()}
+    before, after = (evaluation.records[name].grades["calibrated"] for name in (START, TRAINED))
+    groups = independent_groups(evaluation.market.path, evaluation.market.start_day, 1)[0]
+    found["lift"] = bootstrap_interval(after - before, groups)
+    return {name: {key: float(value) for key, value in told._asdict().items()} for name, told in found.items()}
+
+
+def _draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw the grade of the rollouts of each seed with held-out grades, and the shares that must stay bounded."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (grade, share) = plt.subplots(2, 1, figsize=(8, 7), sharex=True, layout="constrained", height_ratios=(3, 2))
+    for run, colour in zip(runs, COLOURS, strict=False):
+        frames = [update["frames"] for update in run["updates"]]
+        # An update's rollout is graded with the model before the update.
+        before = [0.0, *frames[:-1]]
+        grades, seed = [update["grade"] for update in run["updates"]], f"seed {run['seed']}"
+        grade.plot(before, grades, "o-", color=colour, markersize=3, label=seed)
+        for name, place in ((START, 0.0), (TRAINED, frames[-1])):
+            told = run["grades"][name]
+            bars = [[told["mean"] - told["low"]], [told["high"] - told["mean"]]]
+            grade.errorbar([place], [told["mean"]], bars, fmt="s", color=colour, capsize=3)
+        share.plot(before, [update["hold"] for update in run["updates"]], color=colour)
+        share.plot(before, [update["invalid"] for update in run["updates"]], ":", color=colour)
+    for name in ("signal", "buy_and_hold"):
+        grade.axhline(sum(run["grades"][name]["mean"] for run in runs) / len(runs), color="grey", linestyle="--")
+    grade.set(ylabel="grade", ylim=(0, 1), title="squares: held-out with 95% intervals; lines: rollouts")
+    grade.legend(loc="lower right", frameon=False)
+    share.set(xlabel="days of all agents", ylabel="days held (line), no valid order (dots)", ylim=(0, 1))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

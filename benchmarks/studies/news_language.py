@@ -1,0 +1,171 @@
+"""Does a language model learn from the market's feedback?
+
+On the market of synthetic news the conditional expectation of the next move, given the day's text, is known, and with
+it the information coefficient that a reader of the text can attain. A tiny randomly initialised model is fine-tuned on
+what hindsight says, then trained by GRPO on the feedback of the market. Each seed runs the commands collect, sft and
+train; the model before, between and after, and baselines, rate the same held-out episodes. There are two controls with
+shuffled news, which tell nothing: what has learned rates them, and a model learns from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.studies.language_learning import COLOURS, answer_options, run_all
+from vecenv.core.env import VecEnv
+from vecenv.language.config import AnswerConfig
+from vecenv.learn.agents import Agent
+from vecenv.registry import task_of
+from vecenv.tasks.commands.comparison import compared_config, held_out_environment
+from vecenv.tasks.commands.language_training import loaded_model
+from vecenv.tasks.commands.run_folder import read_progress
+from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.signals.rating.information import information
+
+PRESET = "news_language"
+LEARNED = ("learned", "learned_greedy")
+"""Of the greedy models the most probable tokens are taken; the others draw tokens, as they do in training."""
+BASELINES = ("lexicon", "reader", "filter", "hindsight")
+NEWS, SHUFFLED = "news", "shuffled"
+COLLECTED, VOCABULARY = 384, 2048
+PATHS = ("--num-paths", "40", "--num-days", "1000", "--device", "cpu")
+"""Over few days the mean tone of a symbol's news, which shuffling keeps, tells its move."""
+
+
+@dataclass(frozen=True)
+class NewsLanguageConfig:
+    """Measure how much of the attainable information coefficient a tiny language model reaches."""
+
+    num_seeds: int = 3
+    """Number of runs, each with other episodes, weights and shuffling, and another market."""
+    first_seed: int = 0
+    """Seed of the first run, which also learns from shuffled news."""
+    updates: int = 28
+    """Updates of GRPO."""
+    episodes: int = 256
+    """Held-out episodes."""
+    output: Path | None = RESULTS
+    """Folder for the JSON and the picture; none is written without it."""
+
+
+def main(config: NewsLanguageConfig) -> dict[str, Any]:
+    """Train and compare for every seed, print, write and return the results."""
+    runs = []
+    for place in range(config.num_seeds):
+        for news in (NEWS, SHUFFLED) if place == 0 else (NEWS,):
+            with TemporaryDirectory() as folder:
+                runs.append(_run(config, config.first_seed + place, news == SHUFFLED, Path(folder)))
+            means = {name: round(told["rank_ic"]["mean"], 3) for name, told in runs[-1]["information"].items()}
+            print(f"seed {config.first_seed + place}, {news}: {means}")
+    result = result_of(config, runs=runs)
+    write_result(config.output, "news-language", result)
+    if config.output is not None:
+        _draw(runs, config.output / "news-language.png")
+    return result
+
+
+def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) -> dict[str, Any]:
+    """Run all stages with one seed."""
+    settings = TrainSettings.defaults(["--preset", PRESET])
+    data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
+    market = ["--market", settings.market, "--symbols", *settings.symbols, "--market-seed", str(seed), *PATHS]
+    for name in ("planted_strength", "news_coverage", "news_accuracy"):
+        market += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
+    control = "--env.shuffled" if shuffled else "--env.no-shuffled"
+    frames = settings.num_groups * settings.group_size * settings.env.episode_length * config.updates
+    run_all(
+        ["collect", "--task", settings.task, *market, "--conversation", "day", "--agents", "hindsight", control,
+         "--env.recent-days", str(settings.env.recent_days), "--episodes", str(COLLECTED), "--seed", str(seed),
+         "--out", str(data)],
+        ["sft", "--data", str(data), "--folder", str(start), "--seed", str(seed), "--device", "cpu",
+         "--tiny.vocabulary", str(VOCABULARY), "--epochs", "4", "--batch-size", "32", *answer_options(settings)],
+        ["train", "--preset", PRESET, "--model", str(start), "--folder", str(run), "--seed", str(seed), *market,
+         control, "--language.total-frames", str(frames), "--episodes", "32"],
+    )  # fmt: skip
+    env, whole = _held_out(config, run, shuffled)
+    agents = _agents(whole, env, data, start, run)
+    found = {
+        "seed": seed,
+        "news": SHUFFLED if shuffled else NEWS,
+        "information": _told(env, agents, seed),
+        "most_invalid": max(update["invalid"] for update in read_progress(run)),
+    }
+    if not shuffled:
+        other = _held_out(config, run, shuffled=True)[0]
+        found["on_shuffled_news"] = _told(other, {name: agents[name] for name in LEARNED}, seed)
+    return found
+
+
+def _told(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Any]:
+    return {name: measured.to_json() for name, measured in information(env, agents, seed).items()}
+
+
+def _held_out(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
+    """Return the environment of held-out episodes, and the settings of a run."""
+    whole = TrainSettings.defaults(["--resume", str(run)])
+    rules = replace(compared_config(whole.task, whole.env), shuffled=shuffled)
+    test = whole.test(whole.tape(rules))
+    return held_out_environment(whole.task, test, rules, config.episodes)[0], whole
+
+
+def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: Path) -> Mapping[str, Agent]:
+    """Return the models before, between and after, and baselines, by name."""
+    from vecenv.language.agent import LanguageAgent
+    from vecenv.language.chat import ChatFormat
+    from vecenv.language.tiny_config import TinyConfig
+    from vecenv.language.tiny_model import tiny_model
+
+    asked = settings.language
+    greedy = replace(
+        AnswerConfig(**{item.name: getattr(asked, item.name) for item in fields(AnswerConfig)}), temperature=0.0
+    )
+    lines = [json.loads(line)["messages"] for line in data.read_text().splitlines()]
+    texts = [said["content"] for messages in lines for said in messages]
+    # The random weights that fine-tuning starts from.
+    model, tokenizer = tiny_model(texts, TinyConfig(vocabulary=VOCABULARY), settings.seed)
+    return {
+        "untrained": LanguageAgent(model, ChatFormat(tokenizer), asked),
+        "supervised": loaded_model(str(start), "cpu", asked),
+        "learned": loaded_model(str(run), "cpu", asked),
+        "supervised_greedy": loaded_model(str(start), "cpu", greedy),
+        "learned_greedy": loaded_model(str(run), "cpu", greedy),
+        **{name: task_of(env).agents[name]() for name in BASELINES},
+    }
+
+
+def _draw(runs: list[dict[str, Any]], path: Path) -> None:
+    """Draw held-out rank correlations by agent with intervals: of each seed, and of the controls on shuffled news."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    learned = {f"seed {run['seed']}": run for run in runs if run["news"] == NEWS}
+    controls = {name: run["on_shuffled_news"] for name, run in learned.items()}
+    controls |= {
+        f"seed {run['seed']}, learned from shuffled": run["information"] for run in runs if run["news"] != NEWS
+    }
+    figure, panels = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True, layout="constrained")
+    sides = {"synthetic news": {name: run["information"] for name, run in learned.items()}, "shuffled news": controls}
+    for axes, (title, told) in zip(panels, sides.items(), strict=True):
+        names = [name for name in max(told.values(), key=len) if name != "hindsight"]
+        for number, ((label, agents), colour) in enumerate(zip(told.items(), COLOURS, strict=False)):
+            shown = [(place, agents[name]["rank_ic"]) for place, name in enumerate(names) if name in agents]
+            place = np.array([place for place, _ in shown]) + (number - (len(told) - 1) / 2) * 0.18
+            mean, low, high = (np.array([one[bound] for _, one in shown]) for bound in ("mean", "low", "high"))
+            axes.errorbar(place, mean, [mean - low, high - mean], fmt="s", color=colour, capsize=3, label=label)
+        axes.axhline(0, color="grey", linewidth=0.8)
+        axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names], fontsize=8)
+        axes.set_title(title)
+        axes.legend(loc="upper left", frameon=False, fontsize=8)
+    panels[0].set_ylabel("rank IC with 95% interval")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

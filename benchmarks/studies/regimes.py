@@ -1,0 +1,190 @@
+"""Are regimes of a neural market real?
+
+A path of a regime is the most typical of eight draws. It is compared with the real windows that are the most typical
+eighth of a history by the same score. The regime "any" compares plain paths with all windows: what differs there is not
+the regime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.studies.matrix import Column
+from vecenv.benchmarks.studies.transfer import complete_symbols
+from vecenv.learn.significance import bootstrap_interval
+from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.sources import read_bars
+from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.named_weights import model_file
+from vecenv.worldmodel.sampling.generator import CANDIDATES, REGIMES, PathOptions, draw_paths
+from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.sampling.stress_paths import market_drawdowns
+
+STRIDE = 5
+"""Days between the first days of real windows, which overlap."""
+MOST_SYMBOLS, DAYS, PATHS = 25, 60, 64
+"""Of a comparison: symbols, the first known ones of the file without gaps; days of a window and of a path; paths."""
+
+FIGURES = {
+    "stock_volatility": ("volatility of stocks, % a day", 100.0),
+    "market_volatility": ("volatility of the market, % a day", 100.0),
+    "correlation": ("mean pair correlation of stocks", 1.0),
+    "drawdown": ("maximum drawdown of the market, %", 100.0),
+    "mean": ("mean return of the market, basis points a day", 1e4),
+}
+"""Words and scale of each figure."""
+
+
+@dataclass(frozen=True)
+class RegimesConfig:
+    """Compare the regimes of a neural market with the most typical windows of its history."""
+
+    history: Path
+    """File of bars: real windows, and days that paths go on from, drawn by the seed."""
+    market: str
+    """Name of one of the model's markets."""
+    model: str = "judged"
+    """Weights by name, judged or shipped, or a checkpoint of ``vecenv worldmodel train`` or ``fit``."""
+    end: str | None = None
+    """Last date of the real windows, by default the file's."""
+    output: Path | None = RESULTS
+    """Folder for JSON and Markdown; none are written without it."""
+
+
+def main(config: RegimesConfig) -> dict[str, Any]:
+    """Draw the paths of each regime, measure them and the real windows, write JSON and Markdown, and return the JSON.
+
+    Raises:
+        ValueError: the model does not know the market or two of the file's symbols, or the history is too short.
+        FileNotFoundError: there is no such checkpoint or file.
+    """
+    console, file = Console(soft_wrap=True), model_file(config.model)
+    known = load_network(file).record.get("starts", {})
+    if config.market not in known:
+        raise ValueError(f"{file.name} has no start of a market {config.market!r}; it knows {', '.join(known)}")
+    whole = read_bars(config.history, end=config.end)
+    bars = complete_symbols(
+        read_bars(config.history, _known(whole, known[config.market]), end=config.end), MOST_SYMBOLS
+    )
+    windows, firsts = real_windows(bars, DAYS)
+    regimes: dict[str, Any] = {}
+    for name in ("any", *REGIMES):
+        real = most_typical(windows, name)
+        # Windows that begin in the same stretch of two windows' length share days.
+        groups = firsts[real] // (2 * DAYS)
+        paths = draw_paths(
+            file,
+            PathOptions(
+                num_paths=PATHS,
+                num_days=WARM_UP + DAYS,
+                symbols=bars.symbols,
+                history=config.history,
+                regime=None if name == "any" else name,
+                market=config.market,
+            ),
+        )
+        closes = paths.ohlcv[:, WARM_UP - 1 :, :, CLOSE].cpu()
+        # Paths with the same past are alike.
+        pasts = closes[:, 0, 0].unique(return_inverse=True)[1]
+        sides = {"real": (windows[real], groups), "generated": (closes, pasts)}
+        regimes[name] = {side: {"windows": len(given[0]), **measured(*given)} for side, given in sides.items()}
+        console.print(f"{name}: {len(real)} of {len(windows)} windows, {len(closes)} paths")
+    dates = [str(bars.dates[0]), str(bars.dates[-1])]
+    result = result_of(config, symbols=list(bars.symbols), dates=dates, regimes=regimes)
+    page = to_markdown(result)
+    console.print(page, markup=False)
+    write_result(config.output, f"regimes-{machine.file_stem(config.market)}", result, page)
+    return result
+
+
+def _known(bars: Bars, known: list[str]) -> list[str]:
+    """Return a history's symbols that the model knows, in the history's order.
+
+    Raises:
+        ValueError: there is none.
+    """
+    symbols = [symbol for symbol in bars.symbols if symbol in known]
+    if not symbols:
+        raise ValueError(f"{bars.source}: the model knows none of {', '.join(bars.symbols)}")
+    return symbols
+
+
+def real_windows(bars: Bars, days: int) -> tuple[Tensor, Tensor]:
+    """Return the closes of windows of a history of one path, with the close before each, and their first days.
+
+    Shapes: (W, days + 1, K), (W,).
+
+    Raises:
+        ValueError: there are fewer windows than candidates of a path.
+    """
+    firsts = torch.arange(0, len(bars.dates) - days, STRIDE)
+    if len(firsts) < CANDIDATES:
+        raise ValueError(
+            f"{bars.source}: {len(bars.dates)} days are {len(firsts)} windows of {days}, at least {CANDIDATES} are "
+            "needed"
+        )
+    return bars.ohlcv[0, firsts[:, None] + torch.arange(days + 1), :, CLOSE], firsts
+
+
+def most_typical(closes: Tensor, regime: str) -> Tensor:
+    """Return the positions of the windows of a regime, one in `CANDIDATES`; of "any" all. Shape: (W, T, K) -> (V,)."""
+    if regime == "any":
+        return torch.arange(len(closes))
+    market = closes.log().diff(dim=1).mean(-1)
+    return REGIMES[regime](market.mean(1), market.std(1)).topk(len(closes) // CANDIDATES).indices
+
+
+def figures_of(closes: Tensor) -> dict[str, Tensor]:
+    """Return the figures of each window, in the order of `FIGURES`.
+
+    Args:
+        closes: with the close before the first day. Shape: (W, T + 1, K).
+
+    Returns:
+        Shares, and log-returns a day. Shape of each: (W,).
+    """
+    returns = closes.log().diff(dim=1)
+    market, symbols = returns.mean(-1), closes.shape[-1]
+    standard = (returns - returns.mean(1, keepdim=True)) / returns.std(1, keepdim=True, correction=0)
+    # The variance of the sum of standardised returns is the sum of all correlations, of which K are 1.
+    correlation = (standard.sum(-1).square().mean(1) - symbols) / (symbols * (symbols - 1))
+    drawdown = market_drawdowns(closes[:, 0], closes[:, 1:]).amax(1)
+    return dict(
+        zip(FIGURES, (returns.std(1).mean(-1), market.std(1), correlation, drawdown, market.mean(1)), strict=True)
+    )
+
+
+def measured(closes: Tensor, groups: Tensor) -> dict[str, dict[str, float | None]]:
+    """Return the mean of each figure with the 95% interval of a bootstrap over groups of windows.
+
+    Shapes: (W, T + 1, K), (W,).
+    """
+    found = {name: bootstrap_interval(values, groups) for name, values in figures_of(closes).items()}
+    return {name: interval._asdict() for name, interval in found.items()}
+
+
+def to_markdown(result: Mapping[str, Any]) -> str:
+    """Return the comparison as Markdown."""
+    config = result["config"]
+    head = (
+        f"{len(result['symbols'])} symbols, {result['dates'][0]} to {result['dates'][1]}. Real: windows of "
+        f"{DAYS} days that begin on every {STRIDE}th day; of a regime the most typical eighth. Generated: "
+        f"{PATHS} paths of each, the most typical of {CANDIDATES} draws. Brackets: 95% interval, "
+        f"bootstrap over stretches of {2 * DAYS} days "
+        "and over the days that paths go on from."
+    )
+    lines = ["| regime | | real | generated |", "|---|---|---:|---:|"]
+    for name, sides in result["regimes"].items():
+        for figure, (words, scale) in FIGURES.items():
+            cells = (Column("", scale).text(sides[side][figure]) for side in ("real", "generated"))
+            lines.append(f"| {name} | {words} | {' | '.join(cells)} |")
+    return "\n\n".join([f"# Regimes: {config['market']}, weights {config['model']}", head, "\n".join(lines)]) + "\n"

@@ -1,0 +1,306 @@
+"""Are scores of news worth anything to an agent that trades?
+
+Several seeds of PPO and CVaR-PPO are trained with and without a score, shown or in a rule of some strength, and with
+the same scores in random order: sentiment moves actions, risk weighs rewards or trajectories. All, the means of their
+actions, equal weights, moved by sentiment too, parts of what has a good score, and buy and hold then trade the whole
+test as one account each. Settings of the learners are those of the preset ``signals_data``; none was chosen on the days
+of the test. ``--scores-of`` takes scores from prices where no document has them, or as controls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.studies.price_scores import Score, with_scores_of_prices
+from vecenv.benchmarks.studies.signal_figures import study_page, told
+from vecenv.core.env import VecEnv
+from vecenv.core.random import EpisodeKey
+from vecenv.learn.agents import Agent, PolicyAgent
+from vecenv.learn.cppo import CPPOConfig, EnsembleCPPO
+from vecenv.learn.evaluation import play
+from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
+from vecenv.learn.ppo_objective import PPOConfig
+from vecenv.learn.runs import run
+from vecenv.market.panels import SCORES
+from vecenv.market.tape import MarketTape
+from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.signals.config import SignalsConfig
+from vecenv.tasks.signals.task import SIGNALS
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+Algorithm = Literal["ppo", "cppo"]
+
+RiskForm = Literal["reward", "published", "trajectory"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Members that are trained as one batch: the same learner and observations, with several strengths of the rule.
+
+    Attributes:
+        score: which is shown, and has the rule.
+        algorithm: of the learner.
+        observed: whether the score is shown.
+        shuffled: whether the scores stand in random order.
+        strengths: of the rule, each with all seeds.
+        form: of the rule of risk.
+    """
+
+    score: Score
+    algorithm: Algorithm
+    observed: bool
+    shuffled: bool
+    strengths: tuple[float, ...]
+    form: RiskForm = "reward"
+
+    def variants(self) -> Iterator[str]:
+        """Return the names of what is compared, one for each strength."""
+        for strength in self.strengths:
+            parts = [f"{self.score} shown"] * self.observed + [f"rule {100 * strength:g}%"] * (strength > 0)
+            parts += [self.form] * (strength > 0 and self.form == "published")
+            told = ", ".join(parts) or "no scores"
+            yield f"{self.algorithm.upper()}, {told}{', shuffled' if self.shuffled else ''}"
+
+
+STRENGTHS = (0.001, 0.01, 0.05, 0.1)
+
+ALL_STRENGTHS = (0.0, *STRENGTHS)
+
+
+def _batches(score: Score, algorithm: Algorithm, form: RiskForm = "reward") -> tuple[Batch, ...]:
+    """Return a learner without the score, with it in the rule, and shown; each with its shuffled control."""
+    return (
+        Batch(score, algorithm, observed=False, shuffled=False, strengths=ALL_STRENGTHS, form=form),
+        Batch(score, algorithm, observed=False, shuffled=True, strengths=STRENGTHS, form=form),
+        Batch(score, algorithm, observed=True, shuffled=False, strengths=ALL_STRENGTHS, form=form),
+        Batch(score, algorithm, observed=True, shuffled=True, strengths=ALL_STRENGTHS, form=form),
+    )
+
+
+BATCHES: Mapping[Score, tuple[Batch, ...]] = {
+    "sentiment": (*_batches("sentiment", "ppo"), *_batches("sentiment", "cppo")),
+    "risk": (
+        *_batches("risk", "ppo"),
+        Batch("risk", "ppo", observed=False, shuffled=False, strengths=STRENGTHS, form="published"),
+        *_batches("risk", "cppo", "trajectory"),
+    ),
+}
+"""All that is trained, by score. The risk of PPO is in its rewards, that of CVaR-PPO in its trajectories."""
+
+
+PRESET = "signals_data"
+START, TRAIN_END, END = date(2013, 1, 2), date(2018, 12, 31), date(2022, 12, 31)
+"""First and last day of the training, and last of the test, which begins after the training."""
+SEEDS, NUM_ENVS, FRAMES = 10, 64, 100_000
+"""Of each variant: seeds, and of each seed sub-environments and steps."""
+TAIL = CPPOConfig(reward_unit=100.0, beta=10.0, cvar_clip_of="advantage", cvar_clip_ratio=0.5)
+"""What CVaR-PPO has beside the settings of PPO: returns count in percent of the account."""
+
+BLIND = ("equal_weight", "buy_and_hold")
+"""Agents that learn nothing and see no score, in every table by these names without the underscores."""
+
+FOLLOWERS: Mapping[Score, str] = {"sentiment": "follow_sentiment", "risk": "avoid_risk"}
+"""Agents that hold equal parts of what has a good score, by score."""
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Train and compare with and without scores of news."""
+
+    market: Path
+    """File of bars with columns of scores."""
+    scores: tuple[str, ...] = ()
+    """Files of scores, if the market has none."""
+    score: Score = "sentiment"
+    """The score that is studied."""
+    scores_of: Literal["documents", "past", "ahead"] = "documents"
+    """What the score is made of: documents, or prices: fifths of the symbols of a day. Sentiment goes by the mean
+    return of the month before or, in hindsight, by the return of the day ahead; risk by the volatility of the month
+    before or ahead."""
+    benchmark_kl: float = 0.0
+    """Weight of the divergence from the benchmark's portfolio; 0 lets policies go."""
+    output: Path | None = RESULTS
+    """Folder for the JSON and the page; none are written without it."""
+
+
+class MeanOfMembers:
+    """The mean of the actions of members that were trained under the same rules, each within its bounds.
+
+    Args:
+        members: of all rules, those of one beside each other.
+        count: of members under one.
+    """
+
+    def __init__(self, members: MembersPolicy, count: int) -> None:
+        self.members, self.count = members, count
+
+    @torch.no_grad()
+    def act(self, env: VecEnv) -> Tensor:
+        """Return actions for rows of which each is of one of the rules. Shape: (rules, *action)."""
+        spec, count = env.scenario.action_spec, self.count
+        observed = env.observations().repeat_interleave(count, 0)
+        key = EpisodeKey(*(word.repeat_interleave(count, 0) for word in env.episode_keys))
+        elapsed = env.rows.elapsed.repeat_interleave(count, 0)
+        (action, *_) = self.members.act(self.members.parameters, observed, key, elapsed)
+        return action.clamp(spec.space.low, spec.space.high).unflatten(0, (-1, count)).mean(1)
+
+
+def main(config: StudyConfig) -> dict[str, Any]:
+    """Train all variants, trade the test with each seed, print and write the comparison, and return it.
+
+    Raises:
+        ValueError: the market is invalid, lacks scores, or has no day in a span.
+    """
+    settings = _settings(config)
+    # Stock trading needs no scores in the market's file.
+    needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
+    tape = settings.tape(needed)
+    training, test = settings.training(tape), settings.test(tape)
+    if config.scores_of != "documents":
+        training, test = (with_scores_of_prices(part, config.score, config.scores_of) for part in (training, test))
+    _check_scores(training, config)
+    returns = _untrained(test, settings.env, config.score)
+    for batch in BATCHES[config.score]:
+        started = time.perf_counter()
+        returns |= _trained_and_traded(config, settings, training, test, batch)
+        print(f"{time.perf_counter() - started:.0f} s for {'; '.join(batch.variants())}", flush=True)
+    equal, held = (returns[name.replace("_", " ")][0] for name in BLIND)
+    result = result_of(
+        config,
+        market={
+            "source": Path(tape.source).name,
+            "symbols": tape.num_symbols,
+            "scored": _coverage(test, config.score),
+            "training": [str(training.dates[training.first_day]), str(training.dates[-1])],
+            "test": [str(test.dates[test.first_day]), str(test.dates[-1])],
+        },
+        learning=f"{SEEDS} seeds each, {FRAMES:,} steps of {NUM_ENVS} sub-environments",
+        variants={name: told(own, equal, held) for name, own in returns.items()},
+    )
+    page = study_page(result)
+    print(page)
+    write_result(config.output, f"signals-study-{config.score}-{config.scores_of}", result, page)
+    return result
+
+
+def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str, list[Tensor]]:
+    """Return what agents earn that learn nothing, by variant; only sentiment has a rule that moves actions."""
+    returns = {name.replace("_", " "): [_traded(test, rules, {}, SIGNALS.agents[name]())[:, 0]] for name in BLIND}
+    follower = FOLLOWERS[score]
+    for shuffled in (False, True):
+        own_rules, end = replace(rules, shuffled=shuffled), ", shuffled" if shuffled else ""
+        followed = _traded(test, own_rules, {}, SIGNALS.agents[follower]())
+        returns[follower.replace("_", " ") + end] = [followed[:, 0]]
+        if score == "sentiment":
+            moved = _traded(test, own_rules, _varied(score, STRENGTHS), SIGNALS.agents["equal_weight_moved"]())
+            names = (f"equal weight, rule {100 * strength:g}%{end}" for strength in STRENGTHS)
+            returns |= {name: [own] for name, own in zip(names, moved.unbind(1), strict=True)}
+    return returns
+
+
+def _settings(config: StudyConfig) -> TrainSettings:
+    """Return the preset on the market and the spans."""
+    path = preset_path("train", PRESET)
+    settings = with_values(TrainSettings(task="signals", env=SignalsConfig()), read_values(path), str(path))
+    return replace(
+        settings,
+        market=str(config.market),
+        scores=config.scores,
+        start=START,
+        end=END,
+        train_end=TRAIN_END,
+        # All days up to the split train: nothing is chosen by a validation.
+        validation_fraction=0.0,
+        embargo=0,
+        device="cpu",
+        env=replace(settings.env, observed=()),
+    )
+
+
+def _trained_and_traded(
+    config: StudyConfig, settings: TrainSettings, training: MarketTape, test: MarketTape, batch: Batch
+) -> dict[str, list[Tensor]]:
+    """Train the seeds of all strengths of a batch, and return what they and their means earn, by variant."""
+    count, seeds = SEEDS, list(range(SEEDS)) * len(batch.strengths)
+    observed = (batch.score,) if batch.observed else ()
+    rules = replace(settings.env, observed=observed, shuffled=batch.shuffled, risk_form=batch.form)
+    env = VecEnv(
+        SIGNALS.build(training, rules),
+        len(seeds) * NUM_ENVS,
+        compiled=True,
+        params=_varied(batch.score, batch.strengths, count * NUM_ENVS),
+        **row_seeds(seeds, NUM_ENVS),
+    )
+    ppo = replace(settings.ppo, total_frames=FRAMES, by_reference=False, benchmark_kl=config.benchmark_kl)
+    if batch.algorithm == "ppo":
+        learner = EnsemblePPO(env, ppo, seeds)
+    else:
+        learner = EnsembleCPPO(env, _tail(ppo, batch.form == "trajectory"), seeds)
+    run(learner)
+    members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
+    varied = _varied(batch.score, batch.strengths, count)
+    alone = _traded(test, rules, varied, PolicyAgent(members)).split(count, dim=1)
+    together = _traded(test, rules, _varied(batch.score, batch.strengths), MeanOfMembers(members, count))
+    found = {}
+    for place, name in enumerate(batch.variants()):
+        found[name] = list(alone[place].unbind(1))
+        found[f"{name}: mean of all"] = [together[:, place]]
+    return found
+
+
+def _tail(ppo: PPOConfig, weigh_risk: bool) -> CPPOConfig:
+    """Return the settings of CVaR-PPO that has those of PPO in common."""
+    common = {item.name: getattr(ppo, item.name) for item in fields(PPOConfig)}
+    return replace(TAIL, **common, weigh_risk=weigh_risk)
+
+
+def _traded(tape: MarketTape, rules: SignalsConfig, varied: Mapping[str, Tensor], agent: Agent) -> Tensor:
+    """Return the daily returns over the whole test of one account for each value of a parameter.
+
+    Args:
+        tape: of the test.
+        rules: of the accounts.
+        varied: the parameter by name; without one there is one account.
+        agent: trades all.
+
+    Returns:
+        Shape: (T, values), float64.
+    """
+    days = tape.num_days - tape.first_day - 1
+    whole = replace(rules, random_start=False, episode_length=days, min_episode_length=0)
+    accounts = max((len(values) for values in varied.values()), default=1)
+    env = VecEnv(SIGNALS.build(tape, whole), accounts, compiled=False, params=varied)
+    return play(env, agent, 0).curves.returns
+
+
+def _varied(score: Score, strengths: Sequence[float], times: int = 1) -> dict[str, Tensor]:
+    """Return strengths of a score's rule, each so many times, as a parameter that differs among sub-environments."""
+    return {f"{score}_strength": torch.tensor(strengths).repeat_interleave(times)}
+
+
+def _coverage(tape: MarketTape, score: Score) -> float:
+    """Return the share of symbols and days of a market with a score."""
+    assert tape.panels is not None
+    known = tape.panels.known[:, tape.first_day :, :, SCORES.index(score)]
+    return float(known[tape.tradable[:, tape.first_day :]].double().mean())
+
+
+def _check_scores(training: MarketTape, config: StudyConfig) -> None:
+    """Check that the market has the score that is studied.
+
+    Raises:
+        ValueError: no day of the training has one.
+    """
+    if _coverage(training, config.score) == 0:
+        told = f"no day of the training has a score of {config.score}; --scores-of past takes it from prices"
+        raise ValueError(f"{training.source}: {told}")

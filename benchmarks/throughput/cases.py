@@ -1,0 +1,93 @@
+"""The cases of ``python -m vecenv.benchmarks.throughput NAME``, and the settings that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from rich.console import Console
+from tyro.conf import Positional
+
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.harness import Point, run
+from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.core.device import device_named
+
+Size = TypeVar("Size")
+
+CASES: Mapping[str, str] = {
+    "auction": "orders of call auctions",
+    "ensemble": "an ensemble in one batch beside one learner",
+    "grpo_rollouts": "turns of groups of language agents, and of a tiny language model",
+    "neural_sampling": "paths of a neural market, and sampling on them",
+    "news_scoring": "texts scored by a list of words",
+    "scores": "trading on scores beside stock trading",
+    "served_sessions": "answers of the server beside one that does nothing",
+    "texts": "observations of a tier as text, and answers parsed",
+    "worldmodel_rollouts": "days drawn by a neural market, and its training",
+}
+"""What each case measures; its module has a function ``points`` of a `CaseConfig`."""
+
+
+@dataclass(frozen=True)
+class CaseConfig:
+    """Settings of a case."""
+
+    name: Positional[str] = ""
+    """Name of the case."""
+    device: str = "cpu"
+    """cpu, cuda or auto."""
+    threads: int = 1
+    """CPU threads."""
+    rounds: int = 15
+    """Timed rounds; medians count."""
+    size: Literal["small", "published", "gpu"] = "published"
+    """small takes seconds, published made the figures of the pages, gpu fills one."""
+    compile: bool = True
+    """Compile steps and updates."""
+    output: Path | None = RESULTS
+    """Folder for the JSON; none is written without it."""
+
+    def __post_init__(self) -> None:
+        if self.name not in CASES:
+            raise ValueError(f"unknown case {self.name!r}; there are {', '.join(CASES)}")
+        if self.rounds < 3:
+            raise ValueError(f"rounds must be at least 3, got {self.rounds}")
+
+    def sized(self, small: Size, published: Size, gpu: Size | None = None) -> Size:
+        """Return the value of the size that is asked for; a GPU's by default the published one."""
+        return {"small": small, "published": published, "gpu": published if gpu is None else gpu}[self.size]
+
+    def on(self) -> torch.device:
+        """Return the device.
+
+        Raises:
+            ValueError: it is not available.
+        """
+        return device_named(self.device)
+
+
+def points_of(config: CaseConfig) -> Sequence[Point]:
+    """Return the points of the case that the settings name."""
+    points: Callable[[CaseConfig], Sequence[Point]] = import_module(
+        f"vecenv.benchmarks.throughput.{config.name}"
+    ).points
+    return points(config)
+
+
+def main(config: CaseConfig) -> dict[str, Any]:
+    """Measure a case, print and write its figures, and return them.
+
+    Raises:
+        ValueError: the device is not available.
+    """
+    device = config.on()
+    torch.set_num_threads(config.threads)
+    found = run(points_of(config), device, config.rounds, Console(width=160))
+    result = result_of(config, device, benchmark=config.name, points=found)
+    write_result(config.output, f"{config.name.replace('_', '-')}-{machine.file_stem(result['device'])}", result)
+    return result

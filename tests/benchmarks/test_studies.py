@@ -1,0 +1,158 @@
+"""Studies: a made-up matrix with a fake command is exact, the words of all matrices are options, scripts import."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from vecenv.benchmarks.studies.__main__ import FOLDER, main, studies
+from vecenv.benchmarks.studies.matrix import Column, MatrixConfig, read_study, run_matrix
+from vecenv.tasks.commands import cli, train
+
+STUDY = """
+title: Made up
+axes:
+  tier: [one, two]
+  costs: {free: [], dear: [--commission, "{data}/{seed}"]}
+  seed: [0, 1]
+together: seed
+commands:
+  - [prepare, "{study}/shared", --of, "{tier}"]
+  - [train, --task, "{tier}", "{costs}", --seed, "{seed}", --folder, "{folder}"]
+columns:
+  grade: {of: agents/trained/grade, scale: 100, digits: 1}
+  gap: gap
+  prepared: {of: words, digits: 0, command: 0}
+"""
+
+
+def made_up(folder: Path, fails: str = "") -> tuple[int, list[list[str]], str, dict]:
+    """Run the study with a command that writes what it was asked, and return what was run and written."""
+    ran = []
+
+    def command(words):
+        ran.append(list(words[:-2]))
+        assert words[-2] == "--json"
+        if fails and fails in words:
+            return 2
+        seed = int(words[words.index("--seed") + 1]) if "--seed" in words else 0
+        interval = {"mean": 0.5 + seed, "low": 0.4, "high": None if seed else 0.625}
+        told = {"agents": {"trained": {"grade": interval}}, "gap": len(words) / 8, "words": len(ran)}
+        Path(words[-1]).write_text(json.dumps(told))
+        return 0
+
+    (folder / "made_up.yaml").write_text(STUDY)
+    config = MatrixConfig(folder / "runs", Path("data"), folder / "results")
+    code = run_matrix(folder / "made_up.yaml", config, command)
+    results = folder / "results"
+    return (
+        code,
+        ran,
+        (results / "study-made-up.md").read_text(),
+        json.loads((results / "study-made-up.json").read_text()),
+    )
+
+
+def test_every_combination_runs_and_has_its_figures(tmp_path):
+    code, ran, page, result = made_up(tmp_path)
+    runs = tmp_path / "runs" / "made_up"
+    trained = [words for words in ran if words[0] == "train"]
+    assert code == 0 and len(trained) == 8
+    # Equal words are run once: the preparation of each tier.
+    assert [words for words in ran if words[0] == "prepare"] == [
+        ["prepare", f"{runs}/shared", "--of", tier] for tier in ("one", "two")
+    ]
+    assert trained[0] == ["train", "--task", "one", "--seed", "0", "--folder", f"{runs}/one-free-0"]
+    assert trained[3][3:7] == ["--commission", "data/1", "--seed", "1"] and trained[3][-1] == f"{runs}/one-dear-1"
+    assert page.splitlines() == [
+        "# Made up",
+        "",
+        "Figures of a cell are of seed 0, 1.",
+        "",
+        "| tier | costs | grade | gap | prepared |",
+        "|---|---|---|---|---|",
+        "| one | free | 50.0 (40.0 … 62.5), 150.0 | 1.12, 1.12 | 1, 1 |",
+        "| one | dear | 50.0 (40.0 … 62.5), 150.0 | 1.38, 1.38 | 1, 1 |",
+        "| two | free | 50.0 (40.0 … 62.5), 150.0 | 1.12, 1.12 | 6, 6 |",
+        "| two | dear | 50.0 (40.0 … 62.5), 150.0 | 1.38, 1.38 | 6, 6 |",
+    ]
+    assert result["title"] == "Made up" and len(result["cells"]) == 8
+    assert result["cells"][0]["grade"] == {"mean": 0.5, "low": 0.4, "high": 0.625}
+    # Again nothing is run, and all is written as before.
+    code, ran, again, _ = made_up(tmp_path)
+    assert (code, ran, again) == (0, [], page)
+
+
+def test_a_command_that_fails_takes_its_combination_alone(tmp_path):
+    code, ran, page, result = made_up(tmp_path, fails="--commission")
+    assert code == 1 and len(ran) == 2 + 8
+    assert "| one | dear | vecenv train ended with code 2, vecenv train ended with code 2 |" in page
+    assert "| two | free | 50.0 (40.0 … 62.5), 150.0 |" in page
+    assert result["cells"][2] == {
+        "tier": "one",
+        "costs": "dear",
+        "seed": "0",
+        "error": "vecenv train ended with code 2",
+    }
+
+
+def test_figures_that_are_not_there_are_dashes():
+    column = Column("a/b", interval=False)
+    assert column.value([{"a": {"b": 2}}]) == 2 and column.value([{"a": 1}]) is None and column.text(None) == "–"
+    assert column.text({"mean": 1.0, "low": 0.0, "high": 2.0}) == "1.00"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("title: Made up", "name: Made up", "a study has axes, columns, commands, title and together"),
+        ("together: seed", "together: day", "together is day, the axes are tier, costs, seed"),
+        ("seed: [0, 1]", "seed: 3", "axis seed is neither a list of names nor lists of words by name"),
+    ],
+)
+def test_studies_that_are_none_are_refused(old, new, words, tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY.replace(old, new))
+    with pytest.raises(ValueError, match=words):
+        read_study(path)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in studies().items() if kind == "matrix"])
+def test_words_of_a_matrix_are_options_of_the_commands(name, tmp_path):
+    """Of every training of its first and last combination: they are parsed, and nothing of them is without effect."""
+    study = read_study(FOLDER / f"{name}.yaml")
+    places = dict.fromkeys(("folder", "study", "data", "here"), str(tmp_path))
+    first, *_, last = study.cells()
+    asked = []
+
+    def parsed(settings):
+        asked.append(settings)
+        return {}
+
+    parsed.__annotations__ = get_type_hints(train.main)
+    for cell in (first, last):
+        for command in study.commands:
+            words = study.words(command, cell, places)
+            if words[0] == "train":
+                cli._run(parsed, "train", words[1:])
+            assert not any("{" in word for word in words)
+    assert asked
+
+
+@pytest.mark.parametrize("name", [name for name, kind in studies().items() if kind == "script"])
+def test_scripts_have_a_main_of_settings(name):
+    (kind,) = (
+        hint
+        for key, hint in get_type_hints(import_module(f"vecenv.benchmarks.studies.{name}").main).items()
+        if key != "return"
+    )
+    assert kind.__doc__ and kind.__module__.startswith("vecenv.benchmarks.studies")
+
+
+def test_a_study_that_is_none_is_told(capsys):
+    assert main(["tea"]) == 2 and main([]) == 2
+    assert "there are exact_gradient, neural_market, order_book_agents" in capsys.readouterr().err

@@ -1,0 +1,227 @@
+"""The cases: what they step and count, and that each of them runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from vecenv.benchmarks import device as machine
+from vecenv.benchmarks.throughput import curve as throughput
+from vecenv.benchmarks.throughput import scores, worldmodel_rollouts
+from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
+from vecenv.benchmarks.throughput.curve import BenchConfig
+from vecenv.benchmarks.throughput.news_scoring import news_texts
+from vecenv.benchmarks.throughput.picture import _curve
+from vecenv.benchmarks.throughput.served_sessions import started_server
+from vecenv.benchmarks.throughput.texts import text_points, typical_texts
+from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
+from vecenv.core.collector import FusedCollector
+from vecenv.core.env import VecEnv
+from vecenv.core.rows import leaves
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.registry import make
+from vecenv.tasks.tiers.reward_components import COMPONENTS
+from vecenv.text.door import TextDoor
+from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
+from vecenv.worldmodel.network.transformer import TransformerSettings
+
+MARKET = {"num_paths": 2, "num_days": 330}
+
+
+def tier_env(num_envs: int = 4, task: str = "multi_stock_3", **rules) -> VecEnv:
+    return make(task, num_envs, market_options=MARKET, compile=False, **rules)
+
+
+def given(env: VecEnv, num_steps: int, observed: bool = True) -> FusedCollector:
+    return FusedCollector(env, "given", num_steps, store_observations=observed)
+
+
+@pytest.mark.parametrize("task", ["multi_stock_3", "curriculum"])
+def test_given_orders_are_valid_and_different(task):
+    collector = given(tier_env(task=task, action="orders"), 3)
+    fill_given_actions(collector)
+    collector.rollout()
+    components = collector.rows().state.components
+    assert components[..., COMPONENTS.index("valid")].all()
+    kind, symbol, fraction = collector.actions.unbind(-1)
+    assert set(kind.flatten().tolist()) == {0.0, 1.0, 2.0}
+    torch.testing.assert_close(fraction * 10, (fraction * 10).round())
+    assert float(fraction.min()) >= 0.1 and float(fraction.max()) <= 1.0
+    assert set(symbol.flatten().tolist()) == ({0.0, 1.0, 2.0} if task == "multi_stock_3" else {0.0})
+
+
+def test_necessary_bytes_of_a_tier():
+    """Twice the state, the action and the reward; and the observation with what of the market it shows."""
+    env = tier_env(action="orders")
+    seen, unseen = (necessary_bytes(given(env, 2, observed)) for observed in (True, False))
+    state = sum(leaf[0].numel() * leaf.element_size() for leaf in leaves(env.rows))
+    assert unseen == 2 * state + 4 * 8 * 3 + 4 + 4 * (3 * 4 + 3)
+    assert seen - unseen == 4 * (16 + 17 * 3) + 4 * 3 * (12 + 1 - 2)
+
+
+def test_stock_trading_by_reference_and_its_market_numbers():
+    """The own part and the day instead of the whole, and a row of the table instead of the features."""
+    env = make("stock_trading", 2, market_options=MARKET, compile=False)
+    config = PPOConfig(num_steps=2, minibatches=1, hidden=(8,))
+    whole, parts = (PPO(env, replace(config, by_reference=by)).collector for by in (False, True))
+    symbols, features = env.scenario.tape.num_symbols, len(env.scenario.tape.feature_names)
+    fewer_written, fewer_read = 4 * symbols * (1 + features) - 8, 4 * (symbols * features - 8)
+    assert necessary_bytes(whole) - necessary_bytes(parts) == fewer_written + fewer_read
+    assert market_numbers(env.scenario, observed=True) == symbols * (2 + features)
+    assert market_numbers(env.scenario, observed=False) == symbols * 2
+    collector = given(env, 2)
+    fill_given_actions(collector)
+    assert -1 <= float(collector.actions.min()) < -0.9 and 0.9 < float(collector.actions.max()) <= 1
+    assert not torch.equal(*collector.actions)
+
+
+def test_every_step_that_is_counted_is_live(monkeypatch):
+    """Rows whose episodes end go on with the next: a rollout of N rows and T steps pays and advances N x T times."""
+    config = BenchConfig(task="multi_stock_3", num_steps=30, num_days=330, max_buffer_gb=1.0)
+    made = {}
+    monkeypatch.setattr(
+        throughput,
+        "FusedCollector",
+        lambda env, *given, **named: made.setdefault(env, FusedCollector(env, *given, **named)),
+    )
+    tape = throughput.tape_of_task(config)
+    (workload,) = throughput.curve_point(config, tape, "environment", "eager", 4, copy=1e9).make()
+    (collector,) = made.values()
+    workload.call()
+    assert workload.units == 4 * 30 == collector.reward.numel()
+    # An episode has 25 days at most: every row ended in 30 steps, and none stood still.
+    rows = collector.rows()
+    assert bool(rows.truncated.any(0).all()) and bool((rows.state.day.diff(dim=0) != 0).all())
+    told = workload.told()
+    assert told["bytes_per_step"] == necessary_bytes(collector) and workload.limit == 1e9 / told["bytes_per_step"]
+    assert (told["column"], told["mode"], told["num_envs"], told["num_steps"]) == ("environment", "eager", 4, 30)
+    small = replace(config, max_buffer_gb=1e-9)
+    assert throughput.curve_point(small, tape, "environment", "eager", 4, 1e9).make()[0].units == 4
+
+
+def test_the_plan_has_all_modes_at_one_count_and_no_training_above_its_limit():
+    config = BenchConfig(num_envs=(2048, 4), columns=("environment", "training", "text"), largest_training=100)
+    plan = throughput._plan(config, torch.device("cpu"))
+    compiled = [("environment", "compiled", 4), ("environment", "compiled", 2048), ("training", "compiled", 4)]
+    assert plan == [*compiled, ("environment", "eager", 2048)]
+    on_gpu = throughput._plan(config, torch.device("cuda"))
+    assert on_gpu[0] == ("environment", "cuda_graph", 4) and len(on_gpu) == 5
+
+
+def test_typical_texts_are_mostly_valid():
+    env = tier_env(12, action="orders")
+    actions, valid = TextDoor(env).parse(typical_texts(env.scenario.tape.symbols, 12), range(12))
+    assert valid.tolist() == 2 * [True, True, True, True, False, True]
+    assert actions[:, :, 0].count_nonzero(-1).tolist() == 2 * [0, 1, 1, 2, 1, 2]
+
+
+def test_news_differ_and_are_drawn_by_a_seed():
+    assert news_texts(300, 12) == news_texts(300, 12) != news_texts(300, 12, seed=1)
+    texts = news_texts(300, 60)
+    assert len(set(texts)) == 300 and 60 <= min(len(text.split()) for text in texts) < 68
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"task": "portfolio", "rationing": "by_size"}, "rationing is a setting of stock_trading, not of portfolio"),
+        ({"task": "portfolio", "preset": "figure3"}, "preset is a setting of stock_trading"),
+        ({"task": "execution", "num_days": 5}, "num_days is a setting of tasks on a market of bars, not of execution"),
+        ({"repeats": 4}, "repeats must be at least 5, got 4"),
+    ],
+)
+def test_settings_of_the_curve_that_do_not_fit_are_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        BenchConfig(**settings)
+
+
+def test_settings_of_a_case_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="unknown case 'tea'; there are auction, ensemble"):
+        CaseConfig("tea")
+    with pytest.raises(ValueError, match="rounds must be at least 3, got 2"):
+        CaseConfig("auction", rounds=2)
+    with pytest.raises(ValueError, match="cannot render 6 of 4 sub-environments"):
+        text_points("execution", None, 4, (2, 6))
+    assert CaseConfig("auction", size="gpu").sized(1, 2) == 2 and CaseConfig("auction", size="gpu").sized(1, 2, 3) == 3
+
+
+def test_a_curve_goes_through_the_fastest_mode_of_each_size():
+    """Whichever order they were measured in."""
+    rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "policy", 9.0)]
+    found = [{"num_envs": count, "column": column, "per_second": rate} for count, column, rate in rates]
+    assert _curve(found, "environment") == [(8, 3.0), (64, 5.0)]
+
+
+def test_operations_and_bytes_of_a_stock_day(monkeypatch):
+    """A layer of width 8 with two heads: counted by hand; the limit is the slower of arithmetic and memory."""
+    trunk = TransformerSettings(layers=1, width=8, heads=2, hidden=16, window=10)
+    network = MarketNetwork(NetworkSettings(trunk, head=4, markets=("one",)))
+    features = network.trunk.embed.in_features
+    weights = features * 8 + 8 * (8 + 2 * 4) + 8 * 8 + 8 * 16 + 16 * 8
+    # Each of two heads multiplies its query with ten keys, and ten weights with values, of four numbers.
+    operations = 2 * (weights + 2 * (10 * 4 + 10 * 4))
+    assert worldmodel_rollouts.operations_per_stock_day(network) == operations
+    assert worldmodel_rollouts.bytes_per_stock_day(network) == 10 * (4 + 4) * 4
+    rates = {"product": float(operations), "copy": 2 * 320 * 4.0}
+    monkeypatch.setattr(machine, "product_rate", lambda *size: rates["product"])
+    monkeypatch.setattr(machine, "copy_bandwidth", lambda device: rates["copy"])
+    assert worldmodel_rollouts.rollout_limit(network, 2, torch.device("cpu")) == 1.0
+    rates["copy"] = 320.0
+    assert worldmodel_rollouts.rollout_limit(network, 2, torch.device("cpu")) == 0.5
+
+
+def test_a_server_that_does_not_start_is_told():
+    with pytest.raises(RuntimeError, match="did not start"):
+        started_server(["-c", "print('no')"])
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.assembly
+def test_every_case_runs(name, tmp_path, monkeypatch):
+    """In small: each workload has a rate, its ratio is to one of the same point, and all is written."""
+    if name == "served_sessions" and not (find_spec("openenv") and find_spec("websockets")):
+        pytest.skip("the server needs vecenv[openenv]")
+    monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
+    result = main(CaseConfig(name, rounds=3, size="small", compile=False, output=tmp_path))
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith(f"{name.replace('_', '-')}-") and set(json.loads(path.read_text())) == set(result)
+    assert result["points"]
+    for figures in result["points"].values():
+        names = [figure["name"] for figure in figures]
+        assert len(set(names)) == len(names) and all(figure["per_second"] > 0 for figure in figures)
+        assert all((figure["time_ratio"] is None) == (figure["beside"] is None) for figure in figures)
+    if name == "scores":
+        told = {figure["name"]: figure["told"]["numbers_observed"] for figure in figures}
+        assert list(told) == list(scores.VARIANTS)
+        # Observed scores are compared with as many other columns.
+        assert told["both rules, scores observed"] == told[scores.WIDE] > told["both rules"]
+
+
+@pytest.mark.assembly
+def test_curves_are_measured_beside_published_figures(tmp_path, monkeypatch, capsys):
+    """Of a tier beside its oracle, with texts; and of a market of agents, whose messages are counted."""
+    monkeypatch.setattr(machine, "COPY_BYTES", 2**16)
+    small = {"modes": ("eager",), "num_steps": 2, "repeats": 5, "output": tmp_path}
+    columns = ("environment", "without_observations", "policy", "training", "text")
+    tier = throughput.main(
+        BenchConfig("multi_stock_3", (4,), columns, num_days=330, text_envs=8, text_rows=(2, 6), **small)
+    )
+    (path,) = tmp_path.glob("*.json")
+    assert path.name.startswith("throughput-multi-stock-3-") and path.with_suffix(".png").exists()
+    assert [figure["column"] for figure in tier["figures"]] == list(columns[:-1])
+    assert tier["market"]["symbols"] == 3 and tier["published"] == [] and tier["scalar_oracle_steps_per_second"] > 0
+    texts = {point: [figure["name"] for figure in figures] for point, figures in tier["text"].items()}
+    assert texts == {style: ["render 2", "render 6", "parse 6"] for style in ("text, full", "text, compact")}
+    capsys.readouterr()
+    market = throughput.main(BenchConfig("market_making", (4, 2**40), ("environment",), **small))
+    (figure,) = market["figures"]
+    # Five ticks a step, of one to four messages each.
+    assert 5 < figure["messages_per_step"] < 20
+    told = capsys.readouterr().out
+    assert "N=1,099,511,627,776 does not fit the memory" in told
+    assert "published, not measured here: 21,969 steps/s, 2,196,900 messages/s at N=4,000: JaxMARL-HFT" in told
+    assert len(market["published"]) == 3 and list(tmp_path.glob("throughput-market-making-*.png"))
