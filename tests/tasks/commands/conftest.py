@@ -1,4 +1,4 @@
-"""Folders with a market, and with a trained run, for the tests of the commands."""
+"""A folder with a market, and runs on it that no test changes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.tasks.commands.small_runs import DAYS, TINY, bars, train_args
-from vecenv.tasks.commands import cli
+from tests.tasks.commands.small_runs import DAYS, SHARES, bars, made_run, settings_on
 
 
-@pytest.fixture(scope="module")
-def market_place(tmp_path_factory) -> Path:
-    """A folder with two markets and a preset."""
-    folder = tmp_path_factory.mktemp("cli")
+@pytest.fixture(scope="package")
+def place(tmp_path_factory) -> Path:
+    """A folder with a market of three symbols and four runs before their first update.
+
+    They are of tilts, of whole shares, of the exact gradient, and of two symbols.
+    """
+    folder = tmp_path_factory.mktemp("commands")
     bars(3, DAYS).to_parquet(folder / "market.parquet")
-    bars(2, 60).to_parquet(folder / "short.parquet")
-    (folder / "tiny.yaml").write_text(TINY)
+    made_run(folder / "tilts", settings_on(folder))
+    made_run(folder / "shares", settings_on(folder, env=SHARES))
+    made_run(folder / "exact", settings_on(folder, algorithm="exact"))
+    made_run(folder / "two", settings_on(folder, symbols=("S0", "S1")))
     return folder
-
-
-@pytest.fixture(scope="module")
-def place(market_place) -> Path:
-    """A folder with markets, a preset and a run of two updates."""
-    words = ("--folder", str(market_place / "run"), "--json", str(market_place / "train.json"))
-    assert cli.main(train_args(market_place, *words)) == 0
-    return market_place

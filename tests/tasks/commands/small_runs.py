@@ -1,36 +1,28 @@
-"""A small market and the command line of a training run of two updates on it."""
+"""A small market, settings of trainings on it, and runs as they are before their first update, made in an instant."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+import vecenv
+from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.exact import ExactConfig
+from vecenv.learn.ppo import PPOConfig
+from vecenv.tasks.commands.run_folder import write_settings
+from vecenv.tasks.commands.train import new_learner
+from vecenv.tasks.commands.train_settings import NOT_IN_FILES, TrainSettings
+from vecenv.tasks.stock_trading.config import StockTradingConfig
+from vecenv.tasks.stock_trading.task import STOCK_TRADING
+
 DAYS = 160
-# Each rollout has 64 x 8 steps, so these are two updates.
-TINY = """
-end: 2021-12-31
-num_envs: 64
-compile: false
-episodes: 200
-env: {episode_length: 12, features: [rsi_30], hmax: 10}
-ppo: {num_steps: 8, total_frames: 1024, epochs: 1, minibatches: 2, hidden: [8]}
-"""
-RUN_FILES = {
-    "checkpoint.pt",
-    "drawdown.png",
-    "equity.png",
-    "exposure.png",
-    "holdings.png",
-    "learning_curve.png",
-    "metrics.csv",
-    "metrics.json",
-    "settings.yaml",
-    "untrained.pt",
-    "worst_days.png",
-}
-GROUPS = ("--algorithm", "grpo", "--num-groups", "16", "--group-size", "4", "--grpo.minibatches", "2")
+SHARES = StockTradingConfig(features=("rsi_30",), episode_length=12, hmax=10)
+TILTS = replace(SHARES, action="tilt")
+SMALL = {"hidden": (8,), "num_steps": 8, "total_frames": 256, "minibatches": 2}
 
 
 def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
@@ -44,6 +36,25 @@ def bars(num_symbols: int, num_days: int) -> pd.DataFrame:
     return pd.concat(tables)
 
 
-def train_args(place: Path, *more: str) -> list[str]:
-    """The command line of a training run on the market and the preset of a folder."""
-    return ["train", "--preset", str(place / "tiny.yaml"), "--market", str(place / "market.parquet"), *more]
+def settings_on(place: Path, **changes: Any) -> TrainSettings:
+    """Settings of a training of two updates on the market of a folder."""
+    given = {"market": str(place / "market.parquet"), "num_envs": 16, "compile": False, "episodes": 6, "device": "cpu"}
+    given |= {"env": TILTS, "ppo": PPOConfig(**SMALL), "exact": ExactConfig(**SMALL | {"policy": "symbol"})}
+    return TrainSettings(**given | changes)
+
+
+def learner_of(settings: TrainSettings) -> Any:
+    """The learner of a training before its first update."""
+    config = settings.with_symbols(settings.env)
+    config = STOCK_TRADING.smooth(config) if settings.algorithm == "exact" else config
+    training = settings.training(settings.tape(config))
+    options = {"market": training, "compile": False, "config": config, "seed": settings.seed}
+    return new_learner(settings, vecenv.make(settings.task, settings.num_envs, **options))
+
+
+def made_run(folder: Path, settings: TrainSettings, **state: Any) -> Path:
+    """Make a folder with the checkpoint, some of its entries replaced, and the settings of a run."""
+    folder.mkdir(parents=True)
+    save_checkpoint(learner_of(settings).state_dict() | state, folder / "checkpoint.pt")
+    write_settings(folder, settings, NOT_IN_FILES)
+    return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,23 +12,25 @@ from importlib.metadata import EntryPoint
 import pytest
 import torch
 
-from tests.tasks.commands.small_runs import train_args
+from tests.tasks.commands.small_runs import SHARES, settings_on
+from vecenv.learn.run_files import RunStoppedError
 from vecenv.system.preset_files import as_values
+from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.collect import CollectSettings
+from vecenv.tasks.commands.collect import main as collect_command
+from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.commands.evaluate import main as evaluate_command
+from vecenv.tasks.commands.sft import SftSettings
+from vecenv.tasks.commands.sft import main as sft_command
 from vecenv.tasks.commands.train import TrainSettings
+from vecenv.tasks.commands.train import main as train_command
+from vecenv.tasks.tiers.config import TierConfig
 
 
 def echo(settings: TrainSettings) -> dict:
     """A command that returns its settings."""
     return as_values(settings)
-
-
-def settings_of(args: list[str], tmp_path, monkeypatch) -> dict:
-    """The settings that a command line gives to ``vecenv train``."""
-    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo", cli.GROUP)])
-    monkeypatch.setattr(cli, "entry_points", lambda group: [])
-    assert cli.main(["train", *args, "--json", str(tmp_path / "settings.json")]) == 0
-    return json.loads((tmp_path / "settings.json").read_text())
 
 
 @pytest.mark.assembly
@@ -51,7 +54,6 @@ def test_other_packages_add_commands(tmp_path, monkeypatch, capsys):
     assert json.loads((tmp_path / "echo.json").read_text())["seed"] == 7
 
 
-@pytest.mark.assembly
 def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
     """While Python cleans up, nobody would catch it."""
 
@@ -82,6 +84,7 @@ def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
         ),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "can't allocate memory"),
         (FloatingPointError("update 3: losses are not finite"), "error: update 3: losses are not finite"),
+        (RunStoppedError("run: the disk is full; nothing is kept"), "error: run: the disk is full; nothing is kept"),
     ],
 )
 def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words):
@@ -95,19 +98,69 @@ def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words
     assert line.startswith("vecenv echo: error: ") and words in line
 
 
-def test_presets_win_over_defaults_and_the_command_line_over_presets(tmp_path, monkeypatch):
-    train, task = tmp_path / "train.yaml", tmp_path / "task.yaml"
-    train.write_text("seed: 4\nnum_envs: 8\nenv: {hmax: 7, commission: 1e-3, reward_scale: 1}\n")
-    task.write_text("hmax: 5\nreward_scale: 1e-2\n")
-    args = ["--preset", str(train), "--task-preset", str(task), "--num-envs", "16", "--env.reward-scale", "0.5"]
-    settings = settings_of(args, tmp_path, monkeypatch)
-    assert settings["seed"] == 4 and settings["num_envs"] == 16
-    assert settings["env"]["hmax"] == 5 and settings["env"]["commission"] == 1e-3
-    assert settings["env"]["reward_scale"] == 0.5
-    assert settings["episodes"] == TrainSettings.episodes
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["train", "--market", "nofile.csv"], ["nofile.csv"]),
+        (["train", "--market", "market.parquet", "--symbols", "S0", "S9"], ["market.parquet", "S9", "S1"]),
+        (["train", "--preset", "finrl", "--market", "market.parquet"], ["market.parquet", "episode of 250 days"]),
+        (["train", "--grpo.refills", "2"], ["error: --grpo.refills belongs to --algorithm grpo: no effect with"]),
+        (["train", "--folder", "tilts"], ["already holds a run", "--resume tilts"]),
+        (["train", "--env.comission", "0.1"], ["--env.comission", "--env.commission"]),
+        (["train", "--env.commission", "much"], ["much", "--env.commission"]),
+        (["train", "--json", "nowhere/result.json"], ["nowhere/result.json: there is no folder nowhere"]),
+        (
+            ["evaluate", "--checkpoint", "tilts", "--env.action", "weights"],
+            ["error: the checkpoint was trained on act"],
+        ),
+        (["sft", "--data", "nowhere.jsonl"], ["vecenv sft: error: ", "nowhere.jsonl"]),
+        (["data", "inspect", "nofile.csv"], ["vecenv data: error: ", "nofile.csv"]),
+        (["data", "convert", "market.parquet", "market.xls"], ["market.xls", ".parquet"]),
+        (["replay", "nofile.jsonl"], ["vecenv replay: error: ", "nofile.jsonl"]),
+        (["nothing"], ["nothing", "train"]),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(place, monkeypatch, capsys, args, words):
+    monkeypatch.chdir(place)
+    before = sorted(place.rglob("*"))
+    assert cli.main(args) == cli.BAD_INPUT == 2
+    captured = capsys.readouterr()
+    assert all(word in captured.err for word in words), captured.err
+    assert "Traceback" not in captured.err and captured.out == ""
+    assert sorted(place.rglob("*")) == before
 
 
-def test_help_shows_docstrings_and_the_values_of_the_preset(market_place, capsys):
-    assert cli.main(train_args(market_place, "--help")) == 0
+def test_a_second_writer_of_a_folder_is_refused_at_once(place, tmp_path):
+    folder, data = tmp_path / "busy", tmp_path / "data.jsonl"
+    data.write_text("{}")
+    train_run, evaluate_run = settings_on(place, folder=folder), EvaluateSettings(folder=folder, env=SHARES)
+    with WriteLock(folder), WriteLock.beside(tmp_path / "out.jsonl"):
+        for command, settings in (
+            (train_command, train_run),
+            (evaluate_command, evaluate_run),
+            (sft_command, SftSettings(data=(data,), folder=folder)),
+            (collect_command, CollectSettings(task="single_stock", out=tmp_path / "out.jsonl", env=TierConfig())),
+        ):
+            with pytest.raises(BlockingIOError, match=f" is already being written, by process {os.getpid()} on "):
+                command(settings)
+    assert not folder.exists()
+
+
+def test_results_are_written_and_other_values_on_the_command_line_win(tmp_path, monkeypatch):
+    """Over those of the preset; what has no effect is the default."""
+    preset = tmp_path / "train.yaml"
+    preset.write_text("seed: 4\nnum_envs: 8\nnum_groups: 3\nenv: {hmax: 7}\n")
+    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo", cli.GROUP)])
+    target = tmp_path / "settings.json"
+    words = ["--preset", str(preset), "--num-envs", "16", "--env.hmax", "0.5", "--json", str(target)]
+    assert cli.main(["train", *words]) == 0
+    told = json.loads(target.read_text())
+    assert (told["seed"], told["num_envs"], told["num_groups"], told["env"]["hmax"]) == (4, 16, 128, 0.5)
+    assert told["preset"] == str(preset)
+
+
+def test_help_shows_docstrings_and_the_values_of_the_preset(tmp_path, capsys):
+    (tmp_path / "a.yaml").write_text("env: {action: shares, hmax: 10}")
+    assert cli.main(["train", "--preset", str(tmp_path / "a.yaml"), "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--env.hmax FLOAT Largest order in shares per symbol and day. (default: 10.0)" in text

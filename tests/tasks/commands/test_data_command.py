@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pandas as pd
+import pytest
 
 from tests.tasks.commands.small_runs import DAYS, bars
 from vecenv.market import fetch
 from vecenv.market.parquet_files import read_parquet
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.data import FetchSettings
+from vecenv.tasks.commands.data import FetchSettings, NewsSettings, _news_table, _ragged, main
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 
@@ -24,12 +25,25 @@ def test_a_large_move_is_told_in_one_line(tmp_path, capsys):
     assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
 
 
-def test_data_inspect_and_convert(market_place):
-    target, summary = market_place / "finrl.csv", market_place / "summary.json"
-    assert cli.main(["data", "convert", str(market_place / "market.parquet"), str(target)]) == 0
+def test_data_inspect_and_convert(place, tmp_path):
+    target, summary = tmp_path / "finrl.csv", tmp_path / "summary.json"
+    assert cli.main(["data", "convert", str(place / "market.parquet"), str(target)]) == 0
     assert cli.main(["data", "inspect", str(target), "--json", str(summary)]) == 0
     result = json.loads(summary.read_text())
     assert (result["days"], result["symbols"], result["rows"]) == (DAYS, 3, 3 * DAYS)
+
+
+def test_ragged_symbols_are_listed_up_to_ten():
+    span = ["2020-01-01", "2020-12-31"]
+    entry = {"first": span[0], "last": span[1], "missing": 0}
+    short = entry | {"first": "2020-02-01", "missing": 3}
+    assert _ragged({"span": span, "listings": {"A": entry, "B": short, "C": entry | {"missing": 1}}}) == [
+        "B: 2020-02-01 to 2020-12-31, 3 days missing between",
+        "C: 2020-01-01 to 2020-12-31, 1 days missing between",
+    ]
+    assert len(_ragged({"span": span, "listings": dict.fromkeys(range(10), short)})) == 10
+    many = _ragged({"span": span, "listings": dict.fromkeys(range(12), short)})
+    assert len(many) == 11 and many[-1] == "and 2 more"
 
 
 def test_data_fetch(tmp_path, monkeypatch, capsys):
@@ -87,29 +101,38 @@ def test_data_news(tmp_path, capsys):
     pd.testing.assert_frame_equal(read_parquet(out), panel)
 
 
-def test_symbols_are_listed_only_if_they_are_few(tmp_path, capsys):
-    table = pd.DataFrame({"date": "2024-01-01", "symbol": [f"S{number}" for number in range(21)], "text": "Sales rise"})
-    table.to_csv(tmp_path / "news.csv", index=False)
-    assert cli.main(["data", "news", "--news", str(tmp_path / "news.csv"), "--out", str(tmp_path / "p.parquet")]) == 0
-    said = capsys.readouterr().out
-    assert "21 symbols" in said and "S3" not in said
+def test_symbols_are_listed_only_if_they_are_few():
+    own = {"texts": 2000, "days": 1500, "first": "a", "last": "b"}
+    shares = {"unreadable_share": 0.125, "unknown_share": 0.0, "neutral_share": 1.0}
+    for count, listed in ((20, 20), (21, 0)):
+        summary = {"file": "f", "scorer": "s", "texts": 3, "distinct": 2, "cached": 1, "rows": 4, **shares}
+        table = _news_table(summary | {"symbols": {f"S{number}": own for number in range(count)}})
+        names, told = ([*column.cells] for column in table.columns)
+        assert told[:6] == [
+            "s",
+            "3, 2 distinct, 1 from the cache",
+            "12.5%",
+            "0.0%",
+            "100.0%",
+            f"4 rows, {count} symbols",
+        ]
+        assert names[6:] == [f"S{number}" for number in range(listed)]
+    assert table.row_count == 6 and "2,000 texts on 1,500 days, a to b" not in told
 
 
-def test_news_that_cannot_be_scored_are_refused_in_one_line_and_nothing_is_written(tmp_path, capsys):
+def test_news_that_cannot_be_scored_are_refused_and_nothing_is_written(tmp_path):
     news, out = news_file(tmp_path), tmp_path / "panel.parquet"
-    for words, what in (
-        (["--out", str(tmp_path / "panel.csv")], "a file that ends in .parquet"),
-        (["--out", str(tmp_path / "none" / "panel.parquet")], "a file that ends in .parquet, in a folder that exists"),
-        (["--out", str(out), "--cache", str(out)], "--news, --out and --cache must be different files"),
-        (["--out", str(out), "--batch-size", "4"], "--batch-size belongs to a model as --scorer"),
-        (["--out", str(out), "--scorer", str(tmp_path)], f"{tmp_path}: no language model could be loaded"),
-        (["--out", str(out), "--scorer", "x", "--batch-size", "0"], "batch_size must be at least 1, got 0"),
-        (["--out", str(out), "--cache", str(tmp_path / "none" / "scores")], "there is no folder"),
+    for changes, what in (
+        ({"out": tmp_path / "panel.csv"}, "a file that ends in .parquet"),
+        ({"out": tmp_path / "none" / "panel.parquet"}, "a file that ends in .parquet, in a folder that exists"),
+        ({"cache": out}, "--news, --out and --cache must be different files"),
+        ({"scorer": str(tmp_path)}, f"{tmp_path}: no language model could be loaded"),
+        ({"scorer": "x", "batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"cache": tmp_path / "none" / "scores"}, "there is no folder"),
     ):
-        assert cli.main(["data", "news", "--news", str(news), *words]) == 2, words
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if "warning" not in line]
-        assert line.startswith("vecenv data: error: ") and what in line
+        with pytest.raises((ValueError, OSError), match=what):
+            main(NewsSettings(**{"news": news, "out": out} | changes))
     news.write_text("date,symbol,text\n2024-13-01,A,x\n")
-    assert cli.main(["data", "news", "--news", str(news), "--out", str(out)]) == 2
-    assert f"{news}: row 1, column date: '2024-13-01' is not a date" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=f"{news}: row 1, column date: '2024-13-01' is not a date"):
+        main(NewsSettings(news, out))
     assert [path.name for path in tmp_path.iterdir()] == ["news.csv"]

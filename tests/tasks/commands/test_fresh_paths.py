@@ -10,7 +10,7 @@ import torch
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market import load
 from vecenv.market.bars import VOLUME
 from vecenv.market.load import generator_of
@@ -67,22 +67,18 @@ def test_accounts_start_on_the_new_paths():
     assert torch.equal(*values) and len(values[0].unique()) > 4
 
 
-@pytest.mark.assembly
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    """Stopped after one and after three of four updates, in the middle and at the end of a round."""
+def test_a_run_that_resumes_within_a_round_or_at_its_start_has_its_paths():
+    """In the middle of a round nothing restarts: the episodes are those of the checkpoint."""
     env, fresh = made()
-    whole = train(env, LEARNER, tmp_path / "whole", before_update=fresh.before_update).learner
-    for stop in (1, 2, 3):
-        env, fresh = made()
-        part = replace(LEARNER, total_frames=stop * 64)
-        train(env, part, tmp_path / str(stop), before_update=fresh.before_update)
-        env, fresh = made()
-        resumed = train(env, LEARNER, tmp_path / str(stop), resume=True, before_update=fresh.before_update).learner
-        assert resumed.update_number == whole.update_number == 4
-        for one, other in zip(resumed.actor, whole.actor, strict=True):
-            assert torch.equal(one, other)
-    plain = train(made()[0], LEARNER).learner
-    assert not torch.equal(plain.actor[0], whole.actor[0])
+    for update in range(5):
+        fresh.before_update(update)
+    for update, restarted in ((4, True), (5, False)):
+        resumed, again = made()
+        resumed.rollout(3, break_when_any_done=False)
+        assert again.due(update) and not again.due(1)
+        again.before_update(update)
+        assert torch.equal(resumed.scenario.shared["close"], env.scenario.shared["close"]) and again.round == 2
+        assert bool((resumed.rows.elapsed == 0).all()) == restarted
 
 
 def test_the_learner_is_compiled_once():

@@ -1,4 +1,4 @@
-"""Markets of the command line: spans, splits and devices."""
+"""Markets of the command line: spans, splits, what reaches them, and what a record names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -13,8 +14,9 @@ from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_named
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.worldmodel.sampling import generator
 
@@ -121,22 +123,25 @@ def test_dates_override_the_fraction(dates):
     assert spans(settings(test_start=day(dates, 200), embargo=7)) == [dates[0], dates[192], dates[200], dates[-1]]
 
 
+def test_symbols_name_those_of_a_generator(dates):
+    assert settings().tape(CONFIG).symbols == settings(market="planted").tape(CONFIG).symbols == ("A", "B")
+
+
 def test_a_later_start_keeps_the_features_of_the_days_before(dates):
     whole, late = settings().tape(CONFIG), settings(start=day(dates, 100)).tape(CONFIG)
     assert late.dates[0] == dates[100] and late.first_day == 0
     assert np.array_equal(late.features.numpy(), whole.features[:, 100:].numpy())
 
 
-def test_symbols_name_those_of_a_generator():
-    assert settings().tape(CONFIG).symbols == ("A", "B")
-    assert settings(market="planted").tape(CONFIG).symbols == ("A", "B")
-
-
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"test_fraction": 1.0}, "test_fraction"),
-        ({"embargo": -1}, "embargo"),
+        ({"test_fraction": 1.0}, "test_fraction must be between 0 and 1, got 1.0"),
+        ({"test_fraction": 0.0}, "test_fraction must be between 0 and 1, got 0.0"),
+        ({"embargo": -1}, "embargo must not be negative, got -1"),
+        ({"score_delay": -1}, "score_delay must not be negative, got -1"),
+        ({"currency": "Rs."}, "Rs."),
+        ({"market_close": "16:00"}, "16:00"),
         ({"start": date(2020, 1, 1), "end": date(2019, 1, 1)}, "start 2020-01-01 must be before end 2019-01-01"),
         ({"train_end": date(2020, 1, 1), "test_start": date(2020, 1, 1)}, "train_end 2020-01-01 must be before"),
     ],
@@ -167,3 +172,57 @@ def test_a_task_trades_the_symbols_that_a_model_knows(monkeypatch):
     assert chosen.with_symbols(chosen.env).symbols == ("XX",)
     data = EvaluateSettings(market="m.parquet", task="multi_stock_3", env=task.config())
     assert data.with_symbols(data.env).symbols == usual
+
+
+DOCUMENT_DAYS = ["2024-05-30", "2024-05-31", "2024-06-03"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Prices with sentiment and without, and a score published at 16:00 in India."""
+    rows = {"symbol": "A", "open": 10.0, "high": 10.0, "low": 10.0, "close": 10.0, "volume": 1.0}
+    plain = pd.DataFrame([{"date": day, **rows} for day in DOCUMENT_DAYS])
+    plain.to_parquet(tmp_path / "plain.parquet")
+    plain.assign(sentiment=[5.0, 3.0, 3.0]).to_parquet(tmp_path / "scored.parquet")
+    score = {"symbol": "A", "published_at": "2024-05-30T16:00:00+05:30", "sentiment": 1, "text": "Bad news"}
+    pd.DataFrame([score]).to_csv(tmp_path / "scores.csv", index=False)
+    return tmp_path
+
+
+def sentiments(settings):
+    return settings.tape(SignalsConfig(features=())).panels.scores[0, :, 0, 0].tolist()
+
+
+def test_the_delay_files_and_the_close_reach_the_market(files):
+    market = str(files / "scored.parquet")
+    assert sentiments(MarketSettings(market=market)) == [3.0, 5.0, 3.0]
+    assert sentiments(MarketSettings(market=market, score_delay=0)) == [5.0, 3.0, 3.0]
+    given = {"market": str(files / "plain.parquet"), "scores": (str(files / "scores.csv"),)}
+    # Half an hour after the close in India, hours before that in New York.
+    assert sentiments(MarketSettings(**given)) == [1.0, 3.0, 3.0]
+    assert sentiments(MarketSettings(**given, market_close="15:30 Asia/Kolkata")) == [3.0, 1.0, 3.0]
+    panels = MarketSettings(**given, news=str(files / "scores.csv")).tape(SignalsConfig(features=())).panels
+    assert panels.texts == ("Bad news",) and panels.text[0, :, 0].tolist() == [0, -1, -1]
+    # Tasks that read no scores get none.
+    assert MarketSettings(market=str(files / "scored.parquet")).tape(StockTradingConfig(features=())).panels is None
+
+
+def test_a_record_names_what_differs_from_the_defaults():
+    given = {"num_paths": 3, "market_seed": 4, "regime": "bull", "currency": "USD", "context_market": "v.csv"}
+    assert market_origin(settings(**given)) == {
+        "market": "synthetic", "context_market": "v.csv", "num_paths": 3, "num_days": 300, "seed": 4,
+        "generator": {"regime": "bull"}, "currency": "USD",
+    }  # fmt: skip
+    assert [default_market(task) for task in ("stock_trading", "news_signals", "execution")] == [
+        "neural",
+        "news",
+        "neural",
+    ]
+    names = {"score_files", "text_file", "score_delay", "market_close"}
+    assert not names & set(market_origin(MarketSettings()))
+    assert market_origin(MarketSettings(score_delay=0))["score_delay"] == 0
+    documents = MarketSettings(scores=("s.csv",), news="n.csv", score_delay=3, market_close="15:30 Asia/Kolkata")
+    told = market_origin(documents)
+    assert {name: told[name] for name in names} == {
+        "score_files": ("s.csv",), "text_file": "n.csv", "score_delay": 3, "market_close": "15:30 Asia/Kolkata",
+    }  # fmt: skip

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from vecenv.tasks.commands.progress import TrainingBar, working
+from vecenv.tasks.commands.progress import StepBar, TextBar, TrainingBar, working
 
 NAN = float("nan")
 
@@ -55,3 +55,17 @@ def test_work_is_announced(terminal, capsys):
         pass
     assert ("Making the market …" in console.file.getvalue()) == terminal
     assert capsys.readouterr().err == ("" if terminal else "Making the market …\n")
+
+
+def test_other_work_has_lines_of_its_own():
+    for bar, shown, lines in (
+        (StepBar(written(False), "loss"), [(1, 20, 0.5), (2, 20, 0.25), (20, 20, 0.125)],
+         ["Training    5% loss 0.500", "Training   10% loss 0.250", "Training  100% loss 0.125"]),
+        (TextBar(written(False)), [(0, 4000), (4000, 4000)],
+         ["Scoring     0% 0 of 4,000 texts", "Scoring   100% 4,000 of 4,000 texts"]),
+    ):  # fmt: skip
+        with bar:
+            for step in shown:
+                bar.show(*step)
+        told = [line.partition(" · after")[0] for line in bar.console.file.getvalue().splitlines()]
+        assert told == lines

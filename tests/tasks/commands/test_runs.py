@@ -1,4 +1,4 @@
-"""Runs of ``vecenv train``: what they write, how they go on, and their evaluation."""
+"""Whole runs of ``vecenv train``, small and eager: what each algorithm leaves, how runs go on, and their evaluation."""
 
 from __future__ import annotations
 
@@ -8,103 +8,201 @@ import signal
 
 import pandas as pd
 import pytest
+import torch
 import yaml
 
-from tests.tasks.commands.small_runs import DAYS, GROUPS, RUN_FILES, train_args
 from vecenv.tasks.commands import cli
 from vecenv.tasks.commands import train as train_command
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.stock_trading.agents import BASELINES
 
+pytestmark = pytest.mark.assembly
 
-def test_train_writes_the_run_folder(place):
-    folder, result = place / "run", json.loads((place / "train.json").read_text())
-    assert {path.name for path in folder.iterdir()} == RUN_FILES
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics == {key: value for key, value in result.items() if key != "folder"}
-    assert list(metrics["evaluation"]["agents"]) == ["trained", "untrained", *BASELINES]
-    assert metrics["evaluation"]["num_episodes"] == 200
-    assert metrics["settings"]["ppo"]["total_frames"] == 1024
-    assert metrics["training_market"]["last_day"] < metrics["evaluation"]["market"]["first_day"]
-    assert pd.read_csv(folder / "metrics.csv")["frames"].tolist() == [512, 1024]
-
-
-@pytest.mark.assembly
-def test_evaluation_of_a_checkpoint_repeats_the_table_of_its_training(place):
-    for number, checkpoint in enumerate((place / "run", place / "run" / "checkpoint.pt")):
-        target = place / f"evaluation{number}.json"
-        args = ["evaluate", "--checkpoint", str(checkpoint), "--episodes", "200", "--agents"]
-        agents = list(BASELINES) if number == 0 else ["hold", "buy_and_hold"]
-        assert cli.main([*args, *agents, "--json", str(target)]) == 0
-        before = json.loads((place / "run" / "metrics.json").read_text())["evaluation"]["agents"]
-        after = json.loads(target.read_text())["agents"]
-        assert list(after) == ["trained", *agents]
-        # The deflation depends on how many agents there are to choose among.
-        _ = [agent.pop("deflated_sharpe") for agent in (*before.values(), *after.values())]
-        assert after == {name: before[name] for name in after}
-
-
-@pytest.mark.assembly
-def test_evaluation_of_baselines_needs_no_checkpoint(place, capsys):
-    args = ["evaluate", "--market", str(place / "market.parquet"), "--env.features", "rsi_30", "--agents", "hold"]
-    options = ["--test-start", "2020-04-01", "--episodes", "3", "--folder", str(place / "baselines")]
-    assert cli.main([*args, *options]) == 0
-    out = capsys.readouterr().out
-    assert "hold" in out and "trained" not in out
-    days = DAYS - len(pd.bdate_range("2020-01-01", "2020-03-31"))
-    assert f"Test episodes have {days - 1} days instead of 250" in out
-    assert (place / "baselines" / "equity.png").exists()
+ALL_FILES = {"checkpoint.pt", "learning_curve.png", "metrics.csv", "metrics.json", "settings.yaml", "untrained.pt"}
+PICTURES = {f"{name}.png" for name in ("drawdown", "equity", "exposure", "holdings", "worst_days")}
+PRESET = """
+num_envs: 16
+num_groups: 4
+group_size: 4
+compile: false
+episodes: 6
+validation_fraction: 0.3
+validation_episodes: 4
+evaluations: 2
+env: {episode_length: 12, features: [rsi_30], action: tilt}
+"""
+SIZES = {"total-frames": 256, "num-steps": 8, "minibatches": 2, "hidden": 8}
+OFF_POLICY = SIZES | {"minibatch-size": 32, "buffer-size": 512}
+# The metric of each learner that no other has, or one of its kind.
+LEARNERS = {
+    "ppo": (SIZES | {"policy": "symbol"}, "clip_fraction"),
+    "cppo": (SIZES, "cvar_nu"),
+    "a2c": ({name: value for name, value in SIZES.items() if name != "minibatches"}, "policy_loss"),
+    "dqn": (OFF_POLICY, "epsilon"),
+    "sac": (OFF_POLICY, "temperature"),
+    "td3": (OFF_POLICY, "td_loss"),
+    "ddpg": (OFF_POLICY, "td_loss"),
+    "grpo": ({"total-frames": 384, "minibatches": 2, "hidden": 8, "reward.steps": 0.5}, "share/steps"),
+    "exact": ({"total-frames": 256, "num-steps": 8, "hidden": 8, "policy": "symbol"}, "update"),
+}
+BOOKS = ("--task", "crypto_lob", "--env.synthetic-hours", "2", "--env.episode-steps", "60", "--env.embargo", "60")
 
 
-@pytest.mark.nightly
-def test_resume_goes_on_under_the_settings_of_the_run(place, tmp_path):
-    folder, target = tmp_path / "run", tmp_path / "resumed.json"
-    assert cli.main(train_args(place, "--folder", str(folder), "--seed", "3")) == 0
-    before = pd.read_csv(folder / "metrics.csv")
-    assert cli.main(["train", "--resume", str(folder), "--ppo.total-frames", "2048", "--json", str(target)]) == 0
-    after = pd.read_csv(folder / "metrics.csv")
-    assert after["update"].tolist() == [1, 2, 3, 4]
-    assert after[:2].equals(before)
-    assert json.loads(target.read_text())["seed"] == 3
-    assert yaml.safe_load((folder / "settings.yaml").read_text())["ppo"]["total_frames"] == 2048
+@pytest.fixture(scope="module")
+def preset(place):
+    """A preset of small runs on the market."""
+    path = place / "small.yaml"
+    path.write_text(PRESET)
+    return path
 
 
-@pytest.mark.nightly
-def test_groups_are_trained_by_the_same_command_and_go_on(place, tmp_path):
-    """Episodes have 12 days: 768 steps of 64 sub-environments an update."""
-    folder, target = tmp_path / "run", tmp_path / "resumed.json"
-    words = (*GROUPS, "--grpo.variant", "dapo", "--grpo.reward.steps", "0.5", "--grpo.total-frames", "1536")
-    assert cli.main(train_args(place, "--folder", str(folder), *words)) == 0
-    assert {path.name for path in folder.iterdir()} == RUN_FILES
+def words(place, preset, algorithm: str, *more: str) -> list[str]:
+    """The command line of a training of two updates."""
+    sizes, _ = LEARNERS[algorithm]
+    own = [word for name, value in sizes.items() for word in (f"--{algorithm}.{name}", str(value))]
+    market = ["--preset", str(preset), "--market", str(place / "market.parquet")]
+    if algorithm == "dqn":
+        held_out = ("--episodes", "6", "--validation-episodes", "4", "--evaluations", "2")
+        market = [*BOOKS, "--no-compile", "--num-envs", "16", *held_out]
+    if algorithm == "grpo":
+        more = ("--validation-fraction", "0", *more)
+    return ["train", *market, "--algorithm", algorithm, *own, *more]
+
+
+def told_in(path) -> dict:
+    return json.loads(path.read_text())
+
+
+def updates_in(folder) -> list[int]:
+    return pd.read_csv(folder / "metrics.csv")["update"].tolist()
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+def test_a_run_is_trained_resumed_and_evaluated(place, preset, tmp_path, algorithm):
+    folder, frames = tmp_path / "run", f"--{algorithm}.total-frames"
+    beside = ("--beside", str(place / "exact")) if algorithm == "ppo" else ()
+    assert cli.main(words(place, preset, algorithm, *beside, "--seed", "3", "--folder", str(folder))) == 0
+    pictures = {path.name for path in folder.iterdir()} - ALL_FILES
+    assert {path.name for path in folder.iterdir()} >= ALL_FILES
+    if algorithm != "dqn":
+        assert pictures == PICTURES | ({"policy.png"} if algorithm in ("ppo", "exact") else set())
+    whole = LEARNERS[algorithm][0]["total-frames"]
     log = pd.read_csv(folder / "metrics.csv")
-    assert log["frames"].tolist() == [768, 1536]
-    shares = [name for name in log if name.startswith("share/")]
-    assert shares == ["share/steps", "share/grade", "share/return", "share/invalid"]
-    assert log[shares].sum(axis=1).tolist() == pytest.approx([1.0, 1.0]) and (log["share/steps"] > 0).all()
-    assert cli.main(["train", "--resume", str(folder), "--grpo.total-frames", "2304", "--json", str(target)]) == 0
-    assert pd.read_csv(folder / "metrics.csv")["frames"].tolist() == [768, 1536, 2304]
-    settings = json.loads(target.read_text())["settings"]
-    assert settings["algorithm"] == "grpo" and settings["grpo"]["reward"]["steps"] == 0.5
+    assert log["frames"].tolist() == [whole // 2, whole] and log[LEARNERS[algorithm][1]].notna().all()
+    document, state = told_in(folder / "metrics.json"), read_checkpoint(folder)
+    agents = document["evaluation"]["agents"]
+    assert list(agents)[:2] == ["trained", "untrained"] and document["evaluation"]["num_episodes"] == 6
+    assert document["settings"]["algorithm"] == algorithm and document["seed"] == state["config"]["seed"] == 3
+    if algorithm != "grpo":
+        assert state["best"]["score"] == log["validation_reward"].max()
+    if algorithm == "ppo":
+        assert list(agents) == ["trained", "untrained", "exact", *BASELINES]
+        assert list(document["generalisation"]) == ["trained", "untrained", "exact", "buy_and_hold"]
+        assert document["training_market"]["last_day"] < document["evaluation"]["market"]["first_day"]
+    if algorithm == "exact":
+        # Comparisons play the exact account.
+        assert document["evaluation"]["config"]["whole_shares"] and not state["scenario"]["config"]["whole_shares"]
+
+    target = tmp_path / "evaluated.json"
+    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "3", "--agents", "hold"]
+    assert cli.main([*evaluate, "--json", str(target)]) == 0
+    again = told_in(target)["agents"]
+    # The deflation depends on how many agents there are to choose among.
+    for told in (agents["trained"], again["trained"]):
+        for name in [name for name in told if name.startswith(("deflated", "minus", "excess"))]:
+            del told[name]
+    assert list(again) == ["trained", "hold"] and again["trained"] == agents["trained"]
+
+    assert cli.main(["train", "--resume", str(folder), frames, str(whole * 3 // 2)]) == 0
+    assert updates_in(folder) == [1, 2, 3] and pd.read_csv(folder / "metrics.csv")[:2].equals(log)
+    own = yaml.safe_load((folder / "settings.yaml").read_text())
+    assert (own["seed"], own[algorithm]["total_frames"]) == (3, whole * 3 // 2)
 
 
-@pytest.mark.assembly
-def test_an_interruption_leaves_a_checkpoint_and_says_how_to_go_on(place, tmp_path, monkeypatch, capsys):
-    show = train_command.TrainingBar.show
+def interrupt_at(patch, number: int) -> None:
+    """Send the signal of Ctrl+C after so many updates."""
+    show, shown = train_command.TrainingBar.show, []
 
     def interrupted(bar, metrics):
         show(bar, metrics)
-        os.kill(os.getpid(), signal.SIGINT)
+        shown.append(metrics)
+        if len(shown) == number:
+            os.kill(os.getpid(), signal.SIGINT)
 
-    folder = tmp_path / "a run"
+    patch.setattr(train_command.TrainingBar, "show", interrupted)
+
+
+def test_seeds_go_on_after_an_interruption_and_are_compared(place, preset, tmp_path, monkeypatch, capsys):
+    """All start from one policy; each is the run of its seed alone."""
+    folder, alone, target = tmp_path / "a run", tmp_path / "alone", tmp_path / "told.json"
+    source = tmp_path / "source"
+    assert cli.main(words(place, preset, "ppo", "--folder", str(source))) == 0
+    more = ("--initial", str(source), "--symbols-per-path", "2", "--subsets-per-path", "3")
     # A shell that starts the tests in the background makes them ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(train_command.TrainingBar, "show", interrupted)
-            assert cli.main(train_args(place, "--folder", str(folder))) == 130
+            interrupt_at(patch, 3)
+            seeds = ("--seed", "4", "--seeds", "2", "--folder", str(folder))
+            assert cli.main(words(place, preset, "ppo", *more, *seeds)) == 130
     finally:
         signal.signal(signal.SIGINT, before)
     assert f"vecenv train --resume '{folder}'" in capsys.readouterr().out
-    assert read_checkpoint(folder)["update"] == 1
+    assert {path.name for path in folder.iterdir()} == {"settings.yaml", "seed_4", "seed_5"}
+    assert updates_in(folder / "seed_5") == [1]
     assert cli.main(["train", "--resume", str(folder)]) == 0
-    assert {path.name for path in folder.iterdir()} == RUN_FILES
+    shown = capsys.readouterr().out
+    assert "Seed      4\n" in shown and "Seed      5\n" in shown and "Over 2 seeds: excess" in shown
+    assert cli.main(words(place, preset, "ppo", *more, "--seed", "5", "--folder", str(alone))) == 0
+    states = [read_checkpoint(path) for path in (folder / "seed_5", alone, folder / "seed_4")]
+    for name in ("actor", "critic", "moments"):
+        assert all(map(torch.equal, states[0][name], states[1][name]))
+        assert name == "moments" or not all(map(torch.equal, states[0][name], states[2][name]))
+    markets = [state["scenario"]["market"]["fingerprint"] for state in states]
+    assert markets[0] == markets[1] != markets[2]
+    logs = [pd.read_csv(path / "metrics.csv").drop(columns="samples_per_second") for path in (folder / "seed_5", alone)]
+    pd.testing.assert_frame_equal(*logs, check_exact=True)
+
+    document = told_in(folder / "metrics.json")
+    agents = document["evaluation"]["agents"]
+    assert list(agents)[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "initial"]
+    assert list(document["seeds"]["excess_log_return"]["by_seed"]) == ["4", "5"]
+    assert {path.name for path in (folder / "seed_5").iterdir()} == {
+        "checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt", "initial.pt"
+    }  # fmt: skip
+    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "4", "--agents", "hold"]
+    assert cli.main([*evaluate, "--folder", str(tmp_path / "evaluated"), "--json", str(target)]) == 0
+    again = told_in(target)
+    assert list(again["agents"]) == ["trained_4", "trained_5", "ensemble", "hold"]
+    assert again["diversity"] == document["seeds"]["diversity"]
+    for name in ("trained_4", "trained_5", "ensemble"):
+        assert again["agents"][name]["cumulative_return"] == agents[name]["cumulative_return"]
+    assert told_in(tmp_path / "evaluated" / "metrics.json")["combine"] == "mean"
+
+
+def test_an_ensemble_in_one_batch_leaves_runs_that_are_combined(place, preset, tmp_path):
+    folder, target = tmp_path / "run", tmp_path / "told.json"
+    assert cli.main(words(place, preset, "ppo", "--ensemble", "2", "--seed", "4", "--folder", str(folder))) == 0
+    log, found = pd.read_csv(folder / "metrics.csv"), {}
+    bests = {seed: read_checkpoint(folder / f"seed_{seed}")["best"] for seed in (4, 5)}
+    for seed, best in bests.items():
+        assert best["score"] == pytest.approx(log[f"validation_reward.seed_{seed}"].max())
+        assert updates_in(folder / f"seed_{seed}") == [1, 2]
+    assert list(told_in(folder / "metrics.json")["evaluation"]["agents"])[:3] == ["trained_4", "trained_5", "ensemble"]
+    evaluate = ["evaluate", "--checkpoint", str(folder), "--episodes", "6", "--seed", "4", "--agents", "hold"]
+    for combine in (("weighted", "--sharpe-temperature", "0.01"), ("select",)):
+        assert cli.main([*evaluate, "--combine", *combine, "--json", str(target)]) == 0
+        found[combine[0]] = {name: told["cumulative_return"] for name, told in told_in(target)["agents"].items()}
+    best = f"trained_{max(bests, key=lambda seed: bests[seed]['sharpe'])}"
+    assert found["select"]["ensemble"] == found["select"][best]
+    assert cli.main(["train", "--resume", str(folder / "seed_5"), "--ppo.total-frames", "384"]) == 0
+    assert updates_in(folder / "seed_5") == [1, 2, 3]
+    assert cli.main(["evaluate", "--checkpoint", str(folder / "checkpoint.pt"), "--episodes", "3"]) == cli.BAD_INPUT
+
+
+def test_new_paths_are_drawn_while_a_run_goes_on(preset, tmp_path, capsys):
+    market = ["--market", "random_walk", "--symbols", "A", "B", "--num-paths", "5", "--num-days", "120"]
+    sizes = ["--ppo.num-steps", "8", "--ppo.total-frames", "256", "--ppo.minibatches", "2", "--ppo.hidden", "8"]
+    folder = ["--validation-fraction", "0", "--refresh-every", "1", "--folder", str(tmp_path / "run")]
+    assert cli.main(["train", "--preset", str(preset), *market, *sizes, *folder]) == 0
+    assert "drawing new paths …" in capsys.readouterr().out and updates_in(tmp_path / "run") == [1, 2]

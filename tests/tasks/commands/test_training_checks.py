@@ -1,0 +1,174 @@
+"""What can be seen to fail before a training's market is made, as its settings and their checks tell it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vecenv.learn.cppo_objective import CPPOConfig
+from vecenv.learn.dqn_objective import DQNConfig
+from vecenv.learn.exact import ExactConfig
+from vecenv.learn.grpo import GRPOConfig
+from vecenv.learn.ppo import PPOConfig
+from vecenv.learn.sac import SACConfig
+from vecenv.registry import task_named
+from vecenv.tasks.commands import training_checks
+from vecenv.tasks.commands.comparison import config_of
+from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.training_checks import check_training
+
+OTHER = Path("other")
+SYMBOLS = PPOConfig(policy="symbol")
+QUEUE = {"algorithm": "dqn", "task": "crypto_lob"}
+HELD_OUT = {"seeds": 2, "validation_fraction": 0.2, "combine": "weighted"}
+CLOSED = {"algorithm": "grpo", "grpo": GRPOConfig(minibatches=1), "num_groups": 2, "group_size": 2}
+
+
+def settings(**given) -> TrainSettings:
+    """Settings of a training on the default rules of a task, its action perhaps another one."""
+    action = {"action": given.pop("action")} if "action" in given else {}
+    rules = {name: given.pop(name) for name in ("cost_ramp",) if name in given}
+    env = replace(config_of(given.get("task", "stock_trading")), **action, **rules)
+    return TrainSettings(**{"env": env, "num_envs": 16, "device": "cpu"} | given)
+
+
+def checked(**given) -> TrainSettings:
+    """Settings that are checked as `vecenv train` does before any work."""
+    made = settings(**given)
+    check_training(made, made.rows())
+    return made
+
+
+GROUPS = {"algorithm": "grpo", "task": "single_stock"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        # Of the settings alone.
+        ({"validation_fraction": 1}, "validation_fraction must be in [0, 1), got 1"),
+        ({"validation_fraction": -0.1}, "validation_fraction must be in [0, 1), got -0.1"),
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"ensemble": 1}, "ensemble must be at least 2, got 1"),
+        ({"symbols_per_path": 0}, "symbols_per_path must be at least 1, got 0"),
+        ({"symbols_per_path": 2, "subsets_per_path": 0}, "subsets_per_path must be at least 1, got 0"),
+        ({"test_fraction": 1}, "test_fraction must be between 0 and 1, got 1"),
+        # Of the learner and its rows.
+        ({"model": "m"}, "a language model learns by --algorithm grpo"),
+        ({"task": "single_stock", "algorithm": "exact"}, "task 'single_stock' has no smooth form, which --algorithm e"),
+        (CLOSED | {"group_size": 1}, "group_size must be at least 2"),
+        (CLOSED | {"grpo": GRPOConfig(minibatches=3)}, "4 episodes cannot be split into 3 equal minibatches"),
+        (GROUPS | {"model": "m", "seeds": 2}, "a language model is trained with one seed: set --seeds 1, not 2"),
+        ({"algorithm": "grpo", "model": "m"}, "task 'stock_trading' has no text"),
+        (GROUPS | {"model": "tiny"}, "make it with vecenv sft, and name its folder"),
+        (GROUPS | {"model": "./m"}, "./m: there is no folder of a model"),
+        (GROUPS | {"model": "a/b/c"}, "a/b/c: there is no folder of a model"),
+        ({"algorithm": "dqn"}, "dqn needs actions that are a single choice, which those of task 'stock_trading' with"),
+        ({"algorithm": "dqn", "task": "crypto_lob", "action": "limit"}, "of task 'crypto_lob' with env.action limit"),
+        ({"algorithm": "sac", "task": "execution"}, "numbers within bounds, which those of task 'execution' are not"),
+        ({"algorithm": "td3", "task": "crypto_lob"}, "numbers within bounds, which those of task 'crypto_lob' with"),
+        (QUEUE | {"dqn": DQNConfig(num_steps=16, buffer_size=64)}, "num_steps 16 x num_envs 16, got 64"),
+        ({"algorithm": "sac", "sac": SACConfig(num_steps=4, buffer_size=32)}, "num_steps 4 x num_envs 16, got 32"),
+        # Of several policies.
+        ({"ensemble": 2, "algorithm": "exact"}, "--ensemble trains policies of --algorithm ppo or cppo as one batch"),
+        ({"ensemble": 2, "seeds": 2}, "either --ensemble trains several policies as one batch, or --seeds one after"),
+        ({"ensemble": 2, "initial": OTHER}, "--initial cannot be given to policies of one batch: it needs a training"),
+        ({"ensemble": 2, "symbols_per_path": 2}, "--symbols-per-path cannot be given to policies of one batch"),
+        ({"ensemble": 2, "ppo": PPOConfig(target_kl=0.1)}, "target_kl stops one learner's epochs"),
+        ({"ensemble": 2, "ppo": PPOConfig(by_reference=True)}, "by_reference keeps one table for one policy"),
+        ({"ensemble": 2, "task": "curriculum"}, "those of task 'curriculum' follow a schedule (env.scheduler)"),
+        ({"ensemble": 2, "task": "crypto_lob", "cost_ramp": 5}, "follow a schedule (env.cost_ramp)"),
+        ({"seeds": 2, "combine": "select"}, "--combine select needs validations: set a --validation-fraction above 0"),
+        (HELD_OUT | {"task": "crypto_lob"}, "--combine weighted needs accounts, which task 'crypto_lob' does not have"),
+        ({"ensemble": 2, "task": "single_stock", "combine": "vote"}, "are combined by --combine mean alone"),
+        (HELD_OUT | {"sharpe_temperature": 0}, "temperature must be positive, got 0"),
+        ({"seed": 2**32 - 2, "seeds": 3}, f"seed must be in [0, 2^32), got {2**32}"),
+        ({"seed": 2**32 - 2, "ensemble": 3}, f"seed must be in [0, 2^32), got {2**32}"),
+        ({"seed": -1}, "seed must be in [0, 2^32), got -1"),
+        # Of memory, subsets, references and other policies.
+        ({"num_envs": 10**9}, "16 steps of 1,000,000,000 sub-environments"),
+        ({"episodes": 10**12}, "1,000,000,000,000 held-out episodes"),
+        ({"symbols_per_path": 2}, "a policy of any number of symbols: --ppo.policy symbol or attention, not flat"),
+        ({"symbols_per_path": 2, "task": "portfolio", "ppo": SYMBOLS}, "task 'portfolio' trades symbols by name"),
+        ({"ppo": replace(SYMBOLS, by_reference=True)}, ", set --ppo.policy flat"),
+        ({"ppo": PPOConfig(by_reference=True, hidden=())}, "no observations by reference: "),
+        ({"initial": OTHER}, "other: there is no checkpoint"),
+        ({"beside": (OTHER,)}, "other: there is no checkpoint"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_any_work(given, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        checked(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seeds": 2, "combine": "vote"},
+        {"combine": "select"},
+        {"seed": 2**32 - 3, "seeds": 3},
+        {"ensemble": 2, "algorithm": "cppo", "cppo": CPPOConfig(num_steps=16)},
+        {"seeds": 2, "validation_fraction": 0.2, "combine": "select"},
+        {"symbols_per_path": 1, "subsets_per_path": 1, "ppo": PPOConfig(policy="attention")},
+        {"ppo": PPOConfig(by_reference=True)},
+        {"algorithm": "sac", "sac": SACConfig(num_steps=4, buffer_size=64, minibatch_size=64)},
+        {"algorithm": "dqn", "task": "crypto_lob"},
+        {"algorithm": "exact"},
+    ],
+)
+def test_what_fits_is_taken(given):
+    assert checked(**given).rows() == 16
+    assert settings(**CLOSED).rows() == 4
+
+
+def test_a_language_model_takes_neither_policies_nor_subsets():
+    given = {"algorithm": "grpo", "model": "m", "task": "single_stock"}
+    for name, value, told in (
+        ("initial", OTHER, "a language model is its own start: --initial needs a training without --model"),
+        ("beside", (OTHER,), "--beside compares policies: it needs a training without --model"),
+        ("symbols_per_path", 2, "a language model is trained on all symbols: symbols_per_path needs"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            check_training(settings(**given, **{name: value}), 16)
+
+
+def test_the_memory_that_a_training_needs_at_least(monkeypatch):
+    """64 bytes for each step of a sub-environment, each kept step and each held-out episode."""
+    asked = []
+    monkeypatch.setattr(training_checks, "check_memory", lambda size, device, what: asked.append((size, what)))
+    checked(episodes=10, ppo=PPOConfig(num_steps=4), ensemble=3)
+    assert asked == [(48 * 4 * 64, "4 steps of 48 sub-environments"), (640, "10 held-out episodes")]
+    asked.clear()
+    checked(algorithm="dqn", task="crypto_lob", dqn=DQNConfig(num_steps=2, buffer_size=1024, minibatch_size=64))
+    assert asked[:2] == [(16 * 2 * 64, "2 steps of 16 sub-environments"), (1024 * 64, "1,024 kept steps")]
+    asked.clear()
+    checked(algorithm="exact", exact=ExactConfig(num_steps=5))
+    assert asked[0] == (16 * 64, "1 steps of 16 sub-environments")
+
+
+@pytest.mark.parametrize(("bf16", "told"), [(True, 1), (False, 0)])
+def test_products_that_the_cpu_emulates_are_told(monkeypatch, recwarn, bf16, told):
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    checked(ppo=PPOConfig(bf16=bf16))
+    found = [str(warning.message) for warning in recwarn if "--ppo.bf16: this CPU (AVX2)" in str(warning.message)]
+    assert len(found) == told
+
+
+@pytest.mark.parametrize(
+    ("task", "actions"),
+    [
+        ("crypto_lob", {"target": False, "step": False, "continuous": True, "limit": False}),
+        ("agent_market", {"discrete": False, "continuous": True, "limit": False}),
+        ("portfolio", {"discrete": False, "orders": False, "weights": True, "limit_weights": True}),
+        ("stock_trading", {"shares": True, "weights": True, "tilt": True}),
+        ("signals", {"shares": True, "weights": True, "tilt": True}),
+        ("news_signals", {"levels": False, "continuous": True}),
+    ],
+)
+def test_tasks_tell_which_of_their_actions_are_numbers(task, actions):
+    record = task_named(task)
+    assert {action: record.numbers(type(record.config())(action=action)) for action in actions} == actions

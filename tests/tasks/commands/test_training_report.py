@@ -1,0 +1,192 @@
+"""What a training leaves beside its table: policies of its seeds and members, and what holds beyond its days."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from rich.console import Console
+
+import vecenv
+from tests.tasks.commands.small_runs import TILTS, learner_of, settings_on
+from vecenv.learn.a2c_objective import A2CConfig
+from vecenv.learn.evaluation import evaluate
+from vecenv.learn.metrics import Interval
+from vecenv.learn.metrics_log import MetricsLog
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
+from vecenv.learn.validation import ValidatedLearner
+from vecenv.tasks.commands.comparison import config_of, held_out_environment, trained_agents
+from vecenv.tasks.commands.run_folder import read_checkpoint
+from vecenv.tasks.commands.seeds import runs_of_seeds
+from vecenv.tasks.commands.train import ENSEMBLES, LEARNERS, new_learner, tell_batch, with_validation
+from vecenv.tasks.commands.train_settings import SAMPLING, STACKED
+from vecenv.tasks.commands.training_report import (
+    evaluate_on_training,
+    generalisation,
+    generalisation_line,
+    write_initial_policy,
+    write_members,
+)
+
+
+def same(one, other) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+def test_policies_on_training_days_beside_the_test():
+    def held(**means):
+        return {name: Interval(mean, mean - 0.5, math.nan) for name, mean in means.items()}
+
+    def evaluation(grades, excess):
+        told = {name: {"calibrated": grade, "seed": Interval(9.0, 9.0, 9.0)} for name, grade in grades.items()}
+        return SimpleNamespace(grades=told, excess_log_returns=excess)
+
+    training = evaluation(held(trained=0.75, hold=0.5), held(trained=0.02))
+    test = evaluation(held(trained=0.5, hold=0.625, random=0.1), held(trained=-0.01, random=0.0))
+    result = generalisation(training, test)
+    assert result == {
+        "trained": {
+            "grader": "calibrated",
+            "training": {"mean": 0.75, "low": 0.25, "high": None},
+            "test": {"mean": 0.5, "low": 0.0, "high": None},
+            "gap": 0.25,
+            "excess_log_return": {
+                "training": {"mean": 0.02, "low": -0.48, "high": None},
+                "test": {"mean": -0.01, "low": -0.51, "high": None},
+                "gap": 0.03,
+            },
+        },
+        "hold": {
+            "grader": "calibrated",
+            "training": {"mean": 0.5, "low": 0.0, "high": None},
+            "test": {"mean": 0.625, "low": 0.125, "high": None},
+            "gap": -0.125,
+        },
+    }
+    assert generalisation_line(result) == (
+        "Grade on training days and on those of the test: trained 0.750 and 0.500 (excess 2.00% and -1.00%), "
+        "hold 0.500 and 0.625"
+    )
+
+
+def test_the_same_days_leave_no_gap(place):
+    tape = settings_on(place).tape(TILTS)
+    env, _ = held_out_environment("stock_trading", tape, TILTS, 5)
+    kept = {name: place / name / "checkpoint.pt" for name in ("tilts", "exact")}
+    agents = trained_agents(kept, env)
+    baselines = {name: env.scenario.task.agents[name]() for name in ("hold", "buy_and_hold")}
+    test = evaluate(env, agents | baselines, seed=3)
+    result = generalisation(evaluate_on_training("stock_trading", tape, TILTS, kept, test), test)
+    assert list(result) == ["tilts", "exact", "buy_and_hold"]
+    assert [entry["gap"] for entry in result.values()] == [0.0] * 3
+    assert [result[name]["excess_log_return"]["gap"] for name in kept] == [0.0] * 2
+
+
+def test_the_untrained_policy_is_that_of_the_seed_under_the_moments_of_the_trained_one(place, tmp_path):
+    settings = settings_on(place, seed=4)
+    learner = learner_of(settings)
+    first = [tensor.clone() for tensor in learner.actor]
+    for tensor in (*learner.actor, *learner.moments):
+        tensor.add_(1)
+    write_initial_policy(learner, tmp_path)
+    kept = read_checkpoint(tmp_path / "untrained.pt")
+    assert same(kept["actor"], first) and same(kept["moments"], learner.moments) and kept["config"]["seed"] == 4
+    write_initial_policy("a language model's learner", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
+    given = {"validation_fraction": 0.3} if validated else {}
+    settings = settings_on(place, seed=4, ensemble=2, **given)
+    tape = settings.tape(TILTS)
+    task = config_of("stock_trading")
+    assert type(task) is type(TILTS)
+    rows = row_seeds(range(4, 6), 16)
+    env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
+    learner = new_learner(settings, env)
+    spans = {"Validation": settings.validation(tape)} if validated else {}
+    trained = with_validation(settings, learner, TILTS, spans)
+    assert isinstance(learner, EnsemblePPO) and isinstance(trained, ValidatedEnsemble) == validated
+    log = MetricsLog(tmp_path)
+    log.write({"update": 1.0, "frames": 128.0, "loss": 2.5, "loss.seed_4": 2.0, "loss.seed_5": 3.0})
+    log.close()
+    runs = runs_of_seeds(settings, tmp_path)
+    write_members(trained, runs, tmp_path)
+    for number, run in enumerate(runs):
+        assert {path.name for path in run.folder.iterdir()} == {
+            "checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt"
+        }  # fmt: skip
+        state, untrained = read_checkpoint(run.folder), read_checkpoint(run.folder / "untrained.pt")
+        alone = learner_of(settings_on(place, seed=4 + number, **given))
+        assert state["config"]["seed"] == 4 + number and ("best" in state) == validated and "best" not in untrained
+        assert same(state["actor"], alone.actor) and same(untrained["actor"], alone.actor)
+        assert pd.read_csv(run.folder / "metrics.csv").iloc[0].to_dict() == {
+            "update": 1.0, "frames": 128.0, "loss": 2.0 + number
+        }  # fmt: skip
+        own = yaml.safe_load((run.folder / "settings.yaml").read_text())
+        assert (own["seed"], own["seeds"], own["ensemble"]) == (4 + number, 1, None)
+
+
+def test_every_algorithm_has_its_learner():
+    assert set(ENSEMBLES) == set(STACKED) and set(LEARNERS) == {*SAMPLING, "exact"}
+
+
+def test_a_training_is_validated_where_there_is_a_span(place):
+    settings = settings_on(place, validation_fraction=0.3, evaluations=1, patience=2, validation_episodes=3)
+    learner, tape = learner_of(settings), settings.tape(TILTS)
+    assert with_validation(settings, learner, TILTS, {}) is learner
+    validated = with_validation(settings, learner, TILTS, {"Validation": settings.validation(tape)})
+    assert isinstance(validated, ValidatedLearner) and (validated.every, validated.patience) == (2, 2)
+    assert validated.validation.env.num_envs == 3
+    with pytest.raises(ValueError, match="a language model is trained without validation: set --validation-fraction 0"):
+        with_validation(settings, "a language model's learner", TILTS, {"Validation": tape})
+    simulated = replace(settings, task="crypto_lob")
+    with pytest.raises(ValueError, match="a language model is trained without validation"):
+        with_validation(simulated, "a language model's learner", TILTS, {})
+
+
+def test_the_seed_of_a_run_is_added_to_that_of_its_learner(place):
+    settings = settings_on(place, seed=4, algorithm="a2c", a2c=A2CConfig(seed=3, num_steps=4, hidden=(8,)))
+    assert settings.learner_config() == replace(settings.a2c, seed=7) and learner_of(settings).config.seed == 7
+    several = settings_on(place, seed=4, ensemble=3)
+    assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
+
+
+@pytest.mark.parametrize(("shortest", "warned"), [(0, True), (2, False)])
+def test_rows_that_march_in_step_are_warned_of(shortest, warned):
+    """Paths with one start day: episodes of full length stay on the same days, those of other lengths come apart."""
+    options = {"num_paths": 8, "num_days": 60, "symbols": ["SYN00"]}
+    env = vecenv.make(
+        "stock_trading", 64, market="synthetic", market_options=options, compile=False, features=("daily_change",),
+        episode_length=58, min_episode_length=shortest,
+    )  # fmt: skip
+    learner, out = PPO(env, PPOConfig(num_steps=8, minibatches=1, epochs=1, total_frames=512)), StringIO()
+    for _ in range(3):
+        learner.collect()
+    metrics = learner.update()
+    tell_batch(Console(file=out, width=400), learner, metrics)
+    days = f"Batch     512 steps on {metrics['market_rows']:,.0f} different days of the market, of 464\n"
+    assert out.getvalue().startswith(days)
+    # 464 (1 - exp(-512 / 464)) of independent ones.
+    line = (
+        "The rows march in step: independent ones would show 310 days; start them apart with --env.min-episode-length"
+    )
+    assert (line in out.getvalue()) == warned
+
+
+def test_figures_of_a_batch_are_told_of_markets_alone(place):
+    learner, out = learner_of(settings_on(place)), StringIO()
+    tell_batch(Console(file=out), learner, {"frames": 8.0})
+    assert out.getvalue() == ""
+    days = {"frames": 1000.0, "market_rows": 40.0}
+    tell_batch(Console(file=out, width=400), learner, days)
+    assert re.match(r"Batch     1,000 steps on 40 different days of the market, of \d+\n", out.getvalue())
