@@ -132,6 +132,9 @@ class GRPO(Learner[GRPOConfig]):
     def learn(self) -> Metrics:
         """Compute group-relative advantages and make all optimiser steps of one update."""
         episodes, with_spread, refills = self._episodes()
+        if not bool(episodes.log_prob.isfinite().all()):
+            # Members that are no numbers are alike, and what is alike may count for nothing.
+            raise FloatingPointError(f"update {self.update_number + 1}: log-probabilities are not finite")
         credit = step_credit(episodes, self.config, self.group_size, self.update_number / self.num_updates)
         batch = [episodes.observation, episodes.action, episodes.log_prob, credit, episodes.mask]
         if self.config.kl_coef:

@@ -126,7 +126,8 @@ class NetworkLearner(ABC, Generic[Config]):
         for name in ("actor", "critic", "moments"):
             for own_tensor, saved in zip(getattr(self, name), state[name], strict=True):
                 own_tensor.copy_(saved)
-        self.optimiser.load_state_dict(state["optimiser"])
+        # It would go on in the memory of the state that it is given.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.observation_moments.load_state_dict(state["observation_moments"])
 
     @torch.no_grad()

@@ -24,6 +24,9 @@ WEYL = 0x9E3779B9
 
 Metrics = dict[str, float]
 
+_NONE = object()
+"""In place of a setting that a learner does not have."""
+
 
 def origin(config: RunConfig, env: VecEnv) -> dict[str, Any]:
     """Return settings and scenario metadata for a checkpoint, of types that a safe load accepts."""
@@ -41,9 +44,9 @@ def check_resumable(state: Mapping[str, Any], config: RunConfig, env: VecEnv) ->
         raise ValueError("not a checkpoint of a run")
     own = origin(config, env)
     free = ("total_frames", "checkpoint_every", "tensorboard")
-    differing = [
-        name for name, value in own["config"].items() if name not in free and state["config"].get(name) != value
-    ]
+    # Settings of a learner of another kind too.
+    names = [name for name in {**own["config"], **state["config"]} if name not in free]
+    differing = [name for name in names if state["config"].get(name, _NONE) != own["config"].get(name, _NONE)]
     if differing:
         raise ValueError(f"the checkpoint was trained with other {', '.join(differing)}")
     if state["scenario"] != own["scenario"]:
