@@ -167,7 +167,7 @@ BROKEN = {
         broken(risk_level=lambda self, state, following, params, shared: torch.ones(2)),
         "risk levels: a risk level must be one floating number",
     ),
-    "a parser that raises": (replace(REACH_ZERO, text=Brittle), "text: parse raises ValueError on one of"),
+    "a parser that raises": (replace(REACH_ZERO, text=Brittle), "text: parse raises ValueError on"),
     "compiled code that does something else": (
         broken(step=otherwise_when_compiled),
         "compiled steps: step 0: state.position differs between a compiled step and an eager one",

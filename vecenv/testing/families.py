@@ -107,18 +107,21 @@ def _check_shown(
     for step in range(steps):
         before = [leaf.clone() for leaf in leaves(env.rows)]
         told = _shown(env)
-        require(all(map(torch.equal, before, leaves(env.rows))), "what is shown changes the rows")
         require(_shown(twin) == told, f"step {step}: the same episodes are told in other words")
-        require(_shown(part) == [[texts[row] for row in order] for texts in told], f"step {step}: rows depend on others")
+        require(
+            _shown(part) == [[texts[row] for row in order] for texts in told], f"step {step}: rows depend on others"
+        )
         _check_hidden(env, beside, step)
         changed = later(env)
         if changed is not env:
             changed.rows = env.rows
             require(_shown(changed) == told, f"step {step}: a text tells of what comes later")
+        require(all(map(torch.equal, before, leaves(env.rows))), "what is shown changes the rows")
         said = _answer(env, draws[0])
         require(said == _answer(twin, draws[1]), "random_answer draws from more than its argument")
         part.advance(part.checked_action(TextDoor(part).parse([said[row] for row in order], range(len(order)))[0]))
-        over = env.rows.done
+        # Every other world begins anew after the first step, so that rows differ in what all have at first in common.
+        over = env.rows.done if step else torch.arange(ROWS) // env.scenario.num_agents % 2 == 0
         for one, ended in ((env, over), (twin, over), (part, over[order])):
             one.restart(ended)
 
@@ -213,6 +216,7 @@ def check_answers(env: VecEnv, steps: int) -> None:
 def check_records(
     task: Task | str,
     market: Mapping[str, Any] | None = None,
+    steps: int = 4,
     texts: Sequence[object] = ("no such answer", "<script>alert('&')</script> \u2028 \ud800", None),
     **options: Any,  # noqa: ANN401
 ) -> None:
@@ -221,6 +225,7 @@ def check_records(
     Args:
         task: its record, or its name.
         market: name and `MarketOptions` of the market, which a replay makes again; None for a task without one.
+        steps: after which a record is left, even if the episode goes on.
         texts: invalid answers, given beside random ones.
         **options: further arguments of `vecenv.make`: short episodes keep the check fast.
 
@@ -233,7 +238,7 @@ def check_records(
     if market is not None:
         named = {name: value for name, value in market.items() if name != "market"}
         options = {"market": market["market"], "market_options": named} | options
-    run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), texts, market)
+    run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market)
     run_checks(
         record.name,
         [
@@ -254,6 +259,7 @@ class _Recorded:
         self,
         recording: Recording[Any, Any],
         env: VecEnv,
+        steps: int,
         texts: Sequence[object],
         market: Mapping[str, Any] | None,
     ) -> None:
@@ -261,16 +267,16 @@ class _Recorded:
         self.ids = [1, ROWS - 2]
         self.faults: list[str] = []
         self.records: list[EpisodeRecord] = []
-        self._play()
+        self._play(steps)
 
-    def _play(self) -> None:
-        """Play the episodes to their end, and note what the records should hold and do not."""
+    def _play(self, steps: int) -> None:
+        """Play some steps of the episodes, and note what the records should hold and do not."""
         env, door, draw, ids = self.env, TextDoor(self.env), Random(6), self.ids
         recorder = self.recording.recorder(env, ids, self.market)
         step, wrong = 0, list(self.texts)
-        while not bool(env.rows.done.all()):
+        while step < steps and not bool(env.rows.done.all()):
             said: list[object] = [door.text.random_answer(draw) for _ in range(ROWS)]
-            if wrong and step:
+            if wrong:
                 said[ids[step % 2]] = wrong.pop()
             seen, running = door.render(ids), (~env.rows.done[ids]).tolist()
             action, valid = door.parse(said, range(ROWS))
@@ -298,7 +304,8 @@ class _Recorded:
         require(len(self.records) == len(self.ids), "there must be a record for each recorded row")
         for row, record in zip(self.ids, self.records, strict=True):
             require(record.grades == {name: value[row] for name, value in grades.items()}, "grades are not the row's")
-            require(record.finished and record.env_id == row, "finished or env_id is not the row's")
+            ended = bool(self.env.rows.done[row])
+            require(record.finished == ended and record.env_id == row, "finished or env_id is not the row's")
             require(len(record.steps) == int(self.env.rows.elapsed[row]), "steps are not those of the episode")
             require(any(not step.valid for step in record.steps), "an invalid answer is recorded as a valid one")
         changes = self.env.checked_action(TextDoor(self.env).parse([""] * ROWS, range(ROWS))[0])

@@ -15,8 +15,8 @@ from vecenv.core.random_actions import random_action
 from vecenv.core.rows import Rows, leaf_names, leaves
 from vecenv.registry import Task, make_spoken, task_named, task_of
 from vecenv.registry import make as make_env
-from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
 from vecenv.testing.families import check_answers
+from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
 
 UNITS = ("currency", "share", "count")
 

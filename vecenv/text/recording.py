@@ -15,7 +15,6 @@ from vecenv.core.scenario import Scenario
 from vecenv.text.door import TextDoor
 from vecenv.text.recorder import Episode, Player, Recorder, Step, record_episodes
 
-
 _CONSEQUENCES = ("valid", "reward", "messages")
 """Fields of a step that are compared after those that explain them."""
 
