@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from tests.market.test_planted_kinds import changes, directions_by_hand
-from vecenv.market.bars import CLOSE, Bars
+from tests.market.test_planted import changes, directions_by_hand
+from vecenv.market.bars import Bars
 from vecenv.market.planted import planted_bars
 from vecenv.market.planted_law import DRIFT, Kind, planted_law
 from vecenv.market.planted_optimum import planted_attainable, planted_target_weights
@@ -62,10 +61,8 @@ def test_weights_are_equal_where_the_rule_says_up(kind: Kind, num_symbols: int) 
     bars = planted_bars(2, 40, num_symbols, seed=1, kind=kind)
     weights, past = weights_of(bars, kind), changes(bars)
     for path, day in itertools.product(range(2), range(40)):
-        if kind == "signal":
-            up = [shown > 0 for shown in bars.columns["signal"][path, day].tolist()]
-        else:
-            up = [direction > 0 for direction in directions_by_hand(kind, past[path, : day + 1].tolist())]
+        signal = bars.columns["signal"][path, day].tolist() if kind == "signal" else None
+        up = [direction > 0 for direction in directions_by_hand(kind, past[path, : day + 1].tolist(), signal)]
         expected = [chosen / max(1, sum(up)) for chosen in up]
         assert weights[path, day].tolist() == pytest.approx(expected, abs=1e-15)
 
@@ -109,10 +106,9 @@ def test_weights_are_long_only_without_leverage_and_read_a_tape_too(kind: Kind) 
     assert ((rounded - weights).abs() < 1e-3).double().mean() > 0.999
 
 
-@pytest.mark.parametrize("num_symbols", [1, 3, 10])
+@pytest.mark.parametrize("num_symbols", [2, 10])
 @pytest.mark.parametrize("kind", LOG)
 def test_the_rule_and_equal_weights_earn_what_is_computed(kind: Kind, num_symbols: int) -> None:
-    num_symbols = max(num_symbols, 2) if kind == "cross_section" else num_symbols
     bars = planted_bars(256, DAYS, num_symbols, seed=4, kind=kind)
     attainable = planted_attainable(num_symbols, kind)
     rule, equal = growth(bars, weights_of(bars, kind)), growth(bars, torch.full((1, 1, num_symbols), 1 / num_symbols))
@@ -122,41 +118,13 @@ def test_the_rule_and_equal_weights_earn_what_is_computed(kind: Kind, num_symbol
 
 
 @pytest.mark.parametrize("num_symbols", [1, 10])
-@pytest.mark.assembly
 def test_the_sharpe_ratios_are_what_is_computed(num_symbols: int) -> None:
-    bars = planted_bars(1024, DAYS, num_symbols, seed=5, kind="volatility")
+    bars = planted_bars(512, DAYS, num_symbols, seed=5, kind="volatility")
     attainable = planted_attainable(num_symbols, "volatility")
     rule, equal = daily_returns(bars, weights_of(bars, "volatility")), changes(bars)[:, 1:].mean(dim=-1)
     assert abs(sharpe(rule) - attainable.rule) < 3 * sharpe_error(rule)
     assert abs(sharpe(equal) - attainable.equal_weight) < 3 * sharpe_error(equal)
-    assert sharpe_error(rule) < 0.06
-
-
-@pytest.mark.parametrize("kind", LOG)
-def test_the_excess_over_buy_and_hold_is_clear_on_64_paths_and_random_weights_have_none(kind: Kind) -> None:
-    bars = planted_bars(64, DAYS, 10, seed=6, kind=kind)
-    weights = weights_of(bars, kind)
-    rule = growth(bars, weights)
-    close = bars.ohlcv[..., CLOSE]
-    held = (close[:, -1] / close[:, 0]).mean(dim=-1).log() / (DAYS - 1)
-    assert (rule - held).mean() > 10 * standard_error(rule - held)
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.rand(weights.shape, generator=generator, dtype=torch.float64)
-    random = growth(bars, drawn / drawn.sum(dim=-1, keepdim=True))
-    other_days = growth(bars, weights.roll(37, dims=1))
-    for other in (random, other_days):
-        assert (rule - other).mean() > 10 * standard_error(rule - other)
-        assert 250 * other.mean() < 0.05
-
-
-def test_timing_by_the_filter_beats_holding_and_timing_at_random() -> None:
-    bars = planted_bars(256, DAYS, 10, seed=7, kind="volatility")
-    weights, equal = weights_of(bars, "volatility"), changes(bars)[:, 1:].mean(dim=-1)
-    rule = daily_returns(bars, weights)
-    # By another path: the same exposures at the wrong time.
-    others = (equal, daily_returns(bars, weights.roll(1, dims=0)))
-    for other in others:
-        assert sharpe(rule) - sharpe(other) > 5 * sharpe_error(rule, other)
+    assert sharpe_error(rule) < 0.09
 
 
 def test_no_combination_of_visible_numbers_has_a_higher_sharpe_ratio() -> None:
@@ -299,33 +267,27 @@ def test_without_strength_there_is_nothing_to_find(kind: Kind) -> None:
         assert not weights.any() and attainable.rule == 0.0 and attainable.equal_weight < 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_parameters_are_refused_by_rule_and_attainable() -> None:
+    one, two = torch.ones(1, 3, 1, 5), torch.ones(1, 3, 2, 5)
+    for arguments, message in (
         ({"kind": "carry"}, "unknown kind 'carry'"),
         ({"kind": "momentum", "flip": 0.1}, "flip is for the kinds"),
         ({"kind": "volatility", "strength": 1.0}, "strength must be below 1"),
         ({"kind": "reversal", "strength": 1e-5}, "no rule is known for strength 1e-05 beside volatility 0.01"),
         ({"kind": "reversal", "strength": 0.6}, "no rule is known for strength 0.6"),
-    ],
-)
-def test_bad_parameters_are_refused_by_rule_and_attainable(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        planted_attainable(2, **arguments)
-    with pytest.raises(ValueError, match=message):
-        planted_target_weights(torch.ones(1, 3, 2, 5), **arguments)
-
-
-def test_symbols_and_signals_that_do_not_fit_are_refused() -> None:
-    one, two = torch.ones(1, 3, 1, 5), torch.ones(1, 3, 2, 5)
+    ):
+        with pytest.raises(ValueError, match=message):
+            planted_attainable(2, **arguments)
+        with pytest.raises(ValueError, match=message):
+            planted_target_weights(two, **arguments)
     for number, message in ((1, "at least 2, got 1"), (0, "num_symbols must be at least 1, got 0")):
         with pytest.raises(ValueError, match=message):
             planted_attainable(number, "cross_section")
-    with pytest.raises(ValueError, match="at least 2, got 1"):
-        planted_target_weights(one, kind="cross_section")
-    with pytest.raises(ValueError, match="signal is needed for the kind signal"):
-        planted_target_weights(two)
-    with pytest.raises(ValueError, match="no other, the kind is reversal"):
-        planted_target_weights(two, torch.ones(1, 3, 2), kind="reversal")
-    with pytest.raises(ValueError, match=r"signal must be \(1, 3, 2\) as ohlcv is, got \(1, 3, 1\)"):
-        planted_target_weights(two, torch.ones(1, 3, 1))
+    for ohlcv, signal, kind, message in (
+        (one, None, "cross_section", "at least 2, got 1"),
+        (two, None, "signal", "signal is needed for the kind signal"),
+        (two, torch.ones(1, 3, 2), "reversal", "no other, the kind is reversal"),
+        (two, torch.ones(1, 3, 1), "signal", r"signal must be \(1, 3, 2\) as ohlcv is, got \(1, 3, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            planted_target_weights(ohlcv, signal, kind=kind)
