@@ -30,7 +30,6 @@ class Unmoved:
         self.agent = agent
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions that the rule turns into the agent's. Shape: (N, K)."""
         action = self.agent.act(env)
         strength = env.scenario.params["sentiment_strength"].reshape(-1, 1)
         # What the rule makes of 1 and of -1 is the factor for actions of that sign.
@@ -49,7 +48,6 @@ class EqualPartsOf:
         self.good = good
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the portfolio. Shape: (N, K)."""
         state, tape = env.state, tape_of(env)
         tradable = tape.tradable[state.path, state.day]
         good = tradable & self.good(scores_of(env))

@@ -40,7 +40,6 @@ class SignalsConfig(StockTradingConfig):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether the market needs scores."""
         return True
 
     @property
@@ -49,5 +48,4 @@ class SignalsConfig(StockTradingConfig):
         return self.risk_strength > 0 and self.risk_form == "trajectory"
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         return super().inapplicable() | ({} if self.risk_strength else {"risk_form": "a risk_strength above 0"})

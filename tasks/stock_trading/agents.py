@@ -21,7 +21,6 @@ class Hold:
     """Never trades: cash stays cash, and shares held at the start are kept."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return zero orders. Shape: (N, K)."""
         return order_action(env, torch.zeros_like(env.state.holdings))
 
 
@@ -35,7 +34,6 @@ class BuyAndHold:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders for the remaining purchases. Shape: (N, K)."""
         state, tape, params = env.state, tape_of(env), env.scenario.params
         tradable = tape.tradable[state.path, state.start_day]
         price = tape.ohlcv[..., CLOSE][state.path, state.start_day].double()
@@ -54,7 +52,6 @@ class EqualWeight:
     """Holds the same value of every symbol that can trade, restored daily at the task's costs."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders that restore equal weights. Shape: (N, K)."""
         return towards_equal_parts(env, tape_of(env).tradable[env.state.path, env.state.day])
 
 
@@ -62,7 +59,6 @@ class BestRule:
     """Holds the weights of the best rule that the market's generator knows, which sees no later day."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return target weights. Shape: (N, K)."""
         state, weights = env.state, tape_of(env).best_weights
         assert weights is not None
         return weights[state.path, state.day]
@@ -84,7 +80,6 @@ class Oracle:
         self._gain = torch.empty(0)
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the portfolio with the highest future gain. Shape: (N, K)."""
         if self._scenario is not env.scenario:
             # Depends on the market only, so it is computed once per environment.
             self._scenario, self._days = env.scenario, days_to_trade(env)

@@ -113,7 +113,6 @@ class StockTradingConfig:
             )
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         names: dict[str, str] = {}
         if self.action != "shares":
             names["hmax"] = "action shares"
@@ -135,7 +134,6 @@ class StockTradingConfig:
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Context series that the rules need."""
         return () if self.gate == "none" else (self.gate,)
 
 

@@ -27,7 +27,6 @@ from vecenv.market.ticks import coarser_tick
 from vecenv.tasks.stock_trading.benchmark import held_growth, held_portfolio
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.stock_trading.items import split_symbols
-from vecenv.tasks.stock_trading.market_tensors import market_tensors
 from vecenv.tasks.stock_trading.orders import (
     OrderRules,
     Tensors,
@@ -38,9 +37,9 @@ from vecenv.tasks.stock_trading.orders import (
     wanted_by_weights,
     wanted_in_shares,
 )
-from vecenv.tasks.stock_trading.parameters import parameter_tensors
 from vecenv.tasks.stock_trading.reward import RewardRules, step_reward
 from vecenv.tasks.stock_trading.state import StockState
+from vecenv.tasks.stock_trading.tensors import market_tensors, parameter_tensors
 
 MAX_CASH_TICKS = 2**37
 
@@ -124,12 +123,10 @@ class StockTrading(Scenario[StockState]):
             self.params = {**self.params, **{name: single_rounded_down(rate) for name, rate in single.items()}}
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version, rules and market, JSON-able."""
         config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         return super().metadata() | {"config": config, "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> StockState:
-        """Draw path, start day and length, and open the account."""
         config, tape, money = self.config, self.tape, self.money
         last_day = tape.num_days - 1
         day_bits, path_bits, length_bits, _ = random_bits(key, EpisodeStream.RESET)
@@ -173,7 +170,6 @@ class StockTrading(Scenario[StockState]):
         )
 
     def step(self, state: StockState, action: Tensor, params: Tensors, shared: Tensors) -> StockState:
-        """Fill the orders of one day and value the account at the next close."""
         config, money = self.config, self.money
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         day = state.day.clamp(max=self.tape.num_days - 2)
@@ -314,7 +310,6 @@ class StockTrading(Scenario[StockState]):
         return cash.unsqueeze(-1), prices, holdings, features
 
     def reference(self, state: StockState) -> Tensor:
-        """Return the day of the path."""
         return state.path * self.tape.num_days + state.day
 
     def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
@@ -350,12 +345,10 @@ class StockTrading(Scenario[StockState]):
         return held_growth(close, next_close, *self._start(state, shared))
 
     def terminated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the account is ruined."""
         floor = state.start_value.double() * params["ruin_fraction"]
         return state.portfolio_value.double() <= floor
 
     def truncated(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the horizon or the end of the data is reached."""
         return state.day >= state.end_day
 
     def grade(self, state: StockState, params: Tensors, shared: Tensors) -> Tensor:
@@ -374,7 +367,6 @@ class StockTrading(Scenario[StockState]):
         return torch.sigmoid((own - torch.log(growth.clamp(min=1e-6))) / 0.1).to(torch.float32)
 
     def items(self, observation: Tensor) -> Items:
-        """Split observations into symbols and the account; see `split_symbols`."""
         return split_symbols(observation, self.config, self.shown_features, self.tape.num_symbols)
 
     def info(self, state: StockState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:

@@ -38,7 +38,6 @@ class Hold:
     """Never trades."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return HOLD orders. Shape: (N, M, 3), float32."""
         return no_orders(env)
 
 
@@ -46,7 +45,6 @@ class Invalid:
     """Always acts invalidly."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return invalid orders. Shape: (N, M, 3), float32."""
         return no_orders(env) + torch.tensor([float(Kind.INVALID), 0.0, 0.0], device=env.device)
 
 
@@ -57,7 +55,6 @@ class Random:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return random valid orders. Shape: (N, M, 3), float32."""
         bits = order_bits(env)
         # The n-th of the tier's symbols: the tape may have other symbols between them.
         owned = owned_symbols(env)
@@ -74,7 +71,6 @@ class RandomAny:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return random orders, valid or not. Shape: (N, M, 3), float32."""
         kind, symbol, fraction, more = order_bits(env)
         count = (more[:, :1] * (more.shape[-1] + 1)) >> 32
         size = 2.0 * (fraction >> 8) * 2.0**-24 - 0.5
@@ -96,7 +92,6 @@ class BuyAndHold:
         self.delay = delay
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the purchases planned for the day. Shape: (N, M, 3), float32."""
         return orders_for(env, self.purchases(env))
 
     def purchases(self, env: VecEnv) -> Tensor:
@@ -121,7 +116,6 @@ class RuleBased:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the orders of the indicator rules. Shape: (N, M, 3), float32."""
         state, close = env.state, quotes(env).close
         shown = tape_of(env).features[state.path, state.day]
         names = ("rsi_14", "macd_state", "trend_state")
@@ -145,7 +139,6 @@ class Oracle:
         self._starts = self._plan = torch.empty(0)
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the planned holdings. Shape: (N, M, 3), float32."""
         scenario, state = tiers_of(env), env.state
         starts = torch.stack([state.path, state.start_day, state.rule])
         if self._scenario is not scenario or not torch.equal(starts, self._starts):

@@ -22,7 +22,6 @@ class ConstantMix:
     """Keeps `MIX` of the exposure limit invested, the same in each symbol; the largest differences go first."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders that restore the mix. Shape: (N, M, 3), float32."""
         state, owned, close = env.state, owned_symbols(env), quotes(env).close
         share = MIX * rule_column(env, "max_exposure") / owned.sum(-1, keepdim=True)
         target = torch.floor(share * state.portfolio_value.unsqueeze(-1) / close.clamp(min=1.0))
@@ -41,7 +40,6 @@ class EarlyExit(BuyAndHold):
     """Buys and holds for three quarters of the days, then sells everything."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the purchases planned for the day, or sales. Shape: (N, M, 3), float32."""
         state = env.state
         over = state.day - state.start_day >= EXIT * (state.end_day - state.start_day)
         return orders_for(env, torch.where(over.unsqueeze(-1), -state.holdings.double(), self.purchases(env)))
@@ -51,7 +49,6 @@ class Churn:
     """Alternates daily between the buy-and-hold portfolio and cash."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders to buy or to sell. Shape: (N, M, 3), float32."""
         state = env.state
         buys = ((state.day - state.start_day) % 2 == 0).unsqueeze(-1)
         budget = rule_column(env, "holding_share") * state.portfolio_value.unsqueeze(-1)
@@ -71,7 +68,6 @@ class FixedSymbol:
         self.number = number
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the purchase until it has been made. Shape: (N, M, 3), float32."""
         state, owned = env.state, owned_symbols(env)
         number = torch.arange(env.num_envs, device=env.device) if self.number is None else self.number
         place = (number % owned.sum(-1)).unsqueeze(-1)

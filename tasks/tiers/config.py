@@ -90,12 +90,10 @@ class TierConfig:
         component_weights(self.reward, self.reward_weights)
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         return {} if self.action == "limit_weights" else {"tilt_gain": "action limit_weights"}
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Indicators in every tier's observation, per symbol."""
         return TIER_FEATURES
 
     @property

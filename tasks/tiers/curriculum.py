@@ -60,7 +60,6 @@ class Curriculum(TierTrading):
 
     @property
     def task_config(self) -> CurriculumConfig:
-        """The curriculum's config; `config` is what its tiers share."""
         return self.curriculum
 
     @property
@@ -69,11 +68,9 @@ class Curriculum(TierTrading):
         return True
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version, rules, market and curriculum, JSON-able."""
         return super().metadata() | {"curriculum": asdict(self.curriculum)}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
-        """Draw path and start day, and open the account; with the adaptive scheduler among the level's paths."""
         state = super().reset(key, params, shared)
         if self.curriculum.scheduler != "adaptive":
             return state
@@ -110,7 +107,6 @@ class Curriculum(TierTrading):
         return AdaptiveDifficulty(num_envs, config.num_levels, config.nearest, target, *steps, device)
 
     def schedule(self, num_envs: int) -> CurriculumSchedule:
-        """Return the curriculum schedule of a training run in its initial state."""
         return CurriculumSchedule(self, self.scheduler(num_envs))
 
 
@@ -160,11 +156,9 @@ class CurriculumSchedule:
         return -self.scenario.regret(ended.state) if self.scenario.curriculum.score == "regret" else grade()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the scheduler's state; current rule rows are in the environment's state."""
         return self.scheduler.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Restore a `state_dict`."""
         self.scheduler.load_state_dict(state_dict)
 
 

@@ -106,7 +106,6 @@ class CurriculumConfig:
         _ = self.rules
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         shared = self.shared.inapplicable()
         if self.scheduler == "adaptive":
             return shared | dict.fromkeys(("window", "promote_above", "demote_below"), "scheduler promotion")
@@ -115,12 +114,10 @@ class CurriculumConfig:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Indicators in every tier's observation, per symbol."""
         return self.shared.features
 
     @property
     def market_symbols(self) -> tuple[str, ...]:
-        """Symbols to read or to generate."""
         return self.symbols
 
     @property

@@ -6,40 +6,9 @@ A scheduler is independent of market and agent: it maps scores to rows of a rule
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
-
-
-class Scheduler(Protocol):
-    """Interface of a scheduler."""
-
-    def rules(self) -> Tensor:
-        """Return the rule of each sub-environment's next episode. Shape: (N,), int64."""
-        ...
-
-    def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
-        """Take in E ended episodes, those of one sub-environment in their order.
-
-        Args:
-            ids: number of the row of each. Shape: (E,), int64.
-            rule: that it followed. Shape: (E,), int64.
-            score: higher is better. Shape: (E,).
-        """
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """Return metrics, with the same names at every call."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the scheduler's state."""
-        ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Restore a `state_dict`."""
-        ...
 
 
 class Promotion:
@@ -73,11 +42,16 @@ class Promotion:
         self.successes = torch.zeros(num_envs, window, device=device)
 
     def rules(self) -> Tensor:
-        """Return the tier of each sub-environment. Shape: (N,), int64."""
         return self.tier.clone()
 
     def update(self, ids: Tensor, rule: Tensor, score: Tensor) -> None:
-        """Take in E ended episodes, those of one sub-environment in their order. Shape of each: (E,)."""
+        """Take in E ended episodes, those of one sub-environment in their order.
+
+        Args:
+            ids: number of the row of each. Shape: (E,), int64.
+            rule: that it followed. Shape: (E,), int64.
+            score: higher is better. Shape: (E,).
+        """
         # One turn for the first episode of every sub-environment, one for the second, and so on.
         order = ids.argsort(stable=True)
         place = torch.arange(len(ids), device=ids.device)
@@ -101,15 +75,12 @@ class Promotion:
         self.count[ids] = torch.where(promoted | demoted, 0, count)
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean tier from 0."""
         return {"mean_tier": float(self.tier.double().mean())}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of tiers, counts and successes."""
         return {name: getattr(self, name).clone() for name in ("tier", "count", "successes")}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Restore a `state_dict`."""
         for name, value in state_dict.items():
             getattr(self, name).copy_(value)
 
@@ -147,7 +118,6 @@ class AdaptiveDifficulty:
         self._turn = torch.arange(num_envs, device=device) % nearest
 
     def rules(self) -> Tensor:
-        """Return the level of each sub-environment. Shape: (N,), int64."""
         distance = (self.difficulty - self.target).abs()
         return distance.argsort(stable=True)[self._turn]
 
@@ -159,13 +129,14 @@ class AdaptiveDifficulty:
             self.target.clamp_(0.0, 1.0)
 
     def metrics(self) -> dict[str, float]:
-        """Return the target difficulty from 0 to 1."""
         return {"target_difficulty": float(self.target)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a copy of the target."""
         return {"target": self.target.clone()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Restore a `state_dict`."""
         self.target.copy_(state_dict["target"])
+
+
+Scheduler = Promotion | AdaptiveDifficulty
+"""Chooses the rule of each sub-environment's next episode; metrics have the same names at every call."""

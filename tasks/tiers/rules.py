@@ -91,7 +91,6 @@ class TierRules(Scenario[TierState]):
 
     @property
     def mixed(self) -> bool:
-        """Whether a batch may mix tiers."""
         return len(self.tiers) > 1
 
     def rule(self, name: str, state: TierState, params: Tensors) -> Tensor:
@@ -157,11 +156,9 @@ class TierRules(Scenario[TierState]):
         )
 
     def items(self, observation: Tensor) -> Items:
-        """Split observations into symbols and the account; see `split_symbols`."""
         return split_symbols(observation, self.config.features, len(self.config.context), self.tape.num_symbols)
 
     def metadata(self) -> dict[str, Any]:
-        """Task, versions, rules and market, JSON-able."""
         versions = {name: grader.version for name, grader in GRADERS.items()}
         return super().metadata() | {"graders": versions, "config": asdict(self.config), "market": self.tape.metadata()}
 

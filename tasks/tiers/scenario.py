@@ -1,4 +1,4 @@
-"""Scenario of the five trading tiers: account, step, reward and grades.
+"""Scenario of the five trading tiers: account, step, observation, reward and grades.
 
 `rules.md` beside this file is the specification of the account, the reward and the observation.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import torch
@@ -18,7 +18,7 @@ from vecenv.market.tape import MarketTape
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.graders import GRADERS, grade_function
 from vecenv.tasks.tiers.grading import episode_record, first_grades, references
-from vecenv.tasks.tiers.observation import allowed_choices, observe
+from vecenv.tasks.tiers.layout import ACCOUNT_SIZE, PRICE_UNIT, VALUE_UNIT, Account
 from vecenv.tasks.tiers.order_list import (
     CAPACITY_STEPS,
     Execution,
@@ -29,6 +29,7 @@ from vecenv.tasks.tiers.order_list import (
     decode_orders,
     execute_orders,
 )
+from vecenv.tasks.tiers.order_spaces import choice_mask
 from vecenv.tasks.tiers.reward_components import (
     COMPONENTS,
     EPISODE,
@@ -43,6 +44,9 @@ from vecenv.tasks.tiers.state import TierState
 
 LOSS = 0.05
 """Loss of a position above which holding it is a mistake."""
+
+TRADES_SCALE = 0.01
+"""Scale of the daily trade limit in the observation."""
 
 
 class TierTrading(TierRules):
@@ -75,7 +79,6 @@ class TierTrading(TierRules):
             self.shared = {**self.shared, "first_grade": first_grades(self)}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> TierState:
-        """Draw path and start day, and open the account."""
         tape, num_symbols = self.tape, self.tape.num_symbols
         day_bits, path_bits, _, _ = random_bits(key, EpisodeStream.RESET)
         # One number for all rows, as an index, would be read on the host.
@@ -122,7 +125,6 @@ class TierTrading(TierRules):
         )
 
     def step(self, state: TierState, action: Tensor, params: Tensors, shared: Tensors) -> TierState:
-        """Execute the orders of one day and value the account at the next close."""
         row = self.row(state)
         owned = self.owned(state, params)
         orders = decode_orders(self.orders(state, action, params, shared), self.tape.num_symbols, owned)
@@ -238,11 +240,59 @@ class TierTrading(TierRules):
 
     def observation(self, state: TierState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
         """Return the account (16,), series of the market, its symbols (14 K,) and the positions (3 times K,)."""
-        return observe(self, state, params, shared)
+        number = partial(self.rule, state=state, params=params)
+        row = state.path * self.tape.num_days + state.day
+        value = state.portfolio_value
+        breadth = shared["breadth"][row].double()
+        account = {
+            "days_gone": (state.day - state.start_day).double(),
+            "num_days": number("days"),
+            "start_value": state.start_value * (self.tape.tick_size / VALUE_UNIT),
+            "total_return": value / state.start_value - 1.0,
+            "cash": state.cash / value,
+            "exposure": (value - state.cash) / value,
+            "drawdown": 1.0 - value / state.peak_value,
+            "losing_sells": state.losing_sells.double(),
+            "gate_closed": torch.where(number("gate") > 0, breadth[0], 0.0),
+            "share_down": breadth[1],
+            "mean_change": breadth[2],
+            "max_position": number("max_position"),
+            "max_exposure": number("max_exposure"),
+            "max_trades": number("max_trades") * TRADES_SCALE,
+            "commission": number("commission"),
+            "slippage": number("slippage"),
+        }
+        close = shared["close"][row]
+        weight = state.holdings * close / value.to(torch.float32)
+        average = state.average_price.to(torch.float32)
+        gain = torch.where(state.holdings > 0, close / average.clamp(min=1e-9) - 1.0, 0.0)
+        shown = shared["shown"][row]
+        owned = self.owned(state, params)
+        if owned is not None:
+            mask = owned.repeat_interleave(2 + len(self.config.features))
+            shown = shown * mask
+        series = (shared["context"][row],) if self.config.context else ()
+        numbers = torch.stack([account[name] for name in Account._fields], dim=-1)
+        return numbers.to(torch.float32), *series, shown, weight, gain, state.days_held
 
     def action_mask(self, observation: Tensor) -> Tensor | None:
-        """Return the mask of effective discrete choices: see `allowed_choices`."""
-        return allowed_choices(self, observation)
+        """Return the mask of discrete choices that can have an effect, from the observation.
+
+        Returns:
+            In the layout of the components' logits, shape (B, sum of the choices), bool; None for other spaces.
+        """
+        if self.config.action != "discrete":
+            return None
+        num_symbols = self.tape.num_symbols
+        start = ACCOUNT_SIZE + len(self.config.context)
+        width = 2 + len(self.config.features)
+        shown = observation[:, start : start + num_symbols * width].unflatten(-1, (num_symbols, width))
+        weight = observation[:, start + num_symbols * width :][:, :num_symbols]
+        number = {name: observation[:, index : index + 1] for index, name in enumerate(Account._fields)}
+        value = number["start_value"] * (1.0 + number["total_return"])
+        cash = number["cash"] * value * (VALUE_UNIT / PRICE_UNIT)
+        unit_cost = 1.0 + number["commission"] + number["slippage"]
+        return choice_mask(shown[..., 1], shown[..., 0], weight, cash, unit_cost, self.config.max_orders)
 
     def reward(
         self, state: TierState, action: Tensor, next_state: TierState, params: Tensors, shared: Tensors
@@ -257,11 +307,9 @@ class TierTrading(TierRules):
         return reward
 
     def terminated(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the account is worthless."""
         return state.portfolio_value <= 0
 
     def truncated(self, state: TierState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the tier's days are over."""
         return state.day >= state.end_day
 
     @cached_property

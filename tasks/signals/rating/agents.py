@@ -45,7 +45,6 @@ class Silent:
     """Has no opinion."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return signals of 0. Shape: (N, K)."""
         return signal_action(env, torch.zeros_like(env.state.holdings, dtype=torch.int64))
 
 
@@ -61,7 +60,6 @@ class Table(ABC):
         """Return the signals of all days. Shape: (P, T, K), int64."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the day's signals. Shape: (N, K)."""
         scenario = scenario_of(env)
         if self._scenario is not scenario:
             self._scenario, self._signal = scenario, self.signals(scenario)
@@ -72,7 +70,6 @@ class Lexicon(Table):
     """Says what the list of words thinks of the day's text: ten times (score - 3) / 2, 0 without a text."""
 
     def signals(self, scenario: NewsSignals) -> Tensor:
-        """Return the signals of all days."""
         panels, device = scenario.panels, scenario.tape.device
         if panels.text is None or not panels.texts:
             return torch.zeros_like(panels.known[..., 0], dtype=torch.int64)
@@ -93,7 +90,6 @@ class Knowing(Table):
         """Return the belief of all days. Shape: (P, T, K)."""
 
     def signals(self, scenario: NewsSignals) -> Tensor:
-        """Return the signals of all days."""
         tape, law = scenario.tape, scenario.tape.law
         if not isinstance(law, NewsLaw):
             return torch.zeros_like(tape.tradable, dtype=torch.int64)
@@ -106,7 +102,6 @@ class Filter(Knowing):
     """Knows all prices and headlines up to the day: nobody can know more."""
 
     def belief(self, scenario: NewsSignals, law: NewsLaw, returns: Tensor) -> Tensor:
-        """Return the belief of all days."""
         return filtered_belief(law, returns, scenario.panels)
 
 
@@ -114,7 +109,6 @@ class Reader(Knowing):
     """Knows what the text of the day shows: nobody who reads the day alone can know more."""
 
     def belief(self, scenario: NewsSignals, law: NewsLaw, returns: Tensor) -> Tensor:
-        """Return the belief of all days."""
         return read_belief(law, returns, scenario.panels, scenario.config.recent_days)
 
 
@@ -122,7 +116,6 @@ class Hindsight(Table):
     """Says the sign and size of the moves to come."""
 
     def signals(self, scenario: NewsSignals) -> Tensor:
-        """Return the signals of all days."""
         move = scenario.shared["move"]
         seen = move[scenario.shared["tradable"]]
         deviation = seen.square().mean().sqrt().clamp(min=1e-12)

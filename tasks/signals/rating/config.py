@@ -60,20 +60,16 @@ class NewsSignalsConfig:
             raise ValueError(f"threshold must be from 1 to {LARGEST_SIGNAL}, got {self.threshold}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         return {} if self.feedback == "sign" else {"move_threshold": "feedback sign"}
 
     @property
     def reads_scores(self) -> bool:
-        """Whether the market needs scores."""
         return True
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Indicators that the rules need: none."""
         return ()
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Context series that the rules need: none."""
         return ()

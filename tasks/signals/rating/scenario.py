@@ -90,12 +90,10 @@ class NewsSignals(Scenario[RatingState]):
         return [self.action_spec, Unbounded((self.tape.num_symbols, 1), dtype=torch.int64)]
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version, rules and market, JSON-able."""
         config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         return super().metadata() | {"config": config, "market": self.tape.metadata()}
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> RatingState:
-        """Draw path and start day, and open the account."""
         config, tape = self.config, self.tape
         day_bits, path_bits, _, _ = random_bits(key, EpisodeStream.RESET)
         if config.random_start:
@@ -123,7 +121,6 @@ class NewsSignals(Scenario[RatingState]):
         )
 
     def step(self, state: RatingState, action: Tensor, params: Tensors, shared: Tensors) -> RatingState:
-        """Keep the signals, hold the portfolio that they ask for, and value it at the next close."""
         config = self.config
         # Ended rows are stepped too and their results ignored; the index must stay on the tape.
         day = state.day.clamp(max=self.tape.num_days - 2)
@@ -155,7 +152,6 @@ class NewsSignals(Scenario[RatingState]):
         return self.referenced(self.reference(state), shared)
 
     def reference(self, state: RatingState) -> Tensor:
-        """Return the day of the path."""
         return state.path * self.tape.num_days + state.day
 
     def referenced(self, reference: Tensor, shared: Tensors) -> tuple[Tensor, ...]:
@@ -163,7 +159,6 @@ class NewsSignals(Scenario[RatingState]):
         return (shared["features"][reference].flatten(),)
 
     def items(self, observation: Tensor) -> Items:
-        """Split observations into symbols; what is told of the whole are the means over them."""
         features = observation.unflatten(-1, (self.tape.num_symbols, -1))
         return Items(features, features.mean(-2))
 
@@ -176,11 +171,9 @@ class NewsSignals(Scenario[RatingState]):
         return feedback(counted, shared["move"][row], params["signal_cost"], self.config).to(torch.float32)
 
     def terminated(self, state: RatingState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the portfolio is worth nothing."""
         return state.portfolio_value <= 0
 
     def truncated(self, state: RatingState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether all days of the episode were rated."""
         return state.day >= state.end_day
 
     def _rated(self, state: RatingState, shared: Tensors) -> tuple[Tensor, Tensor, Tensor]:

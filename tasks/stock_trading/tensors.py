@@ -1,14 +1,26 @@
-"""The market of stock trading as tensors that all accounts share."""
+"""The market of stock trading and the numbers of its rules as tensors."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from vecenv.kernels.money import Money, single_rounded_down
 from vecenv.market.bars import CLOSE, OPEN
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.benchmark import equal_weight_growth
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+_PARAMETERS: dict[str, torch.dtype] = dict.fromkeys(
+    (
+        *("initial_cash", "initial_holdings", "hmax", "commission", "slippage", "dead_zone", "gate_threshold"),
+        *("stop_loss", "initial_margin", "maintenance_margin", "borrow_rate", "ruin_fraction", "episode_length"),
+        *("min_episode_length", "reward_scale", "sharpe_decay", "risk_aversion", "min_cash_fraction"),
+        *("cash_penalty_weight", "terminal_bonus"),
+    ),
+    torch.float64,
+) | {"gate_threshold": torch.float32, "episode_length": torch.int64, "min_episode_length": torch.int64}
+"""Parameters that may differ per sub-environment, with their types."""
 
 
 def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -39,3 +51,21 @@ def market_tensors(tape: MarketTape, config: StockTradingConfig, dtype: torch.dt
     if config.gate != "none":
         tensors["gate"] = tape.context[..., tape.context_names.index(config.gate)].reshape(flat).clone()
     return tensors
+
+
+def parameter_tensors(tape: MarketTape, config: StockTradingConfig, money: Money) -> dict[str, Tensor]:
+    """Return every number of the rules as a tensor, of shape () or (K,)."""
+    params: dict[str, Tensor] = {}
+    for name, dtype in _PARAMETERS.items():
+        value = getattr(config, name)
+        if isinstance(value, tuple) and len(value) != tape.num_symbols:
+            raise ValueError(f"{name} has {len(value)} numbers for {tape.num_symbols} symbols")
+        params[name] = torch.tensor(value, dtype=dtype, device=tape.device)
+        single = name == "slippage" or (name == "commission" and isinstance(value, tuple))
+        if single and config.whole_shares:
+            params[name] = single_rounded_down(params[name])
+    holdings = params["initial_holdings"].to(money.dtype)
+    params["initial_holdings"] = holdings.expand(tape.num_symbols).contiguous()
+    if bool((params["initial_holdings"] < 0).any()) and not config.shorting:
+        raise ValueError("initial_holdings must not be negative without shorting")
+    return params
