@@ -15,20 +15,52 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from typing import Any, NamedTuple
 
 import vecenv
-from vecenv.benchmarks.result_files import write_text
-from vecenv.benchmarks.session_child import name_of_jobs
-from vecenv.benchmarks.session_parts import PARTS, Part
+from vecenv.benchmarks.result_files import markdown, write_text
+
+
+class Part(NamedTuple):
+    """Jobs that are measured in one process.
+
+    Attributes:
+        name: of the part.
+        what: one-line description.
+        share: relative share of a session's time.
+        least: seconds without which the part is not started.
+        longest: seconds of a job, after which its process is killed.
+        jobs: function of a `Place` that returns them in order of priority, as ``module:function``.
+    """
+
+    name: str
+    what: str
+    share: float
+    least: float
+    longest: float
+    jobs: str
+
+
+_JOBS = "vecenv.benchmarks.session_parts"
+
+PARTS = (
+    Part("machine", "bandwidth and matrix products", 25, 25, 40, f"{_JOBS}:ceilings"),
+    Part("tests", "the tests marked gpu", 85, 20, 60, f"{_JOBS}:gpu_tests"),
+    Part("throughput", "stock_trading, all columns", 110, 20, 60, f"{_JOBS}:throughput"),
+    Part("rollouts", "a neural market: days drawn, training", 100, 25, 90, f"{_JOBS}:rollouts"),
+    Part("tiers", "the trading tiers", 60, 25, 90, f"{_JOBS}:tiers"),
+    Part("turns", "turns of language agents, a tiny model", 60, 20, 60, f"{_JOBS}:turns"),
+    Part("books", "markets of agents, order books", 25, 20, 60, f"{_JOBS}:books"),
+    Part("text", "observations and answers", 20, 15, 30, f"{_JOBS}:texts"),
+    Part("curve", "the other counts and modes", 30, 15, 60, f"{_JOBS}:curve"),
+)
+"""Time shares are seconds of nine minutes."""
+
 
 POINTS, SUMMARY, LOG = "points.jsonl", "summary.json", "log.txt"
 
@@ -97,7 +129,6 @@ class Session:
     machine: dict[str, Any]
     parts: Sequence[Part]
     ends: float
-    say: Callable[[str], None]
     stop: int = 0
     data: dict[str, Any] = field(default_factory=dict)
 
@@ -160,7 +191,7 @@ class Session:
                 self._end(part, "skipped", f"stopped by {self.signal}" if self.stop else short, 0.0)
                 continue
             began = time.monotonic()
-            self.say(f"{part.name}: {part.what}, at most {seconds:.0f} s")
+            print(f"{part.name}: {part.what}, at most {seconds:.0f} s", flush=True)
             error = self._run_part(part, began + seconds)
             self._end(part, *self._outcome(part, error), time.monotonic() - began)
 
@@ -177,7 +208,7 @@ class Session:
         known = self.data["parts"][part.name]
         known |= {"status": status, "reason": reason, "seconds": known["seconds"] + seconds}
         self.write()
-        self.say(f"{part.name}: {': '.join(filter(None, (status, reason)))}, {seconds:.1f} s")
+        print(f"{part.name}: {': '.join(filter(None, (status, reason)))}, {seconds:.1f} s", flush=True)
 
     def _run_part(self, part: Part, ends: float) -> str:
         """Run the processes of a part: after one that crashed another for the jobs that follow. Return what failed."""
@@ -193,7 +224,7 @@ class Session:
             new = {name for name, told in jobs.items() if told["status"] != "waiting"} - left_out
             for name in new:
                 told = self.jobs(part)[name]
-                self.say(f"  {name}: {told.get('figures', {}).get('headline') or told.get('error')} [{told['status']}]")
+                print(f"  {name}: {told.get('figures', {}).get('headline') or told.get('error')} [{told['status']}]")
             tried |= new
             over = status == "done" or self.stop or ends - time.monotonic() < ANOTHER_START
             if over or not new or not jobs.keys() - tried - final:
@@ -202,9 +233,12 @@ class Session:
     def _run_process(self, part: Part, ends: float, left_out: Sequence[str]) -> tuple[str, str]:
         """Run one process of a part; return the state of what it had not ended, and why."""
         copy = self.data["parts"].get("machine", {}).get("jobs", {}).get("copy", {}).get("figures", {}).get("copy")
-        order = {"part": part.name, "jobs": name_of_jobs(part), "file": str((self.folder / POINTS).absolute())}
+        order = {"part": part.name, "jobs": part.jobs, "file": str((self.folder / POINTS).absolute())}
         order |= {"device": self.machine["device"], "small": self.machine["small"], "copy": copy, "leave_out": left_out}
         path = os.pathsep.join(filter(None, (str(Path(vecenv.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        with (self.folder / POINTS).open("a") as points:
+            # After half a line of a process that was killed.
+            points.write("\n")
         with (self.folder / LOG).open("a") as log:
             log.write(f"=== {part.name}\n")
             log.flush()
@@ -229,9 +263,10 @@ class Session:
                 process.stdin.close()
 
     def _watched(self, process: subprocess.Popen[bytes], part: Part, ends: float) -> tuple[str, str]:
-        size, since, started = 0, time.monotonic(), False
+        path, since, started = self.folder / POINTS, 0.0, False
+        size = path.stat().st_size if path.exists() else 0
         while (code := process.poll()) is None:
-            now, path = time.monotonic(), self.folder / POINTS
+            now = time.monotonic()
             if path.exists() and path.stat().st_size != size:
                 size, since, started = path.stat().st_size, now, True
             if self.stop:
@@ -298,15 +333,13 @@ def main(config: DeviceSessionConfig, parts: Sequence[Part] = PARTS) -> int:
     ends = time.monotonic() + 60.0 * config.minutes - LAST_SECONDS
     device = str(device_named(config.device))
     small = device == "cpu" if config.small is None else config.small
-    console = Console(width=None if Console().is_terminal else 150, highlight=False, soft_wrap=True)
     chosen = [part for part in parts if not config.parts or part.name in config.parts]
-    say = lambda line: console.print(line, markup=False)  # noqa: E731
-    session = Session(config.out, machine_facts(device, small), chosen, ends, say)
+    session = Session(config.out, machine_facts(device, small), chosen, ends)
     with stopping(session):
         session.open(config.resume)
         session.run()
-        console.print(summary_table(session.data))
-        say(f"{config.out / SUMMARY} has all figures, {config.out / LOG} what was printed")
+        print(summary_table(session.data))
+        print(f"{config.out / SUMMARY} has all figures, {config.out / LOG} what was printed")
         return SIGNALLED + session.stop if session.stop else FAILED if session.failed() else 0
 
 
@@ -322,22 +355,16 @@ def machine_facts(device: str, small: bool) -> dict[str, Any]:
     return {"device": device, "small": small, **software, "gpu": gpu, "driver": driver}
 
 
-def summary_table(data: dict[str, Any]) -> Table:
+def summary_table(data: dict[str, Any]) -> str:
     """Return a table of all jobs of a session, with a line for every part."""
-    machine = data["machine"]
-    table = Table(title=f"{machine['gpu'] or machine['device']}, torch {machine['torch']}")
-    for heading in ("part", "point", "figure"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("s", justify="right")
-    table.add_column("status")
+    rows = []
     for name, part in data["parts"].items():
         told = ": ".join(filter(None, (part["what"], part.get("reason"))))
-        table.add_row(name, "", told, f"{part['seconds']:.0f}", part["status"], style="bold")
+        rows.append((f"**{name}**", told, f"{part['seconds']:.0f}", part["status"]))
         for job, found in part["jobs"].items():
             figure = found.get("figures", {}).get("headline") or found.get("error", "")
-            seconds = f"{found['seconds']:.1f}" if "seconds" in found else ""
-            table.add_row("", job, figure, seconds, found["status"])
-    return table
+            rows.append((job, figure, f"{found.get('seconds', 0):.1f}", found["status"]))
+    return markdown(("part or point", "figure", "s", "status"), rows)
 
 
 def command(words: Sequence[str] | None = None) -> int:

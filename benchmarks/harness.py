@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from vecenv.benchmarks import device as machine
 from vecenv.core.memory import TooLittleMemoryError
@@ -108,13 +106,17 @@ class Figure:
     told: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return the rate and what it is compared with."""
-        parts = [f"{self.per_second:,.0f} {self.unit}/s"]
+        """Return the rate, what it is compared with, and further facts."""
+        parts = [f"{self.per_second:,.0f} {self.unit}/s", f"{1e3 * self.seconds:,.2f} ms"]
         if self.limit_share is not None:
             parts.append(f"{self.limit_share:.1%} of the limit")
         if self.time_ratio is not None:
-            parts.append(f"{self.time_ratio:.2f} times as long as {self.beside}")
-        return ", ".join(parts)
+            ratios = f"{self.time_ratio:.3f} times as long as {self.beside}"
+            parts.append(f"{ratios} ({self.processor_ratio:.3f} of the processor)")
+        if self.compile_seconds > 1:
+            parts.append(f"compiled in {self.compile_seconds:.0f} s")
+        told = (f"{name} {value:,.4g}" for name, value in self.told.items() if isinstance(value, int | float))
+        return f"{self.name}: {', '.join((*parts, *told))}"
 
 
 def figures_of(workloads: Sequence[Workload], times: Mapping[str, Times]) -> list[Figure]:
@@ -199,9 +201,7 @@ def measured(point: Point, device: torch.device, rounds: int) -> list[Figure]:
     return figures
 
 
-def run(
-    points: Iterable[Point], device: torch.device, rounds: int, console: Console
-) -> dict[str, list[dict[str, Any]]]:
+def run(points: Iterable[Point], device: torch.device, rounds: int) -> dict[str, list[dict[str, Any]]]:
     """Measure points one after the other, print them, and return their figures by point, as JSON.
 
     A point that does not fit into the memory is told and left out.
@@ -211,36 +211,8 @@ def run(
         try:
             figures = measured(point, device, rounds)
         except (torch.cuda.OutOfMemoryError, TooLittleMemoryError):
-            console.print(f"{point.name} does not fit the memory", soft_wrap=True)
+            print(f"{point.name} does not fit the memory", flush=True)
             continue
         found[point.name] = [asdict(figure) for figure in figures]
-        console.print(table_of(point.name, figures))
+        print(point.name, *(figure.line() for figure in figures), sep="\n  ", flush=True)
     return found
-
-
-def table_of(title: str, figures: Sequence[Figure]) -> Table:
-    """Return a table of figures, with what is told of them where it is a number."""
-    table = Table(title=title, title_justify="left")
-    told = list(dict.fromkeys(name for figure in figures for name in figure.told))
-    headings = ("", "a second", "fastest", "ms a call", "compiled, s", "of the limit", "time beside", "processor")
-    for heading in (*headings, *(name.replace("_", " ") for name in told)):
-        table.add_column(heading, justify="right" if heading else "left")
-    for figure in figures:
-        ratios = ("" if ratio is None else f"{ratio:.3f}" for ratio in (figure.time_ratio, figure.processor_ratio))
-        table.add_row(
-            figure.name,
-            f"{figure.per_second:,.0f} {figure.unit}",
-            f"{figure.fastest:,.0f}",
-            f"{1e3 * figure.seconds:,.2f}",
-            f"{figure.compile_seconds:.1f}",
-            "" if figure.limit_share is None else f"{figure.limit_share:.1%}",
-            *ratios,
-            *(_shown(figure.told.get(name)) for name in told),
-        )
-    return table
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, float | int):
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-    return "" if value is None else str(value)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import vecenv
-from vecenv.benchmarks import device as machine
 
 RESULTS = Path("benchmarks") / "results"
 """Default folder of results, within a checkout."""
@@ -25,8 +22,12 @@ WIDTH = 160
 """Longest line of a group of numbers."""
 
 
-def result_of(config: Any, device: torch.device | str = "cpu", **found: Any) -> dict[str, Any]:  # noqa: ANN401
+def result_of(config: Any, device: Any = "cpu", **found: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return what was found, with the conditions: time, device, versions and settings."""
+    import torch
+
+    from vecenv.benchmarks import device as machine
+
     return {
         "version": vecenv.__version__,
         "torch": torch.__version__,
@@ -53,6 +54,19 @@ def write_result(folder: Path | None, stem: str, result: Mapping[str, Any], page
     if page is not None:
         write_text(folder / f"{stem}.md", page)
     print(f"wrote {folder / stem}.json")
+
+
+def spelled(value: Any, scale: float = 1.0, digits: int = 2) -> str:  # noqa: ANN401
+    """Return a number, or a mean with its interval, as text."""
+    bounds = [value[name] for name in ("mean", "low", "high")] if isinstance(value, Mapping) else [value]
+    shown = ["–" if bound is None else f"{scale * bound:.{digits}f}" for bound in bounds]
+    return f"{shown[0]} ({shown[1]} … {shown[2]})" if len(shown) == 3 and None not in bounds else shown[0]
+
+
+def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
+    return "\n".join([lines[0], "|---" * (lines[0].count(" | ") + 1) + "|", *lines[1:]])
 
 
 def write_text(path: Path, text: str) -> None:

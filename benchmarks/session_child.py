@@ -17,34 +17,53 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-from vecenv.benchmarks.session_parts import PARTS, Job, Part, Place
+from typing import Any, NamedTuple
 
 DEVICE_LOST = 3
 """Exit code after a failure that requires a new process."""
+
+
+class Place(NamedTuple):
+    """Where a part is measured: device by name, whether in small, and copy bandwidth in bytes per second if known."""
+
+    device: str
+    small: bool
+    copy: float | None
+
+    @property
+    def rounds(self) -> int:
+        """Timed rounds of a point."""
+        return 3 if self.small else 7
+
+
+class Job(NamedTuple):
+    """One measurement: returns JSON-able figures with a ``headline``; ``faults`` that are not empty mark it failed."""
+
+    name: str
+    measure: Callable[[], dict[str, Any]]
 
 
 def main(order: dict[str, Any]) -> int:
     """Measure a part.
 
     Args:
-        order: fields of the `Place`, name of the part or its ``module:function``, the file, and the jobs to leave out.
+        order: fields of the `Place`, the part, ``module:function`` of its jobs, the file, and the jobs to leave out.
     """
     # pytest replaces the standard input.
     threading.Thread(target=_end_with_the_session, args=(os.dup(sys.stdin.fileno()),), daemon=True).start()
-    if order["device"] == "cpu":
-        import torch
-
-        # As in the benchmarks, for comparable figures.
-        torch.set_num_threads(1)
 
     def tell(job: str | None, **told: Any) -> None:  # noqa: ANN401
         with Path(order["file"]).open("a") as file:
             file.write(json.dumps({"part": order["part"], "job": job, **told}, default=str) + "\n")
 
     try:
-        jobs = jobs_of(order["jobs"], Place(order["device"], order["small"], order["copy"]))
+        module, _, function = order["jobs"].partition(":")
+        place = Place(order["device"], order["small"], order["copy"])
+        jobs_of: Callable[[Place], Sequence[Job]] = getattr(import_module(module), function)
+        if order["device"] == "cpu" and "torch" in sys.modules:
+            # As in the benchmarks, for comparable figures.
+            sys.modules["torch"].set_num_threads(1)
+        jobs = jobs_of(place)
     except Exception as error:
         traceback.print_exc()
         tell(None, status="failed", error=_sentence(error), traceback=traceback.format_exc())
@@ -59,22 +78,6 @@ def main(order: dict[str, Any]) -> int:
             return DEVICE_LOST
     tell(None, status="done")
     return 0
-
-
-def jobs_of(place_of_jobs: str, place: Place) -> Sequence[Job]:
-    """Return the jobs of a part by its name, or by ``module:function``."""
-    module, _, function = place_of_jobs.partition(":")
-    if function:
-        jobs: Sequence[Job] = getattr(import_module(module), function)(place)
-        return jobs
-    part = next(part for part in PARTS if part.name == place_of_jobs)
-    assert callable(part.jobs)
-    return part.jobs(place)
-
-
-def name_of_jobs(part: Part) -> str:
-    """Return what `jobs_of` finds the jobs of a part by."""
-    return part.jobs if isinstance(part.jobs, str) else part.name
 
 
 def _end_with_the_session(pipe: int) -> None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 import vecenv
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.harness import Point, measured
+from vecenv.benchmarks.session_child import Job, Place
 from vecenv.benchmarks.throughput.cases import CaseConfig, points_of
 from vecenv.benchmarks.throughput.curve import BenchConfig, Column, Mode, curve_point, tape_of_task
 from vecenv.tasks.commands.simulated import is_simulated
@@ -31,46 +32,6 @@ TESTS = Path(vecenv.__file__).parents[1] / "tests"
 
 PYTEST = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "gpu", "-p", "no:cacheprovider", "-ra"]
 """Without the project's options: parallel workers would share the device."""
-
-
-class Place(NamedTuple):
-    """Where a part is measured: device by name, whether in small, and copy bandwidth in bytes per second if known."""
-
-    device: str
-    small: bool
-    copy: float | None
-
-    @property
-    def rounds(self) -> int:
-        """Timed rounds of a point."""
-        return 3 if self.small else 7
-
-
-class Job(NamedTuple):
-    """One measurement: returns JSON-able figures with a ``headline``; ``faults`` that are not empty mark it failed."""
-
-    name: str
-    measure: Callable[[], dict[str, Any]]
-
-
-class Part(NamedTuple):
-    """Jobs that are measured in one process.
-
-    Attributes:
-        name: of the part.
-        what: one-line description.
-        share: relative share of a session's time.
-        least: seconds without which the part is not started.
-        longest: seconds of a job, after which its process is killed.
-        jobs: returns them in order of priority, by a `Place`; or ``module:function`` that does.
-    """
-
-    name: str
-    what: str
-    share: float
-    least: float
-    longest: float
-    jobs: Callable[[Place], Sequence[Job]] | str
 
 
 def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
@@ -88,6 +49,21 @@ def of_case(name: str, place: Place) -> Sequence[Job]:
     size = "small" if place.small else "gpu"
     config = CaseConfig(name, device=place.device, size=size, compile=not place.small)  # type: ignore[arg-type]
     return of_points(points_of(config), place)
+
+
+def rollouts(place: Place) -> Sequence[Job]:
+    """Return a neural market: days drawn, its trunk, and training."""
+    return of_case("worldmodel_rollouts", place)
+
+
+def turns(place: Place) -> Sequence[Job]:
+    """Return turns of language agents, and a tiny model."""
+    return of_case("grpo_rollouts", place)
+
+
+def texts(place: Place) -> Sequence[Job]:
+    """Return observations and answers."""
+    return of_case("texts", place)
 
 
 def ceilings(place: Place) -> Sequence[Job]:
@@ -116,7 +92,7 @@ def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence
     days, steps = (330, 2) if place.small else (3000, 64)
     sizes: dict[str, Any] = {} if is_simulated(task) else {"num_days": days}
     config = BenchConfig(task, num_steps=steps, device=place.device, max_buffer_gb=gigabytes, **sizes)
-    tape = tape_of_task(config)
+    tape = cache(lambda: tape_of_task(config))
     copy = place.copy or machine.copy_bandwidth(device)
     best: Mode = "cuda_graph" if gpu else "eager"
     points = [curve_point(config, tape, column, best, count, copy) for count in counts for column in columns]
@@ -211,17 +187,3 @@ def _run_test(test: str) -> dict[str, Any]:
         faults.append(f"pytest ended with code {int(code)}")
     told = ", ".join(f"{count} {name}" if counts.total() > 1 else name for name, count in counts.items())
     return {"headline": told or "no tests", **counts, "faults": faults}
-
-
-PARTS = (
-    Part("machine", "bandwidth and matrix products", 25, 25, 40, ceilings),
-    Part("tests", "the tests marked gpu", 85, 20, 60, gpu_tests),
-    Part("throughput", "stock_trading, all columns", 110, 20, 60, throughput),
-    Part("rollouts", "a neural market: days drawn, training", 100, 25, 90, partial(of_case, "worldmodel_rollouts")),
-    Part("tiers", "the trading tiers", 60, 25, 90, tiers),
-    Part("turns", "turns of language agents, a tiny model", 60, 20, 60, partial(of_case, "grpo_rollouts")),
-    Part("books", "markets of agents, order books", 25, 20, 60, books),
-    Part("text", "observations and answers", 20, 15, 30, partial(of_case, "texts")),
-    Part("curve", "the other counts and modes", 30, 15, 60, curve),
-)
-"""Time shares are seconds of nine minutes."""

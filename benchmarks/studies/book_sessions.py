@@ -43,17 +43,7 @@ class Recorded(NamedTuple):
 
 
 def simulated_sessions(config: SeatConfig, sessions: int, seconds: int, seed: int) -> Recorded:
-    """Run markets in which no seat trades, and record them after their warm-up.
-
-    Args:
-        config: of the market; a tick is a second.
-        sessions: S.
-        seconds: T.
-        seed: of the episodes, one per session.
-
-    Raises:
-        ValueError: a tick is not a second.
-    """
+    """Run markets in which no seat trades, and record them after their warm-up."""
     if config.tick_seconds != 1.0:
         raise ValueError(f"the grid is one of seconds, but tick_seconds is {config.tick_seconds:g}")
     layout = layout_of(config, seats=1)
@@ -89,14 +79,7 @@ def simulated_sessions(config: SeatConfig, sessions: int, seconds: int, seed: in
 
 
 def standx_sessions(path: Path, seconds: int = 3_600) -> Recorded:
-    """Read a real book every 500 ms as sessions of a grid of seconds.
-
-    Seconds whose book is older than a second are NaN; trades of a second are those of its rows.
-
-    Args:
-        path: Parquet file with ten levels of a side, traded quantities and ``age_ms``.
-        seconds: T.
-    """
+    """Read a real book every 500 ms as sessions of a grid of seconds."""
     table = pd.read_parquet(path)
     second = (table["ts_ms"] // 1_000).to_numpy()
     fresh = table["age_ms"].to_numpy() <= 1_000
@@ -130,11 +113,7 @@ def standx_sessions(path: Path, seconds: int = 3_600) -> Recorded:
 
 
 def lobster_events(path: Path) -> Recorded:
-    """Read the best prices after every event as one session; it has no clock, and only spreads mean something.
-
-    Args:
-        path: Parquet file with the columns ``ask_px``, ``ask_qty``, ``bid_px`` and ``bid_qty``.
-    """
+    """Read the best prices after every event as one session; it has no clock, and only spreads mean something."""
     table = pd.read_parquet(path).astype(np.float64)
     tick = 0.01
     mid = (table["bid_px"] + table["ask_px"]) / (2 * tick)

@@ -8,23 +8,19 @@ contest's evaluation) is `contest_equity`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 import vecenv
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.learn.agents import Agent
-from vecenv.learn.metrics import Interval
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.tasks.crypto_lob.agents import Imbalance
@@ -87,17 +83,17 @@ def main(config: ContestRulesConfig) -> dict[str, Any]:
     tape = tape_of_options(rules.options)
     windows = vecenv.make(TASK, 1, compile=False, config=rules).scenario.metadata()["part"]["windows"]
     result = result_of(config, market=tape.metadata(), windows=windows, actions={})
-    console = Console(width=150)
     for name, agent in {"random": None, "imbalance": Imbalance(0.5)}.items():
         env = vecenv.make(TASK, windows, compile=False, config=rules)
         actions = recorded(env, agent)
         told = compared(rules, tape, actions)
         result["actions"][name] = told
-        console.print(table_of(f"Actions: {name}, {windows} windows, {tape.source}", told))
+        headings = ["rules", *told[CONTEST]]
+        rows = [[rule, *(spelled(entry.get(key)) for key in headings[1:])] for rule, entry in told.items()]
+        print(f"Actions: {name}, {windows} windows, {tape.source}\n{markdown(headings, rows)}", flush=True)
     if config.factors is not None:
         result["forecasts"] = pairings(config.factors, BookSource(book=config.book))
-        for name, told in result["forecasts"].items():
-            console.print(f"forecasts {name}, information coefficient over {HORIZONS[0]} s: {_spelled(told)}")
+        print(f"information coefficients over {HORIZONS[0]} s: {result['forecasts']}")
     write_result(config.output, "contest-rules", result)
     return result
 
@@ -144,8 +140,8 @@ def compared(rules: CryptoLobConfig, tape: BookTape, actions: Tensor) -> dict[st
     groups = torch.arange(actions.shape[1])
     return {
         name: {
-            "profit": _bounds(bootstrap_interval(profit, groups)),
-            "difference": _bounds(bootstrap_interval(profit - profits[COUNTERPARTS.get(name, CONTEST)], groups)),
+            "profit": bootstrap_interval(profit, groups)._asdict(),
+            "difference": bootstrap_interval(profit - profits[COUNTERPARTS.get(name, CONTEST)], groups)._asdict(),
             **told.get(name, {}),
         }
         for name, profit in profits.items()
@@ -155,13 +151,8 @@ def compared(rules: CryptoLobConfig, tape: BookTape, actions: Tensor) -> dict[st
 def contest_equity(mids: np.ndarray, choices: np.ndarray, dtype: type[np.floating[Any]]) -> np.ndarray:
     """Return the change of equity by the arithmetic of the contest's simulator, one coin at most.
 
-    Args:
-        mids: of the rows of each episode. Shape: (T + 1, N).
-        choices: 0 sells, 1 holds, 2 buys a coin at the next row. Shape: (T, N).
-        dtype: of prices and sums; the contest's is float32.
-
-    Returns:
-        Shape: (N,).
+    Mids of the rows of each episode (T + 1, N); choices (T, N): 0 sells, 1 holds, 2 buys a coin at the next row; the
+    contest's prices and sums are float32. Shape: (N,).
     """
     mids = mids.astype(dtype)
     cash = np.zeros(mids.shape[1], dtype)
@@ -184,13 +175,6 @@ def evaluation_equity(mids: np.ndarray, choices: np.ndarray) -> np.ndarray:
 
     It follows the actions, not the simulator's positions: coins are bought one by one as long as there is cash, of a
     million at first, none is sold short, and there is neither slippage nor a stop nor an end.
-
-    Args:
-        mids: at which it reckons. Shape: (T + 1, N).
-        choices: 0 sells, 1 holds, 2 buys a coin. Shape: (T, N).
-
-    Returns:
-        Shape: (N,).
     """
     cash, coins = np.full(mids.shape[1], 1e6), np.zeros(mids.shape[1])
     for step, choice in enumerate(choices):
@@ -200,13 +184,8 @@ def evaluation_equity(mids: np.ndarray, choices: np.ndarray) -> np.ndarray:
     return cash + coins * mids[-1] - 1e6
 
 
-def pairings(folder: Path, source: BookSource) -> dict[str, list[float]]:
-    """Return information coefficients over the shortest horizon, with bounds, of forecasts by how they are paired.
-
-    Args:
-        folder: of ``vecenv factors train`` on the book.
-        source: of the book.
-    """
+def pairings(folder: Path, source: BookSource) -> dict[str, dict[str, float]]:
+    """Return information coefficients over the shortest horizon, with bounds, of forecasts by how they are paired."""
     rows = rows_of(source)
     walked = forecasts_of_rows(folder / "forecasts.parquet", rows.books)[0]
     network = ForecastModel.load(folder / "model.safetensors").network
@@ -218,24 +197,4 @@ def pairings(folder: Path, source: BookSource) -> dict[str, list[float]]:
     known = (walked != 0).any(1) & (np.nan_to_num(late) != 0).any(1)
     paired = {name: np.where(known[:, None], forecast, np.nan) for name, forecast in paired.items()}
     measured = quality_by_horizon(paired, rows.moves, np.zeros_like(rows.moves), rows.books.time / 1000)
-    return {name: _bounds(items[0].information_coefficient) for name, items in measured.items() if items[0]}
-
-
-def table_of(title: str, told: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return the table of one list of actions."""
-    table = Table(title=title, title_justify="left")
-    for column in ("rules", "profit, currency", "difference", "won or lost", "steps of one", "not filled"):
-        table.add_column(column, justify="left" if column == "rules" else "right")
-    for name, entry in told.items():
-        counts = [f"{entry[key]:,.1f}" if key in entry else "" for key in ("trades", "steps_of_a_trade", "not_filled")]
-        table.add_row(name, _spelled(entry["profit"]), _spelled(entry["difference"]), *counts)
-    return table
-
-
-def _bounds(interval: Interval) -> list[float]:
-    return [float(bound) for bound in interval]
-
-
-def _spelled(bounds: list[float]) -> str:
-    value, low, high = bounds
-    return f"{value:,.3f} ({low:,.3f} … {high:,.3f})" if abs(value) < 10 else f"{value:,.0f} ({low:,.0f} … {high:,.0f})"
+    return {name: items[0].information_coefficient._asdict() for name, items in measured.items() if items[0]}

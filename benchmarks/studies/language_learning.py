@@ -7,7 +7,7 @@ are evaluated on the same held-out episodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,6 @@ from vecenv.tasks.tiers.agents import orders_for, rule_column, shares_for
 PRESET = "planted_language"
 START, TRAINED = "supervised", "trained"
 MARKET = ("--num-paths", "32", "--num-days", "1500", "--device", "cpu")
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class LanguageLearningConfig:
     episodes: int = 256
     """Held-out episodes, and of each of the two imitated baselines."""
     output: Path | None = RESULTS
-    """Folder for the JSON and the picture; none is written without it."""
+    """Folder for the JSON; none is written without it."""
 
 
 class FollowSignal:
@@ -100,8 +99,6 @@ def main(config: LanguageLearningConfig) -> dict[str, Any]:
         )
     result = result_of(config, runs=runs)
     write_result(config.output, "language-learning", result)
-    if config.output is not None:
-        _draw(runs, config.output / "language-learning.png")
     return result
 
 
@@ -141,32 +138,3 @@ def _grades(config: LanguageLearningConfig, start: Path, run: Path) -> dict[str,
     groups = independent_groups(evaluation.market.path, evaluation.market.start_day, 1)[0]
     found["lift"] = bootstrap_interval(after - before, groups)
     return {name: {key: float(value) for key, value in told._asdict().items()} for name, told in found.items()}
-
-
-def _draw(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw the grade of the rollouts of each seed with held-out grades, and the shares that must stay bounded."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (grade, share) = plt.subplots(2, 1, figsize=(8, 7), sharex=True, layout="constrained", height_ratios=(3, 2))
-    for run, colour in zip(runs, COLOURS, strict=False):
-        frames = [update["frames"] for update in run["updates"]]
-        # An update's rollout is graded with the model before the update.
-        before = [0.0, *frames[:-1]]
-        grades, seed = [update["grade"] for update in run["updates"]], f"seed {run['seed']}"
-        grade.plot(before, grades, "o-", color=colour, markersize=3, label=seed)
-        for name, place in ((START, 0.0), (TRAINED, frames[-1])):
-            told = run["grades"][name]
-            bars = [[told["mean"] - told["low"]], [told["high"] - told["mean"]]]
-            grade.errorbar([place], [told["mean"]], bars, fmt="s", color=colour, capsize=3)
-        share.plot(before, [update["hold"] for update in run["updates"]], color=colour)
-        share.plot(before, [update["invalid"] for update in run["updates"]], ":", color=colour)
-    for name in ("signal", "buy_and_hold"):
-        grade.axhline(sum(run["grades"][name]["mean"] for run in runs) / len(runs), color="grey", linestyle="--")
-    grade.set(ylabel="grade", ylim=(0, 1), title="squares: held-out with 95% intervals; lines: rollouts")
-    grade.legend(loc="lower right", frameon=False)
-    share.set(xlabel="days of all agents", ylabel="days held (line), no valid order (dots)", ylim=(0, 1))
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

@@ -33,7 +33,7 @@ from typing import Any
 
 import yaml
 
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 
 Command = Callable[[Sequence[str]], int]
 
@@ -77,11 +77,8 @@ class Column:
 
     def text(self, value: Any) -> str:  # noqa: ANN401
         """Return a number, or a mean with its interval."""
-        bounds = [value.get(name) for name in ("mean", "low", "high")] if isinstance(value, Mapping) else [value]
-        shown = ["–" if bound is None else f"{self.scale * bound:.{self.digits}f}" for bound in bounds]
-        if len(shown) == 1 or not self.interval or None in bounds:
-            return shown[0]
-        return f"{shown[0]} ({shown[1]} … {shown[2]})"
+        whole = self.interval or not isinstance(value, Mapping)
+        return spelled(value if whole else value["mean"], self.scale, self.digits)
 
 
 @dataclass(frozen=True)
@@ -193,11 +190,14 @@ def table(study: Study, cells: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"# {study.title}", ""]
     if study.together is not None:
         lines += [f"Figures of a cell are of {study.together} {', '.join(study.axes[study.together])}.", ""]
-    lines += [f"| {' | '.join((*axes, *study.columns))} |", "|---" * (len(axes) + len(study.columns)) + "|"]
-    for names, own in rows.items():
-        shown = [
-            ", ".join(cell.get("error") or column.text(cell[name]) for cell in own)
-            for name, column in study.columns.items()
-        ]
-        lines.append(f"| {' | '.join((*names, *shown))} |")
-    return "\n".join(lines) + "\n"
+    shown = (
+        (
+            *names,
+            *(
+                ", ".join(cell.get("error") or column.text(cell[name]) for cell in own)
+                for name, column in study.columns.items()
+            ),
+        )
+        for names, own in rows.items()
+    )
+    return "\n".join([*lines, markdown((*axes, *study.columns), shown)]) + "\n"

@@ -16,10 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
-from vecenv.benchmarks.studies.language_learning import COLOURS, answer_options, run_all
+from vecenv.benchmarks.studies.language_learning import answer_options, run_all
 from vecenv.core.env import VecEnv
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.agents import Agent
@@ -53,7 +51,7 @@ class NewsLanguageConfig:
     episodes: int = 256
     """Held-out episodes."""
     output: Path | None = RESULTS
-    """Folder for the JSON and the picture; none is written without it."""
+    """Folder for the JSON; none is written without it."""
 
 
 def main(config: NewsLanguageConfig) -> dict[str, Any]:
@@ -67,8 +65,6 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
             print(f"seed {config.first_seed + place}, {news}: {means}")
     result = result_of(config, runs=runs)
     write_result(config.output, "news-language", result)
-    if config.output is not None:
-        _draw(runs, config.output / "news-language.png")
     return result
 
 
@@ -139,33 +135,3 @@ def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: 
         "learned_greedy": loaded_model(str(run), "cpu", greedy),
         **{name: task_of(env).agents[name]() for name in BASELINES},
     }
-
-
-def _draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """Draw held-out rank correlations by agent with intervals: of each seed, and of the controls on shuffled news."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    learned = {f"seed {run['seed']}": run for run in runs if run["news"] == NEWS}
-    controls = {name: run["on_shuffled_news"] for name, run in learned.items()}
-    controls |= {
-        f"seed {run['seed']}, learned from shuffled": run["information"] for run in runs if run["news"] != NEWS
-    }
-    figure, panels = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True, layout="constrained")
-    sides = {"synthetic news": {name: run["information"] for name, run in learned.items()}, "shuffled news": controls}
-    for axes, (title, told) in zip(panels, sides.items(), strict=True):
-        names = [name for name in max(told.values(), key=len) if name != "hindsight"]
-        for number, ((label, agents), colour) in enumerate(zip(told.items(), COLOURS, strict=False)):
-            shown = [(place, agents[name]["rank_ic"]) for place, name in enumerate(names) if name in agents]
-            place = np.array([place for place, _ in shown]) + (number - (len(told) - 1) / 2) * 0.18
-            mean, low, high = (np.array([one[bound] for _, one in shown]) for bound in ("mean", "low", "high"))
-            axes.errorbar(place, mean, [mean - low, high - mean], fmt="s", color=colour, capsize=3, label=label)
-        axes.axhline(0, color="grey", linewidth=0.8)
-        axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names], fontsize=8)
-        axes.set_title(title)
-        axes.legend(loc="upper left", frameon=False, fontsize=8)
-    panels[0].set_ylabel("rank IC with 95% interval")
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

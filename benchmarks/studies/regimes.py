@@ -7,18 +7,15 @@ the regime's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
-from vecenv.benchmarks.studies.matrix import Column
+from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.benchmarks.studies.transfer import complete_symbols
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.market.bars import CLOSE, Bars
@@ -61,78 +58,64 @@ class RegimesConfig:
 
 
 def main(config: RegimesConfig) -> dict[str, Any]:
-    """Draw the paths of each regime, measure them and the real windows, write JSON and Markdown, and return the JSON.
-
-    Raises:
-        ValueError: the model does not know the market or two of the file's symbols, or the history is too short.
-        FileNotFoundError: there is no such checkpoint or file.
-    """
-    console, file = Console(soft_wrap=True), model_file(config.model)
-    known = load_network(file).record.get("starts", {})
-    if config.market not in known:
-        raise ValueError(f"{file.name} has no start of a market {config.market!r}; it knows {', '.join(known)}")
-    whole = read_bars(config.history, end=config.end)
-    bars = complete_symbols(
-        read_bars(config.history, _known(whole, known[config.market]), end=config.end), MOST_SYMBOLS
-    )
-    windows, firsts = real_windows(bars, DAYS)
+    """Draw the paths of each regime, measure them and the real windows, print, write and return the figures."""
+    file = model_file(config.model)
+    known = load_network(file).record["starts"][config.market]
+    whole = read_bars(config.history, end=config.end).symbols
+    chosen = [symbol for symbol in whole if symbol in known]
+    bars = complete_symbols(read_bars(config.history, chosen, end=config.end), MOST_SYMBOLS)
+    windows, firsts = real_windows(bars)
     regimes: dict[str, Any] = {}
     for name in ("any", *REGIMES):
         real = most_typical(windows, name)
-        # Windows that begin in the same stretch of two windows' length share days.
-        groups = firsts[real] // (2 * DAYS)
-        paths = draw_paths(
-            file,
-            PathOptions(
-                num_paths=PATHS,
-                num_days=WARM_UP + DAYS,
-                symbols=bars.symbols,
-                history=config.history,
-                regime=None if name == "any" else name,
-                market=config.market,
-            ),
+        options = PathOptions(
+            num_paths=PATHS,
+            num_days=WARM_UP + DAYS,
+            symbols=bars.symbols,
+            history=config.history,
+            regime=None if name == "any" else name,
+            market=config.market,
         )
-        closes = paths.ohlcv[:, WARM_UP - 1 :, :, CLOSE].cpu()
-        # Paths with the same past are alike.
-        pasts = closes[:, 0, 0].unique(return_inverse=True)[1]
-        sides = {"real": (windows[real], groups), "generated": (closes, pasts)}
-        regimes[name] = {side: {"windows": len(given[0]), **measured(*given)} for side, given in sides.items()}
-        console.print(f"{name}: {len(real)} of {len(windows)} windows, {len(closes)} paths")
+        closes = draw_paths(file, options).ohlcv[:, WARM_UP - 1 :, :, CLOSE].cpu()
+        # Windows that begin in the same stretch of two windows' length share days; paths with the same past are alike.
+        groups = {"real": firsts[real] // (2 * DAYS), "generated": closes[:, 0, 0].unique(return_inverse=True)[1]}
+        sides = {"real": windows[real], "generated": closes}
+        regimes[name] = {
+            side: {
+                figure: bootstrap_interval(values, groups[side])._asdict()
+                for figure, values in figures_of(given).items()
+            }
+            for side, given in sides.items()
+        }
+        print(f"{name}: {len(real)} of {len(windows)} windows, {len(closes)} paths", flush=True)
     dates = [str(bars.dates[0]), str(bars.dates[-1])]
+    rows = [
+        [name, words, *(spelled(sides[side][figure], scale) for side in ("real", "generated"))]
+        for name, sides in regimes.items()
+        for figure, (words, scale) in FIGURES.items()
+    ]
+    page = f"""# Regimes: {config.market}, weights {config.model}
+
+{len(bars.symbols)} symbols, {dates[0]} to {dates[1]}.
+Real: windows of {DAYS} days that begin on every {STRIDE}th day; of a regime the most typical eighth.
+Generated: {PATHS} paths of each, the most typical of {CANDIDATES} draws.
+Brackets: 95% interval, bootstrap over stretches of {2 * DAYS} days and over the days that paths go on from.
+
+{markdown(("regime", "", "real", "generated"), rows)}
+"""
+    print(page)
     result = result_of(config, symbols=list(bars.symbols), dates=dates, regimes=regimes)
-    page = to_markdown(result)
-    console.print(page, markup=False)
     write_result(config.output, f"regimes-{machine.file_stem(config.market)}", result, page)
     return result
 
 
-def _known(bars: Bars, known: list[str]) -> list[str]:
-    """Return a history's symbols that the model knows, in the history's order.
-
-    Raises:
-        ValueError: there is none.
-    """
-    symbols = [symbol for symbol in bars.symbols if symbol in known]
-    if not symbols:
-        raise ValueError(f"{bars.source}: the model knows none of {', '.join(bars.symbols)}")
-    return symbols
-
-
-def real_windows(bars: Bars, days: int) -> tuple[Tensor, Tensor]:
+def real_windows(bars: Bars) -> tuple[Tensor, Tensor]:
     """Return the closes of windows of a history of one path, with the close before each, and their first days.
 
-    Shapes: (W, days + 1, K), (W,).
-
-    Raises:
-        ValueError: there are fewer windows than candidates of a path.
+    Shapes: (W, DAYS + 1, K), (W,).
     """
-    firsts = torch.arange(0, len(bars.dates) - days, STRIDE)
-    if len(firsts) < CANDIDATES:
-        raise ValueError(
-            f"{bars.source}: {len(bars.dates)} days are {len(firsts)} windows of {days}, at least {CANDIDATES} are "
-            "needed"
-        )
-    return bars.ohlcv[0, firsts[:, None] + torch.arange(days + 1), :, CLOSE], firsts
+    firsts = torch.arange(0, len(bars.dates) - DAYS, STRIDE)
+    return bars.ohlcv[0, firsts[:, None] + torch.arange(DAYS + 1), :, CLOSE], firsts
 
 
 def most_typical(closes: Tensor, regime: str) -> Tensor:
@@ -161,30 +144,3 @@ def figures_of(closes: Tensor) -> dict[str, Tensor]:
     return dict(
         zip(FIGURES, (returns.std(1).mean(-1), market.std(1), correlation, drawdown, market.mean(1)), strict=True)
     )
-
-
-def measured(closes: Tensor, groups: Tensor) -> dict[str, dict[str, float | None]]:
-    """Return the mean of each figure with the 95% interval of a bootstrap over groups of windows.
-
-    Shapes: (W, T + 1, K), (W,).
-    """
-    found = {name: bootstrap_interval(values, groups) for name, values in figures_of(closes).items()}
-    return {name: interval._asdict() for name, interval in found.items()}
-
-
-def to_markdown(result: Mapping[str, Any]) -> str:
-    """Return the comparison as Markdown."""
-    config = result["config"]
-    head = (
-        f"{len(result['symbols'])} symbols, {result['dates'][0]} to {result['dates'][1]}. Real: windows of "
-        f"{DAYS} days that begin on every {STRIDE}th day; of a regime the most typical eighth. Generated: "
-        f"{PATHS} paths of each, the most typical of {CANDIDATES} draws. Brackets: 95% interval, "
-        f"bootstrap over stretches of {2 * DAYS} days "
-        "and over the days that paths go on from."
-    )
-    lines = ["| regime | | real | generated |", "|---|---|---:|---:|"]
-    for name, sides in result["regimes"].items():
-        for figure, (words, scale) in FIGURES.items():
-            cells = (Column("", scale).text(sides[side][figure]) for side in ("real", "generated"))
-            lines.append(f"| {name} | {words} | {' | '.join(cells)} |")
-    return "\n\n".join([f"# Regimes: {config['market']}, weights {config['model']}", head, "\n".join(lines)]) + "\n"

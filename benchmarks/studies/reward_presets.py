@@ -7,12 +7,10 @@ is the same for every agent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,12 +26,8 @@ from vecenv.tasks.tiers.reward_components import COMPONENTS
 
 TASK = "multi_stock_3"
 PRESETS = ("counterfactual", "multi_component", "aligned", "signal")
-"""Weights of the reward, in the order of the plot."""
+"""Weights of the reward."""
 NUM_ENVS, UPDATES = 512, 50
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#882255", "#44AA99")
-"""Of reward components, in the order of their largest share."""
-LEAST_SHARE = 0.02
-"""Components that never reach this share of the reward are merged."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +37,11 @@ class RewardPresetsConfig:
     num_seeds: int = 2
     """Runs per preset, with different episodes and initial weights."""
     output: Path | None = RESULTS
-    """Folder for the JSON and the picture; none are written without it."""
+    """Folder for the JSON; none are written without it."""
 
 
 def main(config: RewardPresetsConfig) -> dict[str, Any]:
-    """Train PPO on each reward preset, write JSON and plot of the reward's components, and return the JSON."""
+    """Train PPO on each reward preset, print, write and return the records of all updates."""
     rules = config_of(TASK)
     options = MarketOptions(symbols=rules.market_symbols, features=rules.features, num_paths=16, num_days=600)
     tape = load_market("synthetic", options)
@@ -57,11 +51,8 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
         for history in runs[preset]:
             ends = [{name: history[place][name] for name in ("hold", "grades")} for place in (0, -1)]
             print(f"{preset}: {ends[0]} → {ends[1]}", flush=True)
-    ends = {preset: [[history[0], history[-1]] for history in histories] for preset, histories in runs.items()}
-    result = result_of(config, first_and_last_update=ends)
+    result = result_of(config, runs=runs)
     write_result(config.output, "reward-presets", result)
-    if config.output is not None:
-        _draw(runs, config.output / "reward-presets.png")
     return result
 
 
@@ -119,46 +110,3 @@ def reward_parts(collector: FusedCollector) -> Tensor:
     grade = collector.env.engine.bound().of_rows(ids).grade(rows[step, ids])
     parts[step, ids, episode] = weights[episode] * grade.double()
     return parts
-
-
-def _draw(runs: Mapping[str, list[list[dict[str, Any]]]], path: Path) -> None:
-    """Draw share of HOLD, shares of the reward's components, and both grades over training, a column per preset."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, grid = plt.subplots(
-        3, len(runs), figsize=(1.5 + 3.6 * len(runs), 9), sharex=True, sharey="row", squeeze=False, layout="constrained"
-    )
-    shares = {
-        preset: {
-            name: np.array([[update["components"][name] for update in history] for history in histories]).mean(0)
-            for name in histories[0][0]["components"]
-        }
-        for preset, histories in runs.items()
-    }
-    largest: dict[str, float] = {}
-    for share in shares.values():
-        for name, values in share.items():
-            largest[name] = max(largest.get(name, 0.0), float(values.max()))
-    named = sorted((name for name in largest if largest[name] > LEAST_SHARE), key=lambda name: -largest[name])
-    colours = dict(zip(named, COLOURS, strict=False))
-    for (preset, histories), (hold, stack, grade) in zip(runs.items(), grid.T, strict=True):
-        frames = [update["frames"] for update in histories[0]]
-        layers = [shares[preset].get(name, np.zeros(len(frames))) for name in colours]
-        stack.stackplot(frames, layers, colors=[*colours.values()], labels=[*colours], linewidth=0)
-        lines = {"hold": (hold, lambda update: update["hold"])}
-        lines |= {name: (grade, lambda update, name=name: update["grades"][name]) for name in ("calibrated", "seed")}
-        for name, (axes, of) in lines.items():
-            values = np.array([[of(update) for update in history] for history in histories])
-            (line,) = axes.plot(frames, values.mean(0), label=name)
-            axes.fill_between(frames, values.min(0), values.max(0), color=line.get_color(), alpha=0.2, linewidth=0)
-        hold.set(title=preset, ylim=(0, 1))
-        stack.set(ylim=(0, 1))
-        grade.set(xlabel="steps", ylim=(0, 1))
-    for axes, label in zip(grid[:, 0], ("days of HOLD", "share of the absolute reward", "grade"), strict=True):
-        axes.set_ylabel(label)
-        axes.legend(frameon=False)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

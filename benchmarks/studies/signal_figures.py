@@ -52,13 +52,7 @@ class Figures(NamedTuple):
 
 
 def figures_of(returns: Tensor, equal_weight: Tensor, held: Tensor) -> Figures:
-    """Return the figures of an account.
-
-    Args:
-        returns: simple, of each day of the test. Shape: (T,), float64.
-        equal_weight: those of equal weights.
-        held: those of buy and hold.
-    """
+    """Return the figures of an account."""
     metrics = {name: float(value) for name, value in episode_metrics(EpisodeCurves.of_returns(returns)).items()}
     above = returns - equal_weight
     spread, ranked = float(above.std()), returns.sort().values
@@ -87,11 +81,7 @@ def over_seeds(values: list[float]) -> Interval:
 
 
 def over_days(excess: Tensor) -> Interval:
-    """Return the mean of daily log-returns above another's, in percent a year, with a 95% interval over blocks of days.
-
-    Args:
-        excess: mean over the seeds of each day. Shape: (T,), float64.
-    """
+    """Return the mean of daily log-returns above another's, in percent a year, with a 95% interval over months."""
     blocks = torch.arange(len(excess)) // BLOCK
     return bootstrap_interval(100.0 * TRADING_DAYS * excess, blocks)
 

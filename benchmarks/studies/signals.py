@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,26 +38,14 @@ from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
-Algorithm = Literal["ppo", "cppo"]
-
 RiskForm = Literal["reward", "published", "trajectory"]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Members that are trained as one batch: the same learner and observations, with several strengths of the rule.
-
-    Attributes:
-        score: which is shown, and has the rule.
-        algorithm: of the learner.
-        observed: whether the score is shown.
-        shuffled: whether the scores stand in random order.
-        strengths: of the rule, each with all seeds.
-        form: of the rule of risk.
-    """
+class Batch(NamedTuple):
+    """Members that are trained as one batch: the same learner and observations, with several strengths of the rule."""
 
     score: Score
-    algorithm: Algorithm
+    algorithm: Literal["ppo", "cppo"]
     observed: bool
     shuffled: bool
     strengths: tuple[float, ...]
@@ -77,13 +65,13 @@ STRENGTHS = (0.001, 0.01, 0.05, 0.1)
 ALL_STRENGTHS = (0.0, *STRENGTHS)
 
 
-def _batches(score: Score, algorithm: Algorithm, form: RiskForm = "reward") -> tuple[Batch, ...]:
+def _batches(score: Score, algorithm: Literal["ppo", "cppo"], form: RiskForm = "reward") -> tuple[Batch, ...]:
     """Return a learner without the score, with it in the rule, and shown; each with its shuffled control."""
-    return (
-        Batch(score, algorithm, observed=False, shuffled=False, strengths=ALL_STRENGTHS, form=form),
-        Batch(score, algorithm, observed=False, shuffled=True, strengths=STRENGTHS, form=form),
-        Batch(score, algorithm, observed=True, shuffled=False, strengths=ALL_STRENGTHS, form=form),
-        Batch(score, algorithm, observed=True, shuffled=True, strengths=ALL_STRENGTHS, form=form),
+    return tuple(
+        # Without a score nothing is shuffled at a strength of zero.
+        Batch(score, algorithm, observed, shuffled, STRENGTHS if shuffled > observed else ALL_STRENGTHS, form)
+        for observed in (False, True)
+        for shuffled in (False, True)
     )
 
 
@@ -156,11 +144,7 @@ class MeanOfMembers:
 
 
 def main(config: StudyConfig) -> dict[str, Any]:
-    """Train all variants, trade the test with each seed, print and write the comparison, and return it.
-
-    Raises:
-        ValueError: the market is invalid, lacks scores, or has no day in a span.
-    """
+    """Train all variants, trade the test with each seed, print and write the comparison, and return it."""
     settings = _settings(config)
     # Stock trading needs no scores in the market's file.
     needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
@@ -168,7 +152,6 @@ def main(config: StudyConfig) -> dict[str, Any]:
     training, test = settings.training(tape), settings.test(tape)
     if config.scores_of != "documents":
         training, test = (with_scores_of_prices(part, config.score, config.scores_of) for part in (training, test))
-    _check_scores(training, config)
     returns = _untrained(test, settings.env, config.score)
     for batch in BATCHES[config.score]:
         started = time.perf_counter()
@@ -245,7 +228,8 @@ def _trained_and_traded(
     if batch.algorithm == "ppo":
         learner = EnsemblePPO(env, ppo, seeds)
     else:
-        learner = EnsembleCPPO(env, _tail(ppo, batch.form == "trajectory"), seeds)
+        common = {item.name: getattr(ppo, item.name) for item in fields(PPOConfig)}
+        learner = EnsembleCPPO(env, replace(TAIL, **common, weigh_risk=batch.form == "trajectory"), seeds)
     run(learner)
     members = MembersPolicy(learner.network, learner.moments, learner.actor, deterministic=True)
     varied = _varied(batch.score, batch.strengths, count)
@@ -258,24 +242,8 @@ def _trained_and_traded(
     return found
 
 
-def _tail(ppo: PPOConfig, weigh_risk: bool) -> CPPOConfig:
-    """Return the settings of CVaR-PPO that has those of PPO in common."""
-    common = {item.name: getattr(ppo, item.name) for item in fields(PPOConfig)}
-    return replace(TAIL, **common, weigh_risk=weigh_risk)
-
-
 def _traded(tape: MarketTape, rules: SignalsConfig, varied: Mapping[str, Tensor], agent: Agent) -> Tensor:
-    """Return the daily returns over the whole test of one account for each value of a parameter.
-
-    Args:
-        tape: of the test.
-        rules: of the accounts.
-        varied: the parameter by name; without one there is one account.
-        agent: trades all.
-
-    Returns:
-        Shape: (T, values), float64.
-    """
+    """Return the daily returns over the whole test of one account for each value of a parameter. Shape: (T, values)."""
     days = tape.num_days - tape.first_day - 1
     whole = replace(rules, random_start=False, episode_length=days, min_episode_length=0)
     accounts = max((len(values) for values in varied.values()), default=1)
@@ -293,14 +261,3 @@ def _coverage(tape: MarketTape, score: Score) -> float:
     assert tape.panels is not None
     known = tape.panels.known[:, tape.first_day :, :, SCORES.index(score)]
     return float(known[tape.tradable[:, tape.first_day :]].double().mean())
-
-
-def _check_scores(training: MarketTape, config: StudyConfig) -> None:
-    """Check that the market has the score that is studied.
-
-    Raises:
-        ValueError: no day of the training has one.
-    """
-    if _coverage(training, config.score) == 0:
-        told = f"no day of the training has a score of {config.score}; --scores-of past takes it from prices"
-        raise ValueError(f"{training.source}: {told}")

@@ -20,9 +20,8 @@ import torch
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
+from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
 from vecenv.benchmarks.studies.fixed_policies import fixed_policies
-from vecenv.benchmarks.studies.matrix import Column
 from vecenv.benchmarks.studies.transfer import (
     Arena,
     Played,
@@ -64,13 +63,6 @@ METRICS = {
     "max_drawdown": ("max. drawdown %", 100.0),
 }
 
-LEGEND = (
-    "Means over episodes and seeds, costs included. Brackets: 95% interval, with the variance of the seeds and of "
-    "the market's days. At home: on paths of the training simulator that were not trained on; of replay, on the "
-    "training days. Optimism: return at home less return on real days. τ: Kendall's rank correlation of the fixed "
-    "policies' mean returns at home and on real days."
-)
-
 
 @dataclass(frozen=True)
 class TrainOnSyntheticConfig:
@@ -94,13 +86,13 @@ def main(config: TrainOnSyntheticConfig) -> dict[str, Any]:
     assert neural is not None
     bars = complete_symbols(read_bars(config.history, None, end=config.test_end), MOST_SYMBOLS)
     trial = choose_trial(bars, train_end, validation_end, keep_gaps=False)[0]
-    real = Arena(real_test(trial, RULES), RULES, EPISODES, 0)
+    real = Arena(real_test(trial, RULES), RULES, EPISODES)
     on_real = {name: real.play(policy) for name, policy in fixed_policies().items()}
     fits: dict[str, Callable[..., MarketModel] | None] = {neural.name: lambda _: neural, **RIVALS}
     simulators, tested, policies = {}, {}, {name: {"real": _means(each)} for name, each in on_real.items()}
     for name, fit in fits.items():
         training, at_home = _markets(trial, None if fit is None else fit(trial.train))
-        home = Arena(at_home, RULES, EPISODES, 0)
+        home = Arena(at_home, RULES, EPISODES)
         fixed = {policy: home.play(agent) for policy, agent in fixed_policies().items()}
         agents = [_trained(training, seed) for seed in range(SEEDS)]
         own, tested[name] = ([arena.play(agent) for agent in agents] for arena in (home, real))
@@ -167,38 +159,44 @@ def _means(played: Played) -> dict[str, float]:
 
 def to_markdown(result: Mapping[str, Any]) -> str:
     """Return the comparison as Markdown."""
-    simulators, number = result["simulators"], Column("").text
-    head = (
-        f"{len(result['symbols'])} symbols; simulators of the days {result['train'][0]} to {result['train'][1]}, test "
-        f"days {result['test'][0]} to {result['test'][1]}. PPO: {FRAMES:,} steps, {SEEDS} seeds. {PATHS} paths of "
-        f"{DAYS} days after {STARTS} training days. {EPISODES} episodes of {RULES.episode_length} days, commission "
-        f"{RULES.commission}, slippage {RULES.slippage}."
-    )
-    percent = Column("", 100.0).text
+    simulators, metrics = result["simulators"], METRICS.items()
+    names = [name for name, _ in METRICS.values()]
     scores = [
-        [name, *(Column("", scale).text(found[f"real {metric}"]) for metric, (_, scale) in METRICS.items()),
-         percent(found["home"]), percent(found["optimism"]), number(found["tau"])]
+        [name, *(spelled(found[f"real {metric}"], scale) for metric, (_, scale) in metrics),
+         spelled(found["home"], 100.0), spelled(found["optimism"], 100.0), spelled(found["tau"])]
         for name, found in simulators.items()
     ]  # fmt: skip
     differences = [
-        [other, *(Column("", scale).text(found[metric]) for metric, (_, scale) in METRICS.items())]
+        [other, *(spelled(found[metric], scale) for metric, (_, scale) in metrics)]
         for other, found in result["differences"].items()
     ]
     ranked = sorted(result["policies"].items(), key=lambda item: -item[1]["real"]["cumulative_return"])
     policies = [
-        [name, *(f"{100 * found[market]['cumulative_return']:.2f}" for market in ("real", *simulators))]
+        [name, *(spelled(found[market]["cumulative_return"], 100.0) for market in ("real", *simulators))]
         for name, found in ranked
     ]
-    names = [name for name, _ in METRICS.values()]
-    sheets = {
-        "PPO trained on each simulator": (
-            ["trained on", *(f"real {name}" for name in names), "return at home %", "optimism %", "τ"], scores
-        ),
-        f"On real days: {next(iter(simulators))} less the others": (["less", *names], differences),
-        "Mean return of fixed policies, %": (["policy", "real", *simulators], policies),
-    }  # fmt: skip
-    parts = [f"# Train on synthetic, test on real: {result['config']['history']}", head, LEGEND]
-    for title, (headings, lines) in sheets.items():
-        rule = ["---", *("---:" for _ in headings[1:])]
-        parts += [f"## {title}", "\n".join(f"| {' | '.join(line)} |" for line in (headings, rule, *lines))]
-    return "\n\n".join(parts) + "\n"
+    training, test = (" to ".join(result[span]) for span in ("train", "test"))
+    return f"""# Train on synthetic, test on real: {result["config"]["history"]}
+
+{len(result["symbols"])} symbols; simulators of the days {training}, test days {test}.
+
+PPO: {FRAMES:,} steps, {SEEDS} seeds. {PATHS} paths of {DAYS} days after {STARTS} training days.
+{EPISODES} episodes of {RULES.episode_length} days, commission {RULES.commission}, slippage {RULES.slippage}.
+
+Means over episodes and seeds, costs included. Brackets: 95% interval, with the variance of seeds and of market
+days. At home: on paths of the training simulator that were not trained on; of replay, on the training days. Optimism:
+return at home less return on real days. τ: Kendall's rank correlation of the fixed policies' mean returns at home and
+on real days.
+
+## PPO trained on each simulator
+
+{markdown(["trained on", *(f"real {name}" for name in names), "return at home %", "optimism %", "τ"], scores)}
+
+## On real days: {next(iter(simulators))} less the others
+
+{markdown(["less", *names], differences)}
+
+## Mean return of fixed policies, %
+
+{markdown(["policy", "real", *simulators], policies)}
+"""

@@ -37,17 +37,8 @@ SHORTEST_HISTORY = 250
 
 
 def complete_symbols(bars: Bars, most: int) -> Bars:
-    """Return the bars of the first symbols without gaps.
-
-    Raises:
-        ValueError: fewer than two do.
-    """
+    """Return the bars of the first symbols without gaps."""
     chosen = bars.listed[0].all(0).nonzero().squeeze(-1)[:most]
-    if len(chosen) < 2:
-        raise ValueError(
-            f"{bars.source}: {len(chosen)} symbols have a bar on every day from {bars.dates[0]} to {bars.dates[-1]}, "
-            "at least 2 are needed; name symbols to trade"
-        )
     symbols = tuple(bars.symbols[index] for index in chosen.tolist())
     return Bars(symbols, bars.dates, bars.ohlcv[:, :, chosen], source=bars.source)
 
@@ -63,49 +54,16 @@ def replay(trial: Trial, config: StockTradingConfig) -> MarketTape:
     return _warmed_up(MarketTape.from_bars(trial.train, config.features, config.context))
 
 
-def start_days(trial: Trial, count: int, seed: int) -> list[int]:
-    """Draw distinct training days as starts of paths, in order.
-
-    Raises:
-        ValueError: there are too few with a bar of every symbol and a `SHORTEST_HISTORY` before them.
-    """
+def generated(
+    trial: Trial, model: MarketModel, config: StockTradingConfig, paths: int, starts: int, num_days: int, seed: int
+) -> MarketTape:
+    """Draw paths of a model: as many after each of some distinct random training days with a year of history."""
     usable = trial.train.listed[0].all(-1).nonzero().squeeze(-1)
     usable = usable[usable >= SHORTEST_HISTORY - 1]
-    if len(usable) < count:
-        raise ValueError(
-            f"{trial.bars.source}: {len(usable)} training days have a bar of every symbol and {SHORTEST_HISTORY} days "
-            f"of history, {count} are needed as starts"
-        )
-    drawn = torch.randperm(len(usable), generator=torch.Generator().manual_seed(seed))[:count]
-    return sorted(usable[drawn].tolist())
-
-
-def generated(
-    trial: Trial,
-    model: MarketModel,
-    config: StockTradingConfig,
-    num_paths: int,
-    num_starts: int,
-    num_days: int,
-    seed: int,
-) -> MarketTape:
-    """Draw paths of a model, each after a random training day and its history.
-
-    Args:
-        trial: whose training days are the history.
-        model: with the trial's symbols.
-        config: of the task, for the features.
-        num_paths: a multiple of ``num_starts``.
-        num_starts: number of start days.
-        num_days: of a path, with the warm-up.
-        seed: of starts and paths.
-
-    Raises:
-        ValueError: as `start_days`.
-    """
-    days = start_days(trial, num_starts, seed)
+    drawn = torch.randperm(len(usable), generator=torch.Generator().manual_seed(seed))[:starts]
+    days = sorted(usable[drawn].tolist())
     seeds = [seed * SEED_STRIDE + day for day in days]
-    parts = list(model.generate_after(trial.train, days, num_paths // num_starts, num_days, seeds))
+    parts = list(model.generate_after(trial.train, days, paths // starts, num_days, seeds))
     # Paths of different starts share a nominal calendar.
     dates = np.busday_offset(trial.train.dates[-1], np.arange(1, num_days + 1), roll="backward")
     bars = Bars(trial.bars.symbols, dates, torch.cat(parts), source=f"{model.name}, seed {seed}")
@@ -117,42 +75,25 @@ def _warmed_up(tape: MarketTape) -> MarketTape:
 
 
 class Played(NamedTuple):
-    """Episodes of an agent.
-
-    Attributes:
-        summary: means of the metrics.
-        returns: cumulative return of each episode, net of costs. Shape: (N,).
-    """
+    """Episodes of an agent: means of the metrics, and the return of each, net of costs. Shape: (N,)."""
 
     summary: Summary
     returns: Tensor
 
 
 class Arena:
-    """Evaluation episodes of a market, the same for every agent.
+    """Evaluation episodes of a market, the same for every agent."""
 
-    Args:
-        tape: the market.
-        config: of the task.
-        episodes: N.
-        seed: of the episodes.
-    """
-
-    def __init__(self, tape: MarketTape, config: StockTradingConfig, episodes: int, seed: int) -> None:
-        self.env, self.note = held_out_environment("stock_trading", tape, config, episodes)
-        self.seed = seed
-        self.env.reset_groups(episodes, 1, seed)
+    def __init__(self, tape: MarketTape, config: StockTradingConfig, episodes: int) -> None:
+        self.env, _ = held_out_environment("stock_trading", tape, config, episodes)
+        self.env.reset_groups(episodes, 1, 0)
         state = self.env.state
         self._groups = independent_groups(state.path, state.start_day, int((state.end_day - state.start_day).max()))
-
-    @property
-    def blocks(self) -> Tensor:
-        """Group of the first day of each episode. Shape: (N,)."""
-        return self._groups[0].cpu()
+        self.blocks = self._groups[0].cpu()
 
     def play(self, agent: Agent) -> Played:
         """Run an agent to the end of all episodes."""
-        curves = play(self.env, agent, self.seed).curves
+        curves = play(self.env, agent, 0).curves
         return Played(summarise(curves, self._groups), episode_metrics(curves)["cumulative_return"].cpu())
 
 
@@ -167,14 +108,7 @@ def difference_over_seeds(
     inference with multiway clustering", Journal of Business and Economic Statistics 29(2), 2011, subtract it once).
     The margin is of Student's t with the degrees of freedom of Satterthwaite, Biometrics Bulletin 2(6), 1946.
 
-    Args:
-        first: of each seed, on the same episodes.
-        second: subtracted from it, seed by seed; None for the metric itself.
-        metric: its name.
-        paired: both have the same days, else days of independent markets.
-
-    Returns:
-        NaN bounds with fewer than three groups of days. With one seed, the interval lacks the training variance.
+    ``paired``: both have the same days, else days of independent markets. NaN bounds with fewer than three groups.
     """
     seeds, without = _values(first, metric)
     markets = [without]
@@ -196,29 +130,16 @@ def difference_over_seeds(
     return Interval(mean, mean - margin, mean + margin)
 
 
-def rank_agreement(
-    simulated: Tensor, simulated_groups: Tensor, real: Tensor, real_groups: Tensor, seed: int = 0
-) -> Interval:
+def rank_agreement(simulated: Tensor, simulated_groups: Tensor, real: Tensor, real_groups: Tensor) -> Interval:
     """Return Kendall's τ-b of policies' mean scores in two markets, with a 95% percentile interval.
 
     The bootstrap draws whole groups of episodes in both markets, the same ones for all policies. Resampling noise adds
     to the noise of the scores, so the interval may lie below the value.
-
-    Args:
-        simulated: score of each of A policies in each of N episodes. Shape: (A, N).
-        simulated_groups: episodes of a group share market days. Shape: (N,), int64.
-        real: Shape: (A, M).
-        real_groups: Shape: (M,), int64.
-        seed: of the draws.
-
-    Returns:
-        NaN bounds with fewer than three groups in one of the markets.
+    Scores are those of each of A policies in each episode (A, N), and episodes of a group share market days.
     """
     value = float(kendall_tau(simulated.mean(1), real.mean(1)))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     ours, theirs = (_drawn_means(*side, generator) for side in ((simulated, simulated_groups), (real, real_groups)))
-    if ours is None or theirs is None:
-        return Interval(value, math.nan, math.nan)
     quantiles = kendall_tau(ours, theirs).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
     return Interval(value, *quantiles.tolist())
 
@@ -226,12 +147,7 @@ def rank_agreement(
 def kendall_tau(first: Tensor, second: Tensor) -> Tensor:
     """Return Kendall's τ-b (Kendall, "The treatment of ties in ranking problems", Biometrika 33(3), 1945).
 
-    Args:
-        first: Shape: (..., A).
-        second: Shape: (..., A).
-
-    Returns:
-        NaN where all numbers of one are equal. Shape: (...), float64.
+    Shapes: (..., A) -> (...), float64. NaN where all numbers of one are equal.
     """
     signs = [(scores.unsqueeze(-1) - scores.unsqueeze(-2)).sign().double() for scores in (first, second)]
     untied = [sign.abs().sum((-2, -1)) for sign in signs]
@@ -249,12 +165,10 @@ def _jackknife_variance(without: Tensor) -> float:
     return (count - 1) / count * float((without - without.mean()).square().sum())
 
 
-def _drawn_means(scores: Tensor, groups: Tensor, generator: torch.Generator) -> Tensor | None:
-    """Return the means of policies over drawn groups, None with fewer than three groups. Shape: (DRAWS, A)."""
+def _drawn_means(scores: Tensor, groups: Tensor, generator: torch.Generator) -> Tensor:
+    """Return the means of policies over drawn groups. Shape: (DRAWS, A)."""
     numbered = groups.unique(return_inverse=True)[1]
     count = int(numbered.max()) + 1
-    if count < 3:
-        return None
     sums = torch.zeros(count, len(scores), dtype=torch.float64).index_add(0, numbered, scores.double().mT)
     sizes = torch.bincount(numbered, minlength=count).double()
     drawn = torch.randint(count, (DRAWS, count), generator=generator)

@@ -46,15 +46,7 @@ def cancel_rates(distance: np.ndarray) -> np.ndarray:
 
 
 def zero_intelligence_sessions(sessions: int, seconds: int, seed: int, speed: float, warm_up: int = 600) -> Recorded:
-    """Simulate sessions event by event, and record them on a grid of seconds.
-
-    Args:
-        sessions: S.
-        seconds: T.
-        seed: of the events.
-        speed: minutes of the model that pass in one of the grid.
-        warm_up: seconds before the first that is recorded.
-    """
+    """Simulate sessions event by event, and record them on a grid of seconds."""
     draw = np.random.default_rng(seed)
     book = Book(*(leaf.expand(sessions, *leaf.shape).clone() for leaf in empty_book(ROOM)))
     filled = torch.zeros(sessions, dtype=torch.int32)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
-from rich.console import Console
 from tyro.conf import Positional
 
 from vecenv.benchmarks import device as machine
@@ -87,7 +86,7 @@ def main(config: CaseConfig) -> dict[str, Any]:
     """
     device = config.on()
     torch.set_num_threads(config.threads)
-    found = run(points_of(config), device, config.rounds, Console(width=160))
+    found = run(points_of(config), device, config.rounds)
     result = result_of(config, device, benchmark=config.name, points=found)
     write_result(config.output, f"{config.name.replace('_', '-')}-{machine.file_stem(result['device'])}", result)
     return result

@@ -9,13 +9,12 @@ median of the repeats.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 
 import vecenv
 from vecenv.benchmarks import device as machine
@@ -117,21 +116,21 @@ def main(config: BenchConfig) -> dict[str, Any]:
         counts = tuple(2**k for k in range(12))
         config = replace(config, num_envs=counts, columns=("policy",), episode_length=60)
         config = replace(config, start="2020-01-01", end="2021-12-31")
-    device, console = device_named(config.device), Console(width=160)
+    device = device_named(config.device)
     torch.set_num_threads(config.threads)
     tape = tape_of_task(config)
     texts: Sequence[Point] = ()
     if "text" in config.columns and task_named(config.task).text is not None:
-        texts = text_points(config.task, tape, config.text_envs, config.text_rows)
+        texts = text_points(config.task, lambda: tape, config.text_envs, config.text_rows)
     copy, write = machine.copy_bandwidth(device), machine.write_bandwidth(device)
-    console.print(f"copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
-    points = [curve_point(config, tape, *planned, copy) for planned in _plan(config, device)]
-    figures = [figure for found in run(points, device, config.repeats, console).values() for figure in found]
+    print(f"copies {copy / 1e9:.1f} GB/s (read + write), writes {write / 1e9:.1f} GB/s")
+    points = [curve_point(config, lambda: tape, *planned, copy) for planned in _plan(config, device)]
+    figures = [figure for found in run(points, device, config.repeats).values() for figure in found]
     for published in PUBLISHED.get(config.task, ()):
-        console.print(published.line(), soft_wrap=True)
-    scalar = None if tape is None else scalar_steps_per_second(config.task, tape)
+        print(published.line())
+    scalar = None if tape is None or config.task != STOCK_TRADING else scalar_steps_per_second(tape)
     if scalar is not None:
-        console.print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
+        print(f"scalar oracle, plain Python: {scalar:,.0f} steps/s")
     result = result_of(
         config,
         device,
@@ -139,10 +138,12 @@ def main(config: BenchConfig) -> dict[str, Any]:
         copy_bandwidth_bytes_per_second=copy,
         write_bandwidth_bytes_per_second=write,
         scalar_oracle_steps_per_second=scalar,
-        published=[asdict(published) for published in PUBLISHED.get(config.task, ())],
-        market=None if tape is None else _market(tape),
+        published=[published._asdict() for published in PUBLISHED.get(config.task, ())],
+        market=None
+        if tape is None
+        else {"source": Path(tape.source).name, "symbols": tape.num_symbols, "fingerprint": tape.fingerprint()},
         figures=[figure | figure.pop("told") for figure in figures],
-        text=run(texts, device, config.repeats, console),
+        text=run(texts, device, config.repeats),
     )
     _write(config, result)
     return result
@@ -175,7 +176,7 @@ def _plan(config: BenchConfig, device: torch.device) -> list[tuple[Column, Mode,
 
 
 def curve_point(
-    config: BenchConfig, tape: MarketTape | None, column: Column, mode: Mode, num_envs: int, copy: float
+    config: BenchConfig, tape: Callable[[], MarketTape | None], column: Column, mode: Mode, num_envs: int, copy: float
 ) -> Point:
     """Return the point of one figure, beside the limit of a copy bandwidth in bytes per second, read and written."""
     name = f"{config.task}, {column}, {mode}, N={num_envs:,}"
@@ -183,13 +184,13 @@ def curve_point(
 
 
 def _workloads(
-    config: BenchConfig, tape: MarketTape | None, column: Column, mode: Mode, num_envs: int, copy: float
+    config: BenchConfig, tape: Callable[[], MarketTape | None], column: Column, mode: Mode, num_envs: int, copy: float
 ) -> Sequence[Workload]:
     rules = workload_config(config.task, given=column in GIVEN)
     if isinstance(rules, StockTradingConfig):
         length = config.episode_length
         rules = replace(rules, rationing=config.rationing, episode_length=length, min_episode_length=length // 2)
-    market: dict[str, Any] = {} if tape is None else {"market": tape}
+    market: dict[str, Any] = {} if is_simulated(config.task) else {"market": tape()}
     device = device_named(config.device)
     env = vecenv.make(config.task, num_envs, **market, device=device, compile=mode != "eager", config=rules)
     num_steps = max(1, min(config.num_steps, int(config.max_buffer_gb * 1e9 / buffer_bytes(env) / num_envs)))
@@ -218,12 +219,6 @@ def _advance(
         return ppo.collector, ppo.update
     collector = FusedCollector(env, ppo.collector.policy, num_steps, mode=mode)
     return collector, collector.rollout
-
-
-def _market(tape: MarketTape) -> dict[str, Any]:
-    """Return what the figures were measured on."""
-    own = {"symbols": tape.num_symbols, "days": tape.num_days, "fingerprint": tape.fingerprint()}
-    return {"source": Path(tape.source).name, **own}
 
 
 def _write(config: BenchConfig, result: dict[str, Any]) -> None:

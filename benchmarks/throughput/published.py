@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published throughput.
-
-    Attributes:
-        what: the program and where it is published.
-        conditions: hardware and what differs.
-        num_envs: sub-environments, None if it is no vectorised environment.
-        steps_per_second: of all sub-environments, None if only messages are told.
-        messages_per_second: of all order books, None without.
-    """
+class Published(NamedTuple):
+    """A published throughput: of what and where, on what and what differs, number of environments, and rates."""
 
     what: str
     conditions: str

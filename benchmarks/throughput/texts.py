@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from random import Random
 from statistics import fmean
 from typing import Literal, get_args
@@ -21,6 +21,7 @@ from vecenv.core.env import VecEnv
 from vecenv.market.account import tape_of
 from vecenv.market.tape import MarketTape
 from vecenv.registry import make_spoken, task_of
+from vecenv.tasks.commands.simulated import is_simulated
 from vecenv.text.door import TextDoor
 
 DAYS_BEFORE = 5
@@ -35,16 +36,19 @@ def points(config: CaseConfig) -> Sequence[Point]:
     task, days, count, rows = config.sized(
         ("multi_stock_3", 330, 8, (2, 6)), ("full_autonomous", 3000, 65_536, (64, 2048))
     )
-    tape = task_market(workload_config(task, given=True), "synthetic", days, None, None, config.on())
+    rules = workload_config(task, given=True)
+    tape = cache(lambda: task_market(rules, "synthetic", days, None, None, config.on()))
     return text_points(task, tape, count, rows)
 
 
-def text_points(task: str, tape: MarketTape | None, num_envs: int, rows: Sequence[int]) -> Sequence[Point]:
+def text_points(
+    task: str, tape: Callable[[], MarketTape | None], num_envs: int, rows: Sequence[int]
+) -> Sequence[Point]:
     """Return a point for every style of the observations.
 
     Args:
         task: task with text.
-        tape: its market; None for a task that simulates its own, whose texts have one style.
+        tape: returns its market; not asked of a task that simulates its own, whose texts have one style.
         num_envs: sub-environments, N.
         rows: numbers of them that are rendered per call; as many answers as the largest are parsed.
 
@@ -53,10 +57,10 @@ def text_points(task: str, tape: MarketTape | None, num_envs: int, rows: Sequenc
     """
     if max(rows) > num_envs:
         raise ValueError(f"cannot render {max(rows)} of {num_envs} sub-environments")
-    if tape is None:
+    if is_simulated(task):
         return [Point("text", lambda: _texts(simulated_env(task, num_envs), rows))]
     return [
-        Point(f"text, {style}", partial(lambda own: _texts(started_env(task, tape, num_envs, own), rows), style))
+        Point(f"text, {style}", partial(lambda own: _texts(started_env(task, tape(), num_envs, own), rows), style))
         for style in STYLES
     ]
 
@@ -101,8 +105,9 @@ def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
     return [form(next(names), next(names)) for form in itertools.islice(itertools.cycle(forms), count)]
 
 
-def started_env(task: str, tape: MarketTape, num_envs: int, style: Style) -> VecEnv:
+def started_env(task: str, tape: MarketTape | None, num_envs: int, style: Style) -> VecEnv:
     """Return an environment some days into its episodes, with a text style."""
+    assert tape is not None
     task_config = replace(workload_config(task, given=True), text_style=style)
     env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=task_config)
     collector = FusedCollector(env, "given", DAYS_BEFORE, store_observations=False)

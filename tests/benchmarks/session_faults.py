@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from vecenv.benchmarks import device_session
-from vecenv.benchmarks.device_session import DeviceSessionConfig
-from vecenv.benchmarks.session_parts import Job, Part, Place
+from vecenv.benchmarks.device_session import DeviceSessionConfig, Part
+from vecenv.benchmarks.session_child import Job, Place
 
 PIDS = "SESSION_FAULTS_PIDS"
 """Environment variable of a file to which hanging jobs write the numbers of their processes."""

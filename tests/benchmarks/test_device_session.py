@@ -9,15 +9,16 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from tests.benchmarks.session_faults import PIDS, part
 from vecenv.benchmarks import device_session
 from vecenv.benchmarks.device_session import (
+    PARTS,
     DeviceSessionConfig,
     Session,
     allowance,
@@ -26,8 +27,7 @@ from vecenv.benchmarks.device_session import (
     main,
     summary_table,
 )
-from vecenv.benchmarks.session_child import jobs_of, out_of_memory
-from vecenv.benchmarks.session_parts import PARTS, Place
+from vecenv.benchmarks.session_child import Place, out_of_memory
 
 ROOT = Path(__file__).parents[2]
 MACHINE = {"device": "cpu", "small": True, "gpu": None, "torch": "2"}
@@ -36,14 +36,13 @@ WAIT = 100.0
 
 
 def session(folder, parts, seconds=WAIT, resume=False):
-    """Run a session of parts and return its summary, and what it said."""
-    said = []
-    own = Session(folder, MACHINE, parts, time.monotonic() + seconds, said.append)
+    """Run a session of parts and return its summary."""
+    own = Session(folder, MACHINE, parts, time.monotonic() + seconds)
     own.open(resume)
     own.run()
     data = json.loads((folder / "summary.json").read_text())
     assert data == json.loads(json.dumps(own.data))
-    return data, "\n".join(said)
+    return data
 
 
 def statuses(data, name):
@@ -86,10 +85,10 @@ def test_time_is_shared_by_what_is_left():
 
 
 @pytest.mark.assembly
-def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path):
+def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path, capsys):
     """Its sentence and traceback are kept; later parts know the copy bandwidth; who has no time is skipped."""
     parts = [part("machine", "measures_copy"), part("a", "fails"), part("b", "cannot_be_set_up"), part("c", "good")]
-    data, said = session(tmp_path, [*parts, part("d", "good", least=1e6)])
+    data = session(tmp_path, [*parts, part("d", "good", least=1e6)])
     assert statuses(data, "a") == {"raises": "failed", "too large": "does not fit", "half": "failed", "one": "done"}
     jobs = data["parts"]["a"]["jobs"]
     assert jobs["raises"]["error"] == "ValueError: two lines" and "of which one is shown" in jobs["raises"]["traceback"]
@@ -100,13 +99,11 @@ def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path):
     assert told["b"] == ("failed", "FileNotFoundError: no weights") and told["c"] == ("done", "")
     assert told["d"][0] == "skipped" and told["d"][1].endswith("s were left, it needs 1000000")
     assert data["parts"]["c"]["jobs"]["two"]["figures"]["value"] == 17.0
-    assert "  one: 1 units [done]" in said and "measured 17.0" in (tmp_path / "log.txt").read_text()
-    console = Console(width=150)
-    with console.capture() as capture:
-        console.print(summary_table(data))
-    assert "17.0 units" in capture.get() and "ValueError: two lines" in capture.get() and "skipped" in capture.get()
+    assert "  one: 1 units [done]" in capsys.readouterr().out and "measured 17.0" in (tmp_path / "log.txt").read_text()
+    table = summary_table(data)
+    assert "| two | 17.0 units |" in table and "| ValueError: two lines |" in table and table.count("skipped") == 1
     # Failures are results: a session that goes on measures the part that was skipped and what could not be set up.
-    again, _ = session(tmp_path, [*parts[1:], part("d", "good")], resume=True)
+    again = session(tmp_path, [*parts[1:], part("d", "good")], resume=True)
     assert again["sessions"] == 2 and again["parts"]["a"]["jobs"] == jobs and statuses(again, "d")["two"] == "done"
     assert again["parts"]["b"]["status"] == "failed" and again["parts"]["machine"] == data["parts"]["machine"]
 
@@ -116,7 +113,7 @@ def test_a_job_that_hangs_or_kills_its_process_takes_itself_alone(tmp_path, monk
     """With all that it started; another process measures the jobs after it. A part that never begins is ended too."""
     monkeypatch.setenv(PIDS, str(tmp_path / "pids"))
     parts = [part("a", "hangs", longest=3), part("b", "dies"), part("c", "hangs_before_its_jobs", share=1e-9, least=4)]
-    data, _ = session(tmp_path / "out", [*parts, part("d", "good")], 2 * WAIT)
+    data = session(tmp_path / "out", [*parts, part("d", "good")], 2 * WAIT)
     assert statuses(data, "a") == {"one": "done", "hangs": "out of time", "two": "done"}
     assert data["parts"]["a"]["jobs"]["hangs"]["error"] == "killed at the end of the time of a point"
     wait_for(lambda: not any(map(lives, (tmp_path / "pids").read_text().split())))
@@ -142,7 +139,7 @@ def test_a_session_that_is_stopped_has_lost_nothing_and_is_resumed(tmp_path, mon
     assert statuses(data, "second") == {"one": "done", "hangs": "stopped", "two": "waiting"}
     (out / "summary.json").write_text(json.dumps(data | {"machine": MACHINE}))
     monkeypatch.setattr(device_session, "ANOTHER_START", 0.0)
-    again, _ = session(out, [part("first", "good"), part("second", "dies"), part("third", "good")], resume=True)
+    again = session(out, [part("first", "good"), part("second", "dies"), part("third", "good")], resume=True)
     assert again["parts"]["first"] == data["parts"]["first"]
     assert again["parts"]["second"]["jobs"]["one"] == data["parts"]["second"]["jobs"]["one"]
     assert statuses(again, "second") == {"one": "done", "hangs": "stopped", "two": "done", "dies": "failed"}
@@ -163,7 +160,7 @@ def test_a_session_that_is_killed_has_written_all_it_knew_and_leaves_nothing_run
 
 def test_only_the_same_machine_goes_on_with_a_record(tmp_path):
     def opened(machine, resume):
-        Session(tmp_path, machine, [], 0.0, print).open(resume)
+        Session(tmp_path, machine, [], 0.0).open(resume)
 
     with pytest.raises(FileNotFoundError, match="there is no session to resume"):
         opened(MACHINE, resume=True)
@@ -220,7 +217,8 @@ def test_the_jobs_of_every_part_have_names(small):
     """In both sizes; nothing is measured yet."""
     for one in PARTS:
         if one.name != "tests":
-            names = [job.name for job in jobs_of(one.name, Place("cpu", small, 1e9))]
+            module, _, function = one.jobs.partition(":")
+            names = [job.name for job in getattr(import_module(module), function)(Place("cpu", small, 1e9))]
             assert names and len(set(names)) == len(names), one.name
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks import harness
-from vecenv.benchmarks.harness import Point, Times, Workload, figures_of, measured, run, table_of, timed
+from vecenv.benchmarks.harness import Point, Times, Workload, figures_of, measured, run, timed
 from vecenv.benchmarks.result_files import result_of, summary_text, write_result
 from vecenv.core.memory import TooLittleMemoryError
 
@@ -40,18 +39,12 @@ def test_rates_and_ratios_of_made_up_timings():
     assert (second.per_second, second.fastest, second.compile_seconds) == (2.5, 20.0 / 3.0, 0.0)
     assert (second.time_ratio, second.processor_ratio, second.limit_share) == (2.0, 1.0, None)
     assert (second.unit, second.beside, second.told) == ("texts", "one", {"width": 7})
-    assert first.line() == "4 steps/s, 50.0% of the limit"
-    assert second.line() == "2 texts/s, 2.00 times as long as one"
-    with Console(width=200).capture() as capture:
-        pass
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(table_of("both", [first, second]))
-    assert "50.0%" in capture.get() and "2.000" in capture.get() and "width" in capture.get()
+    assert first.line() == "one: 4 steps/s, 3,000.00 ms, 50.0% of the limit, compiled in 10 s"
+    assert second.line() == "two: 2 texts/s, 8,000.00 ms, 2.000 times as long as one (1.000 of the processor), width 7"
 
 
 def test_workloads_take_turns_and_short_calls_are_bundled(monkeypatch):
-    """A clock of our own: a call of a takes 1/128 s, so three make a bundle, and one of b 1/16 s; the first ones more."""
+    """A clock of our own: a call of a takes 1/128 s, so three make a bundle, one of b 1/16 s; the first ones more."""
     clock, calls = [0.0], []
 
     def passes(name: str, seconds: float, first: float) -> None:
@@ -94,16 +87,14 @@ def test_a_gpu_is_timed_between_events(monkeypatch):
     assert harness._seconds(lambda: None, torch.device("cuda"), 5) == (0.05, 0.05)
 
 
-def test_what_does_not_fit_is_told_and_the_next_point_is_measured():
+def test_what_does_not_fit_is_told_and_the_next_point_is_measured(capsys):
     def too_large():
         raise TooLittleMemoryError("no room")
 
     counted = []
     good = Point("good", lambda: [Workload("one", lambda: counted.append(1), 2, told=lambda: {"calls": len(counted)})])
-    console = Console(width=200)
-    with console.capture() as capture:
-        found = run([Point("large", too_large), good], CPU, 3, console)
-    assert list(found) == ["good"] and "large does not fit the memory" in capture.get()
+    found = run([Point("large", too_large), good], CPU, 3)
+    assert list(found) == ["good"] and "large does not fit the memory" in capsys.readouterr().out
     (figure,) = found["good"]
     # What is told is asked for after the timed calls.
     assert figure["told"]["calls"] == len(counted) > 3 and figure["told"]["peak_memory_bytes"] > 0

@@ -121,12 +121,29 @@ def test_studies_that_are_none_are_refused(old, new, words, tmp_path):
         read_study(path)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in studies().items() if kind == "matrix"])
-def test_words_of_a_matrix_are_options_of_the_commands(name, tmp_path):
-    """Of every training of its first and last combination: they are parsed, and nothing of them is without effect."""
-    study = read_study(FOLDER / f"{name}.yaml")
-    places = dict.fromkeys(("folder", "study", "data", "here"), str(tmp_path))
-    first, *_, last = study.cells()
+def matrices() -> dict[str, list[list[str]]]:
+    """Return all commands of all matrices, in as many combinations as show each value of each axis."""
+    found = {}
+    for name in (name for name, kind in studies().items() if kind == "matrix"):
+        study = read_study(FOLDER / f"{name}.yaml")
+        places = dict.fromkeys(("folder", "study", "data"), "somewhere") | {"here": str(FOLDER)}
+        count = max(len(values) for values in study.axes.values())
+        cells = [
+            {axis: list(values)[place % len(values)] for axis, values in study.axes.items()} for place in range(count)
+        ]
+        found[name] = [study.words(command, cell, places) for cell in cells for command in study.commands]
+    return found
+
+
+def test_words_of_all_matrices_are_filled_in():
+    for name, commands in matrices().items():
+        assert commands and not any("{" in word for words in commands for word in words), name
+        assert {words[0] for words in commands} <= {"train", "evaluate"}
+
+
+@pytest.mark.assembly
+def test_words_of_all_matrices_are_options_of_the_commands():
+    """Of every training: they are parsed, and nothing of them is without effect."""
     asked = []
 
     def parsed(settings):
@@ -134,13 +151,10 @@ def test_words_of_a_matrix_are_options_of_the_commands(name, tmp_path):
         return {}
 
     parsed.__annotations__ = get_type_hints(train.main)
-    for cell in (first, last):
-        for command in study.commands:
-            words = study.words(command, cell, places)
-            if words[0] == "train":
-                cli._run(parsed, "train", words[1:])
-            assert not any("{" in word for word in words)
-    assert asked
+    trainings = {tuple(words[1:]) for commands in matrices().values() for words in commands if words[0] == "train"}
+    for words in sorted(trainings):
+        cli._run(parsed, "train", list(words))
+    assert len(asked) == len(trainings) > 20
 
 
 @pytest.mark.parametrize("name", [name for name, kind in studies().items() if kind == "script"])

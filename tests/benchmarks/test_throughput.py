@@ -15,7 +15,8 @@ from vecenv.benchmarks.throughput import scores, worldmodel_rollouts
 from vecenv.benchmarks.throughput.cases import CASES, CaseConfig, main
 from vecenv.benchmarks.throughput.curve import BenchConfig
 from vecenv.benchmarks.throughput.news_scoring import news_texts
-from vecenv.benchmarks.throughput.picture import _curve
+from vecenv.benchmarks.throughput.picture import curve_of
+from vecenv.benchmarks.throughput.scalar import scalar_steps_per_second
 from vecenv.benchmarks.throughput.served_sessions import started_server
 from vecenv.benchmarks.throughput.texts import text_points, typical_texts
 from vecenv.benchmarks.workloads import fill_given_actions, market_numbers, necessary_bytes
@@ -77,6 +78,8 @@ def test_stock_trading_by_reference_and_its_market_numbers():
     fill_given_actions(collector)
     assert -1 <= float(collector.actions.min()) < -0.9 and 0.9 < float(collector.actions.max()) <= 1
     assert not torch.equal(*collector.actions)
+    # The oracle of the tests runs on the same market.
+    assert scalar_steps_per_second(env.scenario.tape) > 0
 
 
 def test_every_step_that_is_counted_is_live(monkeypatch):
@@ -89,7 +92,7 @@ def test_every_step_that_is_counted_is_live(monkeypatch):
         lambda env, *given, **named: made.setdefault(env, FusedCollector(env, *given, **named)),
     )
     tape = throughput.tape_of_task(config)
-    (workload,) = throughput.curve_point(config, tape, "environment", "eager", 4, copy=1e9).make()
+    (workload,) = throughput.curve_point(config, lambda: tape, "environment", "eager", 4, copy=1e9).make()
     (collector,) = made.values()
     workload.call()
     assert workload.units == 4 * 30 == collector.reward.numel()
@@ -100,7 +103,7 @@ def test_every_step_that_is_counted_is_live(monkeypatch):
     assert told["bytes_per_step"] == necessary_bytes(collector) and workload.limit == 1e9 / told["bytes_per_step"]
     assert (told["column"], told["mode"], told["num_envs"], told["num_steps"]) == ("environment", "eager", 4, 30)
     small = replace(config, max_buffer_gb=1e-9)
-    assert throughput.curve_point(small, tape, "environment", "eager", 4, 1e9).make()[0].units == 4
+    assert throughput.curve_point(small, lambda: tape, "environment", "eager", 4, 1e9).make()[0].units == 4
 
 
 def test_the_plan_has_all_modes_at_one_count_and_no_training_above_its_limit():
@@ -145,7 +148,7 @@ def test_settings_of_a_case_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="rounds must be at least 3, got 2"):
         CaseConfig("auction", rounds=2)
     with pytest.raises(ValueError, match="cannot render 6 of 4 sub-environments"):
-        text_points("execution", None, 4, (2, 6))
+        text_points("execution", lambda: None, 4, (2, 6))
     assert CaseConfig("auction", size="gpu").sized(1, 2) == 2 and CaseConfig("auction", size="gpu").sized(1, 2, 3) == 3
 
 
@@ -153,7 +156,7 @@ def test_a_curve_goes_through_the_fastest_mode_of_each_size():
     """Whichever order they were measured in."""
     rates = [(64, "environment", 5.0), (8, "environment", 2.0), (8, "environment", 3.0), (8, "policy", 9.0)]
     found = [{"num_envs": count, "column": column, "per_second": rate} for count, column, rate in rates]
-    assert _curve(found, "environment") == [(8, 3.0), (64, 5.0)]
+    assert curve_of(found, "environment") == [(8, 3.0), (64, 5.0)]
 
 
 def test_operations_and_bytes_of_a_stock_day(monkeypatch):
@@ -213,7 +216,7 @@ def test_curves_are_measured_beside_published_figures(tmp_path, monkeypatch, cap
     (path,) = tmp_path.glob("*.json")
     assert path.name.startswith("throughput-multi-stock-3-") and path.with_suffix(".png").exists()
     assert [figure["column"] for figure in tier["figures"]] == list(columns[:-1])
-    assert tier["market"]["symbols"] == 3 and tier["published"] == [] and tier["scalar_oracle_steps_per_second"] > 0
+    assert tier["market"]["symbols"] == 3 and tier["published"] == []
     texts = {point: [figure["name"] for figure in figures] for point, figures in tier["text"].items()}
     assert texts == {style: ["render 2", "render 6", "parse 6"] for style in ("text, full", "text, compact")}
     capsys.readouterr()
