@@ -35,7 +35,6 @@ class Hold:
     """Never trades."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions that do nothing. Shape: (N, *action)."""
         return trading_action(env, torch.zeros_like(env.state.shares))
 
 
@@ -43,7 +42,6 @@ class BuyAndHold:
     """Buys up to the largest position, and keeps it."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return purchases until the position is reached. Shape: (N, *action)."""
         return trading_action(env, config_of_env(env, TradingConfig).max_position - env.state.shares)
 
 
@@ -58,7 +56,6 @@ class FairValue:
         self.threshold = threshold
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the position. Shape: (N, *action)."""
         state, most = env.state, config_of_env(env, TradingConfig).max_position
         away = state.estimate.double() * 2.0**-16 - state.doubled_mid.double() / 2
         target = torch.where(away > self.threshold, most, torch.where(away < -self.threshold, -most, state.shares))
@@ -69,7 +66,6 @@ class Momentum:
     """Holds the largest position on the side of the last eight candles."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return orders towards the position. Shape: (N, *action)."""
         state, most = env.state, config_of_env(env, TradingConfig).max_position
         change = state.features[:, env.scenario.feature_names.index("change_8")]  # type: ignore[attr-defined]
         return trading_action(env, torch.sign(change).to(torch.int64) * most - state.shares)
@@ -102,7 +98,6 @@ class EvenSlices:
     """Sends an even slice of the parent order to the market at every step (TWAP)."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the choice of an even slice. Shape: (N, 2)."""
         config = config_of_env(env, ExecutionConfig)
         return execution_action(env, torch.full_like(env.state.tick, config.even_slice), WAITS)
 
@@ -114,7 +109,6 @@ class VolumeSlices:
     """
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the choice of the nearest slice. Shape: (N, 2)."""
         config, state = config_of_env(env, ExecutionConfig), env.state
         steps = (state.tick // config.ticks_per_step).clamp(min=1)
         mean = state.flow[:, 0].double() / steps
@@ -129,7 +123,6 @@ class Passive:
         self.choice = IMPROVES if improves else JOINS
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return a passive order and no slice. Shape: (N, 2)."""
         return execution_action(env, torch.zeros_like(env.state.tick), self.choice)
 
 
@@ -137,7 +130,6 @@ class AtOnce:
     """Sends the largest slice at every step."""
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the largest slice. Shape: (N, 2)."""
         return execution_action(
             env, torch.full_like(env.state.tick, config_of_env(env, ExecutionConfig).parent_size), WAITS
         )
@@ -162,7 +154,6 @@ class FixedSpread:
         self.distance = distance
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the choices of both quotes. Shape: (N, 2)."""
         distance = torch.full((env.num_envs, 2), float(self.distance), device=env.state.tick.device)
         return quote_action(env, distance)
 
@@ -184,7 +175,6 @@ class AvellanedaStoikov:
         self.aversion, self.decay, self.horizon = aversion, decay, horizon
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return the choices of both quotes. Shape: (N, 2)."""
         config, state = config_of_env(env, MarketMakingConfig), env.state
         names = env.scenario.feature_names  # type: ignore[attr-defined]
         mid = state.doubled_mid.double() / 2

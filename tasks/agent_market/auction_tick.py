@@ -53,7 +53,6 @@ def auctioned(market: Market, orders: Message, rules: Rules, layout: Layout, tic
 
 
 def _one_tick(market: Market, messages: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
-    """Return the market after a tick, and what is seen of it."""
     key, tick = EpisodeKey(*market.words.unbind()), market.tick
     moved = advanced(market.fundamental, market.log_volatility, market.news, key, tick, rules)
     last = market.doubled_mid >> 1
@@ -126,7 +125,6 @@ def _background_orders(
 
 
 def _orders_of_seats(messages: Message, low: Tensor, layout: Layout) -> _Sent:
-    """Return the orders of the seats' messages."""
     kind, side, price, quantity, owner = (words.to(torch.int64) for words in messages[:5])
     enters = _is_one_of(kind, _ENTERS)
     known = (owner >= 0) & (owner < layout.seats) & ((side == BUY) | (side == SELL))
@@ -193,7 +191,6 @@ def _by_seats(sent: _Sent, cleared: Cleared, layout: Layout) -> Tensor:
 def _report(
     market: Market, done: Tick, rest: _Rest, cleared: Cleared, of_seats: Tensor, estimate: Tensor, layout: Layout
 ) -> Report:
-    """Return what is seen of a market after a tick."""
     high, low = extremes(done)
     none = of_seats * 0
     return Report(

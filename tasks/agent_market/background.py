@@ -169,11 +169,9 @@ class BackgroundConfig:
             raise ValueError(f"min_quote must be at most {max_quantity(self.room):,}, got {self.min_quote:,}")
 
     def num_owners(self, seats: int) -> int:
-        """Return the number of owners of orders."""
         return seats + self.num_makers + self.num_value + self.num_momentum + self.num_noise
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         of_auctions = ("auction_levels", "auction_spread")
         if self.clearing == "auction":
             return dict.fromkeys(_OF_BOOKS, "clearing book")
@@ -184,106 +182,32 @@ class BackgroundConfig:
         return max(1, round(seconds / self.tick_seconds))
 
 
-_POSITIVE: tuple[str, ...] = (
-    "tick_seconds",
-    "price_tick",
-    "room",
-    "slots",
-    "session_seconds",
-    "mean_price",
-    "news_seconds",
-    "levels",
-)
-_POSITIVE += (
-    "volatility_seconds",
-    "maker_seconds",
-    "value_seconds",
-    "momentum_seconds",
-    "volume_seconds",
-    "momentum_every",
-    "min_quote",
-)
-_POSITIVE += ("first_spread", "news_magnitude", "candle_ticks", "max_spread", "take_spread")
-_NOT_NEGATIVE: tuple[str, ...] = (
-    "reversion",
-    "volatility",
-    "volatility_spread",
-    "shock_rate",
-    "shock_mean",
-    "shock_spread",
-    "news_rate",
-    "level_spacing",
-)
-_NOT_NEGATIVE += ("auction_spread",)
-_NOT_NEGATIVE += ("price_skew", "num_makers", "num_value", "num_momentum", "num_noise", "observation_noise")
-_NOT_NEGATIVE += ("depth_spread", "fair_noise", *(f"{name}_latency" for name in CLASSES))
-_OF_BOOKS: tuple[str, ...] = (
-    "room",
-    "slots",
-    "session_seconds",
-    "maker_seconds",
-    "levels",
-    "level_spacing",
-    "spread_alpha",
-)
-_OF_BOOKS += ("share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread", "take_spread")
-_OF_BOOKS += ("momentum_seconds", *(f"{name}_latency" for name in CLASSES))
+_POSITIVE: tuple[str, ...] = ("tick_seconds", "price_tick", "room", "slots", "session_seconds", "mean_price", "levels")
+_POSITIVE += ("news_seconds", "volatility_seconds", "maker_seconds", "value_seconds", "momentum_seconds")
+_POSITIVE += ("volume_seconds", "momentum_every", "min_quote", "first_spread", "news_magnitude", "candle_ticks")
+_POSITIVE += ("max_spread", "take_spread")
+_NOT_NEGATIVE: tuple[str, ...] = ("reversion", "volatility", "volatility_spread", "shock_rate", "shock_mean")
+_NOT_NEGATIVE += ("shock_spread", "news_rate", "level_spacing", "auction_spread", "price_skew", "observation_noise")
+_NOT_NEGATIVE += ("num_makers", "num_value", "num_momentum", "num_noise", "depth_spread", "fair_noise")
+_NOT_NEGATIVE += tuple(f"{name}_latency" for name in CLASSES)
+_OF_BOOKS: tuple[str, ...] = ("room", "slots", "session_seconds", "maker_seconds", "levels", "level_spacing")
+_OF_BOOKS += ("spread_alpha", "share_of_volume", "price_skew", "value_seconds", "aggressive_share", "depth_spread")
+_OF_BOOKS += ("take_spread", "momentum_seconds", *(f"{name}_latency" for name in CLASSES))
 _SHARES = ("spread_alpha", "share_of_volume", "aggressive_share")
-_MOST = {
-    "room": 2**12,
-    "slots": 256,
-    "mean_price": MAX_FUNDAMENTAL,
-    "volatility": 2**14,
-    "volatility_spread": 4,
-    "auction_levels": 2**16,
-    "auction_spread": 2**16,
-    "shock_mean": MAX_FUNDAMENTAL,
-}
-_MOST |= {"shock_spread": 2**14, "news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64}
-_MOST |= {
-    "fair_noise": 2**14,
-    "levels": 64,
-    "level_spacing": 2**10,
-    "price_skew": 2**16,
-    "first_spread": 2**20,
-    "max_spread": 2**24,
-    "take_spread": 2**24,
-}
+_MOST = {"room": 2**12, "slots": 256, "mean_price": MAX_FUNDAMENTAL, "volatility": 2**14, "volatility_spread": 4}
+_MOST |= {"auction_levels": 2**16, "auction_spread": 2**16, "shock_mean": MAX_FUNDAMENTAL, "shock_spread": 2**14}
+_MOST |= {"news_magnitude": MAX_FUNDAMENTAL, "observation_noise": 2**14, "depth_spread": 64, "fair_noise": 2**14}
+_MOST |= {"levels": 64, "level_spacing": 2**10, "price_skew": 2**16, "first_spread": 2**20}
+_MOST |= {"max_spread": 2**24, "take_spread": 2**24}
 _MOST |= dict.fromkeys((f"{name}_latency" for name in CLASSES), MAX_LATENCY)
 
 
-NUMBERS = (
-    "session_ticks",
-    "mean_price",
-    "reversion",
-    "volatility",
-    "log_volatility_spread",
-    "log_volatility_noise",
-    "log_volatility_reversion",
-    "shock_chance",
-    "shock_mean",
-    "shock_spread",
-    "news_chance",
-    "news_magnitude",
-    "news_duration",
-    "level_spacing",
-    "first_spread",
-    "spread_alpha",
-    "share_of_volume",
-    "min_quote",
-    "price_skew",
-    "volume_ticks",
-    "observation_noise",
-    "aggressive_chance",
-    "depth_spread",
-    "momentum_every",
-    *(f"{name}_latency" for name in CLASSES),
-    "fair_noise",
-    "candle_ticks",
-    "max_spread",
-    "take_spread",
-    "auction_spread",
-)
+NUMBERS: tuple[str, ...] = ("session_ticks", "mean_price", "reversion", "volatility", "log_volatility_spread")
+NUMBERS += ("log_volatility_noise", "log_volatility_reversion", "shock_chance", "shock_mean", "shock_spread")
+NUMBERS += ("news_chance", "news_magnitude", "news_duration", "level_spacing", "first_spread", "spread_alpha")
+NUMBERS += ("share_of_volume", "min_quote", "price_skew", "volume_ticks", "observation_noise", "aggressive_chance")
+NUMBERS += ("depth_spread", "momentum_every", *(f"{name}_latency" for name in CLASSES), "fair_noise", "candle_ticks")
+NUMBERS += ("max_spread", "take_spread", "auction_spread")
 """Parameters of one number, in the units of the rules."""
 
 ARRIVALS = ("maker_arrivals", "value_arrivals", "momentum_arrivals")

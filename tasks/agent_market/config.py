@@ -59,10 +59,8 @@ class SeatConfig(BackgroundConfig):
 
     @property
     def warm_up(self) -> int:
-        """Ticks of the warm-up."""
         return max(self.warm_up_ticks, NUM_CANDLES * self.candle_ticks)
 
     @property
     def num_steps(self) -> int:
-        """Actions of the longest episode."""
         return self.max_ticks // self.ticks_per_step

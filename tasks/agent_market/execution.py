@@ -75,7 +75,6 @@ class Execution(MarketScenario):
         self.action_spec = MultiCategorical([len(config.slices), 3], dtype=torch.int64)
 
     def own_features(self) -> tuple[str, ...]:
-        """Return the names of what is shown of the parent order."""
         return "parent_sign", "remaining", "ahead_of_schedule", "shortfall"
 
     def shown(self, state: SeatState, params: Tensors) -> tuple[Tensor, ...]:
@@ -84,17 +83,14 @@ class Execution(MarketScenario):
         return state.parent[0], left, 1 - state.tick / self.config.max_ticks - left, self.shortfall(state)
 
     def shortfall(self, state: SeatState) -> Tensor:
-        """Return the implementation shortfall in basis points, see `shortfall`."""
         return shortfall(state, self.config.left_cost, self.config.max_ticks)
 
     def parent_order(self, key: EpisodeKey, seat: int) -> Tensor:
-        """Return sign and shares of a seat's parent order. Shape: (2,), int64."""
         word = random_bits(key, MarketStream.PARENT, seat)[0]
         signs = {"buy": word * 0 + 1, "sell": word * 0 - 1, "random": torch.where(word % 2 == 0, 1, -1)}
         return torch.stack([signs[self.config.side], word * 0 + self.config.parent_size])
 
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
-        """Return what is left of the parent order on its side, and nothing on the other."""
         left, buys = remaining(state), state.parent[..., 0] > 0
         return torch.where(buys, left, 0), torch.where(buys, 0, left)
 
@@ -113,7 +109,6 @@ class Execution(MarketScenario):
         return torch.where(last, torch.stack(closing), orders)
 
     def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
-        """Return the passive order of each side, and the market order."""
         config, left = self.config, remaining(state)
         slice_choice, passive_choice = action.unbind()
         buys = state.parent[0] > 0
@@ -149,11 +144,9 @@ class Execution(MarketScenario):
         return bankrupt if self.num_agents > 1 else (remaining(state) == 0) | bankrupt
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        """Return a logistic function of the shortfall; 0.5 for none."""
         return torch.sigmoid(-self.shortfall(state) / self.config.grade_scale).float()
 
     def info(self, state: SeatState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        """Return shortfalls in basis points and what is left beside the accounts."""
         own = {
             "shortfall": self.shortfall(state),
             "shortfall_to_vwap": shortfall_to_vwap(state),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import torch
 from tensordict import TensorClass
 from torch import Tensor
+from torch.nn.functional import pad
 
 from vecenv.core.random import EpisodeKey, random_bits
 from vecenv.kernels.order_book.accounts import empty_accounts
@@ -171,7 +173,6 @@ class Layout:
 
     @property
     def owners(self) -> int:
-        """Number of all owners."""
         return self.first[-1] + self.noise
 
     def market_shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
@@ -214,7 +215,6 @@ class Rules(NamedTuple):
     growth: Tensor
 
     def number(self, name: str) -> Tensor:
-        """Return a parameter by name. Shape: ()."""
         return self.numbers[NUMBERS.index(name)]
 
 
@@ -269,3 +269,36 @@ def opened(key: EpisodeKey, rules: Rules, layout: Layout) -> Market:
         candles=torch.stack([first, first, first, none, none]).unsqueeze(-1).expand(5, NUM_CANDLES).clone(),
         batch_size=[],
     )
+
+
+def part_size(count: int, seats: int) -> int:
+    """Return how many of the numbers of a tensor each seat's row holds; the last row's may have no meaning.
+
+    Rows of an environment have equal shapes. So each row of a market with S seats holds an S-th part of every tensor,
+    and a market takes no more memory than with one seat.
+    """
+    return -(-count // seats)
+
+
+def split(market: Market, seats: int) -> Market:
+    """Return a market by parts. Batch: () -> (S,)."""
+    parts = {}
+    for name in Market.__annotations__:
+        flat: Tensor = market.get(name).flatten()
+        size = part_size(len(flat), seats)
+        parts[name] = pad(flat, (0, seats * size - len(flat))).view(seats, size)
+    return Market(**parts, batch_size=[seats])
+
+
+def field_of(market: Market, name: str, layout: Layout) -> Tensor:
+    """Return a tensor of a market, which may be split. Shape: as of an undivided one."""
+    value: Tensor = market.get(name)
+    if not market.batch_size:
+        return value
+    shape, _ = layout.market_shapes()[name]
+    return value.flatten()[: math.prod(shape)].view(shape)
+
+
+def joined(parts: Market, layout: Layout) -> Market:
+    """Return a market from its parts. Batch: (S,) -> ()."""
+    return Market(**{name: field_of(parts, name, layout) for name in Market.__annotations__}, batch_size=[])

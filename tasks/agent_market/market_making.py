@@ -66,11 +66,9 @@ class MarketMaking(MarketScenario):
 
     @property
     def unit(self) -> float:
-        """Shares that count as one in observations."""
         return float(self.config.quote_size)
 
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
-        """Return what is left to the largest inventory on both sides."""
         return self.config.max_inventory - state.shares, self.config.max_inventory + state.shares
 
     def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
@@ -98,7 +96,6 @@ class MarketMaking(MarketScenario):
         return change - (config.inventory_weight * inventory.square()).float()
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        """Return a logistic function of the profit; 0.5 for none."""
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
         profit = equity * (self.config.price_tick / 2) - self.config.initial_cash
         return torch.sigmoid(profit / self.config.grade_scale).float()

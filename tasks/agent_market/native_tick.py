@@ -21,8 +21,7 @@ from vecenv.core.tensor_checks import form
 from vecenv.kernels.native_library import built_library
 from vecenv.kernels.order_book.messages import Message
 from vecenv.tasks.agent_market.auction_tick import auctioned
-from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules
-from vecenv.tasks.agent_market.split_market import joined, part_size, split
+from vecenv.tasks.agent_market.market import DEPTH, Layout, Market, Report, Rules, joined, part_size, split
 from vecenv.tasks.agent_market.tick import ticked
 
 SOURCE = Path(__file__).with_name("tick.cpp")
@@ -158,12 +157,10 @@ def _report_pointers(report: Sequence[Tensor], layout: Sequence[int]) -> tuple[A
 
 
 def _bytes(tensors: Sequence[Tensor], count: int) -> Any:  # noqa: ANN401
-    """Return how many bytes one market has of each tensor."""
     return (ctypes.c_int64 * len(tensors))(*(tensor.nbytes // count for tensor in tensors))
 
 
 def _batch_of(market: Sequence[Tensor], in_parts: bool) -> torch.Size:
-    """Return the shape of the batch of markets."""
     shape = market[FIELDS.index("tick")].shape
     return shape[:-1] if in_parts else shape
 

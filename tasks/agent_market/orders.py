@@ -101,12 +101,10 @@ def order_messages(state: SeatState, orders: Tensor, room: Sequence[Tensor], sea
 
 
 def _chosen(buys: Tensor, sides: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
-    """Return the fields of the side that buys or sells."""
     return [torch.where(buys, bid, ask) for bid, ask in zip(*sides, strict=True)]
 
 
 def _carried_over(words: Tensor, side: Tensor, seat: Tensor | int, own: Own, left: _Left) -> tuple[Message, _Left]:
-    """Return the message of an order, and what it leaves of its side."""
     kind, price, quantity = words.unbind()
     at_market = (kind == Order.BUY) | (kind == Order.SELL)
     enters = at_market | (kind == Order.BUY_LIMIT) | (kind == Order.SELL_LIMIT)

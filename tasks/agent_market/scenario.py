@@ -20,12 +20,21 @@ from vecenv.kernels.order_book.messages import BUY, SELL, Kind, Message
 from vecenv.tasks.agent_market.background import background_parameters
 from vecenv.tasks.agent_market.config import SeatConfig
 from vecenv.tasks.agent_market.features import average_weights, feature_names
-from vecenv.tasks.agent_market.market import COUNTS, Market, Report, layout_of, opened, rules_of, tables_of
+from vecenv.tasks.agent_market.market import (
+    COUNTS,
+    Market,
+    Report,
+    field_of,
+    layout_of,
+    opened,
+    rules_of,
+    split,
+    tables_of,
+)
 from vecenv.tasks.agent_market.native_features import seen_features
 from vecenv.tasks.agent_market.native_tick import advanced_market
 from vecenv.tasks.agent_market.orders import Order, order_messages
 from vecenv.tasks.agent_market.seat_state import SeatState, cost_after, doubled_equity, own_orders
-from vecenv.tasks.agent_market.split_market import field_of, split
 
 Tensors = Mapping[str, Tensor]
 
@@ -53,7 +62,6 @@ class MarketScenario(Scenario[SeatState]):
         self.feature_names = (*feature_names(config.fair_value), *ACCOUNT_FEATURES, *self.own_features())
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version and rules, JSON-able."""
         return super().metadata() | {
             "config": {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         }
@@ -174,7 +182,6 @@ class MarketScenario(Scenario[SeatState]):
         )
 
     def _orders_of(self, state: SeatState, action: Tensor, seat: Tensor | int) -> tuple[Tensor, Message]:
-        """Return the orders of one seat's action, and its messages. Shapes: (J, 3), (J,)."""
         listed = self.orders(state, action)
         sent = order_messages(state, listed, self.room(state), seat)
         return listed, Message(*(torch.stack(words) for words in zip(*sent, strict=True)))
@@ -208,7 +215,6 @@ class MarketScenario(Scenario[SeatState]):
         }
 
     def _seen(self, market: Market, report: Report, shared: Tensors) -> dict[str, Any]:
-        """Return the market and the fields of the state that show it."""
         own = (report.own_quantity, report.own_price, report.own_size, report.own_ahead, report.own_id)
         seen = {
             "features": seen_features(
@@ -263,7 +269,6 @@ class MarketScenario(Scenario[SeatState]):
         return 100.0
 
     def truncated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the last tick is reached."""
         return state.tick >= self.config.max_ticks
 
     def terminated(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:

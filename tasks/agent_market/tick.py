@@ -72,7 +72,6 @@ def ticked(market: Market, orders: Message, rules: Rules, layout: Layout, ticks:
 
 
 def _one_tick(market: Market, orders: Message, rules: Rules, layout: Layout) -> tuple[Market, Report]:
-    """Return the market after a tick, and what is seen of it."""
     key, tick = EpisodeKey(*market.words.unbind()), market.tick
     moved = advanced(market.fundamental, market.log_volatility, market.news, key, tick, rules)
     value = moved.value
@@ -153,7 +152,6 @@ def _no_flow(tick: Tensor, layout: Layout) -> _Flow:
 
 
 def _carried_out(trading: _Trading, message: Message, layout: Layout) -> _Trading:
-    """Return book, transfers and flow after a message."""
     book, told, trades = process(trading.book, message, layout.owners)
     transfers = transfers_of(message.owner, told, trades, layout.owners)
     return _Trading(book, (*trading.transfers, transfers), _flow_after(trading.flow, message, told, trades, layout))
@@ -208,7 +206,6 @@ def _requoted(
 
 
 def _report(market: Market, done: Tick, flow: _Flow, estimate: Tensor, layout: Layout) -> Report:
-    """Return what is seen of a market after a tick."""
     book = Book(market.key, market.quantity, market.owner, market.id, market.next_id)
     bid, ask = best_prices(book).unbind()
     shown = [levels(book, side, DEPTH) for side in (BUY, SELL)]

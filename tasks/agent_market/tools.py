@@ -79,7 +79,6 @@ class MarketTools(ToolSet[_Row]):
         self._names = [name for name in scenario.feature_names if name in FEATURES]
 
     def rows(self, state: Any) -> list[_Row]:  # noqa: ANN401
-        """Return what the functions need of each row."""
         seen: SeatState = state
         ladder = seen.ladder if self.scenario.config.depth else seen.ladder[..., :1]
         columns = (
@@ -95,7 +94,6 @@ class MarketTools(ToolSet[_Row]):
 
     @property
     def functions(self) -> dict[str, Callable[..., str]]:
-        """Functions by name."""
         return {"feature": self._feature, "cost": self._cost, "position": self._position}
 
     def _feature(self, row: _Row, name: str) -> str:

@@ -59,7 +59,6 @@ class TradingConfig(SeatConfig):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with the setting that each requires."""
         names = super().inapplicable()
         if self.action != "limit":
             names |= dict.fromkeys(("distances", "sizes"), "action limit")
@@ -88,15 +87,12 @@ class Trading(MarketScenario):
 
     @property
     def unit(self) -> float:
-        """Shares that count as one in observations."""
         return float(self.config.order_size)
 
     def room(self, state: SeatState) -> tuple[Tensor, Tensor]:
-        """Return what is left to the largest position on both sides."""
         return self.config.max_position - state.shares, self.config.max_position + state.shares
 
     def chosen_orders(self, state: SeatState, action: Tensor) -> Tensor:
-        """Return an order at the market; or a cancellation and a limit order."""
         config = self.config
         if config.action == "limit":
             return self._limit_orders(state, action)
@@ -129,7 +125,6 @@ class Trading(MarketScenario):
     def reward(
         self, state: SeatState, action: Tensor, next_state: SeatState, params: Tensors, shared: Tensors
     ) -> Tensor:
-        """Return the reward of the config."""
         config = self.config
         if config.reward == "equity":
             return equity_change(state, next_state, config.price_tick, config.reward_scale)
@@ -140,14 +135,12 @@ class Trading(MarketScenario):
         return risk_adjusted(state, next_state, ended, weights, config)
 
     def grade(self, state: SeatState, params: Tensors, shared: Tensors) -> Tensor:
-        """Return a logistic function of the return since the start; 0.5 for none."""
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
         initial = 2 * self.config.initial_cash / self.config.price_tick
         return torch.sigmoid((equity / initial - 1) / self.config.grade_scale).float()
 
 
 def _chosen(values: list[int] | tuple[int, ...], choice: Tensor) -> Tensor:
-    """Return the value of a choice. Shape: (), int64."""
     result = choice * 0
     for number, value in enumerate(values):
         result = torch.where(choice == number, value, result)

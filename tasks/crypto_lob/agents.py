@@ -35,7 +35,6 @@ class Constant:
         self.share = share
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions towards the position. Shape: (N, *action)."""
         return position_action(env, torch.full_like(env.state.row, self.share * config_of_env(env).max_position))
 
 
@@ -50,7 +49,6 @@ class Imbalance:
         self.threshold = threshold
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions towards the position. Shape: (N, *action)."""
         state, most = env.state, config_of_env(env).max_position
         size = tape_of_env(env).size.to(env.device)[state.row.long(), :, :5].double().sum(-1)
         ask, bid = size.unbind(-1)
@@ -67,7 +65,6 @@ class Oracle:
         self._path = torch.empty(0)
 
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions along the best path. Shape: (N, *action)."""
         starts, scenario = env.state.start_row, env.scenario
         if self._starts.shape != starts.shape or not torch.equal(self._starts, starts):
             # Depends on the starts alone, so it is found once for an evaluation.
@@ -79,7 +76,6 @@ class Oracle:
 
 
 def _units(env: VecEnv) -> Tensor:
-    """Return the positions in units. Shape: (N,), float64."""
     return env.state.position.double() / tape_of_env(env).unit
 
 

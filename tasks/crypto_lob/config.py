@@ -6,12 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from vecenv.tasks.crypto_lob.factors.catalogue import DEFAULT_FACTORS, check_factors
-from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC
+from vecenv.tasks.crypto_lob.factors.table import DEFAULT_FACTORS, check_factors
 
 Part = Literal["all", "train", "validation", "test"]
 
+SYNTHETIC = "synthetic"
+"""Name of the generator."""
+
 BASIS_POINT = 1e-4
+
+_OF_TIME = ("embargo", "max_gap", "latency")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +51,12 @@ class BookSource:
             raise ValueError(f"max_age must not be negative, got {self.max_age}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         if self.book == SYNTHETIC:
             return {"symbol": "a file of several coins"}
         return dict.fromkeys(("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic")
 
     @property
     def source(self) -> BookSource:
-        """What the books depend on."""
         return BookSource(**{name: getattr(self, name) for name in BookSource.__dataclass_fields__})
 
 
@@ -133,30 +135,14 @@ class CryptoLobConfig(BookOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (
-            "initial_cash",
-            "episode_steps",
-            "max_position",
-            "reward_scale",
-            "funding_hours",
-        ):
+        for name in ("initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("unit", "lot_size", "train_hours", "test_hours"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive, got {value}")
-        for name in (
-            "embargo",
-            "max_gap",
-            "latency",
-            "taker_fee",
-            "slippage",
-            "stop_loss",
-            "max_holding",
-            "cost_ramp",
-            "depth",
-        ):
+        for name in (*_OF_TIME, "taker_fee", "slippage", "stop_loss", "max_holding", "cost_ramp", "depth"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("taker_fee", "maker_fee", "slippage"):
@@ -178,7 +164,6 @@ class CryptoLobConfig(BookOptions):
         check_factors(self.factors)
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         names = super().inapplicable()
         if self.action != "limit":
             names |= dict.fromkeys(("maker_fee", "limit_offsets"), "action limit")
@@ -190,5 +175,4 @@ class CryptoLobConfig(BookOptions):
 
     @property
     def options(self) -> BookOptions:
-        """What the tape depends on."""
         return BookOptions(**{name: getattr(self, name) for name in BookOptions.__dataclass_fields__})

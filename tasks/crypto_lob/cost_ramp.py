@@ -31,11 +31,9 @@ class CostRamp:
 
     @property
     def share(self) -> float:
-        """Share of the full costs that is paid now."""
         return min(self.ended / (self.num_envs * self.episodes), 1.0)
 
     def params(self) -> Mapping[str, Tensor]:
-        """Return the costs now. Shape of each: (N,), int64."""
         return {
             name: (cost.double() * self.share).round().to(cost.dtype).expand(self.num_envs).clone()
             for name, cost in self.full.items()
@@ -47,9 +45,7 @@ class CostRamp:
         return {"cost_share": self.share}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the number of episodes that have ended."""
         return {"ended": torch.tensor(self.ended)}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Resume from a `state_dict`."""
         self.ended = int(state_dict["ended"])

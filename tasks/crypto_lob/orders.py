@@ -80,7 +80,6 @@ def choice_of_action(action: Tensor, config: CryptoLobConfig, unit: int, best: T
 
 
 def _offset(choice: Tensor, config: CryptoLobConfig) -> Tensor:
-    """Return the ticks of a choice of a resting order. Shape: (), int64."""
     ticks = choice * 0
     for number, offset in enumerate(config.limit_offsets):
         ticks = torch.where(choice == number + 1, offset, ticks)

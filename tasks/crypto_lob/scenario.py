@@ -16,16 +16,14 @@ from vecenv.core.streams import EpisodeStream
 from vecenv.tasks.crypto_lob.accounts import Account, after_fill
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import COSTS, CostRamp
-from vecenv.tasks.crypto_lob.funding import funding_times
 from vecenv.tasks.crypto_lob.market_orders import Walked, depth_table, walked
-from vecenv.tasks.crypto_lob.observation import feature_names, observed
+from vecenv.tasks.crypto_lob.observation import feature_names, observed, outcomes
 from vecenv.tasks.crypto_lob.orders import KEEP, Choice, Order, choice_of_action, choice_of_orders
-from vecenv.tasks.crypto_lob.outcomes import outcomes
 from vecenv.tasks.crypto_lob.parts import episode_starts, part_rows
 from vecenv.tasks.crypto_lob.rates import MARGIN_UNITS, RATE_UNITS, check_fits, part_up, rate_tensors
 from vecenv.tasks.crypto_lob.resting_orders import ASK, BID, filled_on_the_way, placed
 from vecenv.tasks.crypto_lob.state import LobState
-from vecenv.tasks.crypto_lob.tape import BookTape, tape_of_options
+from vecenv.tasks.crypto_lob.tape import BookTape, funding_times, tape_of_options
 
 Tensors = Mapping[str, Tensor]
 
@@ -90,14 +88,12 @@ class CryptoLob(Scenario[LobState]):
         return [self.action_spec, Unbounded((3, 2), dtype=torch.int64)]
 
     def schedule(self, num_envs: int) -> CostRamp | None:
-        """Return the ramp of costs of a training; None without."""
         if not self.config.cost_ramp:
             return None
         full = {name: self.params[name] for name in COSTS}
         return CostRamp(full, num_envs, self.config.cost_ramp)
 
     def metadata(self) -> dict[str, Any]:
-        """Task, version, rules and market, JSON-able."""
         config = {item.name: getattr(self.config, item.name) for item in fields(self.config)}
         return super().metadata() | {"config": config, "market": self.tape.metadata(), "part": self._part}
 
@@ -116,7 +112,6 @@ class CryptoLob(Scenario[LobState]):
         }
 
     def reset(self, key: EpisodeKey, params: Tensors, shared: Tensors) -> LobState:
-        """Draw the start, and open the account."""
         starts = shared["starts"]
         if self.config.random_start:
             number = (random_bits(key, EpisodeStream.RESET)[0] * len(starts)) >> 32
@@ -306,7 +301,6 @@ class CryptoLob(Scenario[LobState]):
         return name in self.varied or getattr(self.config, name) != 0
 
     def observation(self, state: LobState, params: Tensors, shared: Tensors) -> tuple[Tensor, ...]:
-        """Return the account's features with those of resting orders, levels if asked for, and the row's factors."""
         return observed(state, self.config, self.tape, shared)
 
     def reward(self, state: LobState, action: Tensor, next_state: LobState, params: Tensors, shared: Tensors) -> Tensor:
@@ -315,11 +309,9 @@ class CryptoLob(Scenario[LobState]):
         return ((next_state.equity - state.equity).double() * scale).float()
 
     def terminated(self, state: LobState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the account was liquidated."""
         return state.liquidated > 0
 
     def truncated(self, state: LobState, params: Tensors, shared: Tensors) -> Tensor:
-        """Whether the last step is done."""
         return state.row - state.start_row >= self.config.episode_steps
 
     def grade(self, state: LobState, params: Tensors, shared: Tensors) -> Tensor:
@@ -327,6 +319,5 @@ class CryptoLob(Scenario[LobState]):
         return torch.sigmoid(100.0 * state.equity.double() / self.initial).float()
 
     def info(self, state: LobState, params: Tensors, shared: Tensors) -> dict[str, Tensor]:
-        """Return the outcomes of the episode, money in currency; see `outcomes`."""
         mid = shared["mid"][state.row.to(torch.int64)].abs().to(torch.int64)
         return outcomes(state, mid, self.initial, self.tape)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vecenv.tasks.crypto_lob.config import BookSource
-from vecenv.tasks.crypto_lob.sources.load import SYNTHETIC, read_snapshots
+from vecenv.tasks.crypto_lob.config import SYNTHETIC, BookSource
+from vecenv.tasks.crypto_lob.sources.load import read_snapshots
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
 from vecenv.tasks.crypto_lob.sources.synthetic import synthetic_snapshots
 

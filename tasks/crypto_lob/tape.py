@@ -72,12 +72,10 @@ class BookTape:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows, T."""
         return len(self.time)
 
     @property
     def levels(self) -> int:
-        """Levels of a side, L."""
         return self.price.shape[-1]
 
     @property
@@ -172,6 +170,20 @@ def tape_of_snapshots(snapshots: Snapshots, options: BookOptions) -> BookTape:
         unit=unit,
         step_gap=options.step_gap,
     )
+
+
+def funding_times(tape: BookTape, hours: float) -> Tensor:
+    """Return the number of funding times after the row before and up to each row; 0 in the first.
+
+    Args:
+        tape: of the rows.
+        hours: from one to the next, from midnight UTC on.
+
+    Returns:
+        Shape: (T,), int32.
+    """
+    passed = tape.time // round(hours * 3_600_000)
+    return torch.diff(passed, prepend=passed[:1]).to(torch.int32)
 
 
 def _rounded_down(coins: float) -> float:

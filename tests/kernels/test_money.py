@@ -18,7 +18,7 @@ EXACT, DOUBLE = Money(), Money(dtype=torch.float64)
 FRACTIONAL = Money(whole_shares=False)
 HIGHEST_PRICE = 2**NARROW_BITS - 1
 PRICE_BITS = [NARROW_BITS, 25, 30, 32, 33, WIDEST_BITS]
-QUICK = settings(deadline=None, max_examples=300, derandomize=True)
+QUICK = settings(deadline=None, max_examples=150, derandomize=True)
 SYMBOLS = st.sampled_from([1, 2, 3, 5, 8, 30, 31, 109, 128, 500])
 BOUNDS = st.sampled_from([1, 2, 7, 99, 100, 127, 128, 255, 256, 1_000, 4_095, 25_000, 250_000, 2**24 - 1, None])
 
@@ -57,7 +57,6 @@ def as_price(ticks: int) -> int:
 
 @given(positions())
 @QUICK
-@pytest.mark.assembly
 def test_totals_are_exact(position):
     bits, bound, shares, prices = position
     expected = sum(a * b for a, b in zip(shares, prices, strict=True))
@@ -71,71 +70,47 @@ def test_totals_are_exact(position):
         assert double.dtype == torch.float64 and int(double) == expected
 
 
-def test_totals_do_not_depend_on_the_order():
-    generator = torch.Generator().manual_seed(0)
-    shares = torch.randint(0, 101, (109,), generator=generator).float()
-    prices = torch.randint(0, 2**24, (109,), generator=generator).float()
-    totals = set()
-    for _ in range(50):
-        order = torch.randperm(109, generator=generator)
-        totals.add(int(EXACT.total(shares[order], prices[order], 100)))
-    assert len(totals) == 1
-
-
 def test_shorts_have_no_bound_and_keep_their_sign():
     shares, prices = torch.tensor([-30_000.0, 7.0]), torch.tensor([HIGHEST_PRICE, 3.0])
     assert int(EXACT.total(shares, prices)) == -30_000 * HIGHEST_PRICE + 21
 
 
-@pytest.mark.parametrize("symbols", [1, 2, 3, 4, 5, 16, 17, 30, 64, 65, 109, 500, 503, 2048, 2049])
-def test_limbs_never_sum_beyond_24_bits(symbols):
-    """The largest limbs of all symbols together, for every bound up to 2^24."""
-    bounds = [*range(1, 300), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]
-    for price_bits, bound in itertools.product(PRICE_BITS, bounds):
-        widths = _limb_widths(symbols, bound, price_bits)
-        if widths is None:
-            continue
-        share_bits, share_width, price_width = widths
-        assert 2**share_bits > bound
-        assert symbols * (2**share_width - 1) * (2**price_width - 1) <= 2**24
-        assert -(-share_bits // share_width) * -(-price_bits // price_width) <= MAX_PRODUCTS
+def test_limbs_never_sum_beyond_24_bits():
+    """The largest limbs of all symbols together; thirty symbols and 100 shares take two products."""
+    bounds = [*range(1, 300, 7), *(2**bits + step for bits in range(8, 24) for step in (-1, 0, 1))]
+    for symbols, price_bits, bound in itertools.product((1, 2, 3, 5, 16, 17, 109, 503, 2049), PRICE_BITS, bounds):
+        if (widths := _limb_widths(symbols, bound, price_bits)) is not None:
+            share_bits, share_width, price_width = widths
+            assert 2**share_bits > bound
+            assert symbols * (2**share_width - 1) * (2**price_width - 1) <= 2**24
+            assert -(-share_bits // share_width) * -(-price_bits // price_width) <= MAX_PRODUCTS
+    assert _limb_widths(30, 100, NARROW_BITS) == (7, 7, 12) and _limb_widths(30, None, NARROW_BITS) is None
 
 
-def test_the_default_order_takes_two_products():
-    """Thirty symbols and 100 shares: prices in two halves of 12 bits."""
-    assert _limb_widths(30, 100, NARROW_BITS) == (7, 7, 12)
+@st.composite
+def parts_of_needs(draw):
+    """Anything, and an integer below and above a step of 2^-16, where a rounded division slips."""
+    if draw(st.booleans()):
+        return draw(st.integers(0, 2**53 - 1)), draw(st.integers(1, 2**53 - 1))
+    unit, step = draw(st.integers(1, 2**53 // 2**16)), draw(st.integers(1, 2**16))
+    return max(step * unit + draw(st.integers(-1, 1)), 0), unit * 2**16
 
 
-@given(st.integers(0, 2**53 - 1), st.integers(1, 2**53 - 1))
-@example(2**37 - 2, 2**37 - 1)
-@example(3 * 2**20 - 1, 3 * 2**20)
-@example(2**53 - 2, 2**53 - 1)
+@given(parts_of_needs())
+@example((2**37 - 2, 2**37 - 1))
+@example((3 * 2**20 - 1, 3 * 2**20))
+@example((2**53 - 2, 2**53 - 1))
+# A quotient of 65,535 less 2^-53, which float64 rounds up to 65,535.
+@example(((65_535 * (2**53 - 1) - 1) // 2**16, 2**53 - 1))
 @QUICK
-def test_ratios_are_rounded_down_exactly(available, need):
+def test_ratios_are_rounded_down_exactly(part):
+    available, need = part
     expected = 1 if need <= available else Fraction(2**16 * available // need, 2**16)
     for money in (EXACT, DOUBLE):
         numbers = [torch.tensor(number, dtype=money.money_dtype) for number in (available, need)]
-        for most in (None, EXACT_NEED) if need < EXACT_NEED else (None, 2**53):
+        for most in (None, EXACT_NEED) if need <= EXACT_NEED else (None, 2**53):
             ratio = money.ratio(*numbers, most)
             assert ratio.dtype == money.dtype and Fraction(float(ratio)) == expected
-
-
-@given(st.integers(1, 2**16), st.integers(1, 2**53 // 2**16), st.integers(-1, 1))
-@QUICK
-def test_ratios_beside_a_whole_step(step, unit, off):
-    """Quotients an integer below and above a step of 2^-16, where a rounded division slips."""
-    need, available = unit * 2**16, max(step * unit + off, 0)
-    expected = min(Fraction(2**16 * available // need, 2**16), 1)
-    for most in (None, EXACT_NEED) if need <= EXACT_NEED else (None,):
-        assert Fraction(float(EXACT.ratio(torch.tensor(available), torch.tensor(need), most))) == expected
-
-
-def test_a_rounded_quotient_is_taken_back():
-    """The quotient is 65,535 less 2^-53, which float64 rounds up to 65,535."""
-    need = 2**53 - 1
-    available = (65_535 * need - 1) // 2**16
-    assert available * 2**16 == 65_535 * need - 1 and math.floor(available * 2.0**16 / need) == 65_535
-    assert float(EXACT.ratio(torch.tensor(available), torch.tensor(need))) == 65_534 / 2**16
 
 
 def test_orders_of_thirty_symbols_need_no_such_care():
@@ -146,6 +121,10 @@ def test_orders_of_thirty_symbols_need_no_such_care():
 
 @given(st.integers(0, 2**24 - 1), st.integers(0, 2**16), BOUNDS)
 @example(255, 65_535, 255)
+@example(256, 65_535, 256)
+# From 256 shares on, n - 2^-16 needs more than the 24 bits of float32.
+@example(257, 65_281, 257)
+@example(25_001, -pow(25_001, -1, 2**16) % 2**16, 25_001)
 @example(2**24 - 1, 65_535, None)
 @example(100, 2**16, 100)
 @QUICK
@@ -155,15 +134,6 @@ def test_shares_times_a_ratio_are_rounded_down_exactly(shares, steps, bound):
     for money in (EXACT, DOUBLE):
         scaled = money.scaled(torch.tensor([shares], dtype=money.dtype), ratio.to(money.dtype), bound)
         assert scaled.dtype == money.dtype and scaled.tolist() == [shares * steps // 2**16]
-
-
-@pytest.mark.parametrize("shares", [257, 511, 1_001, 4_095, 25_001])
-def test_a_product_just_below_a_whole_share_is_not_rounded_up_to_it(shares):
-    """From 256 shares on, n - 2^-16 needs more than the 24 bits of float32."""
-    steps = -pow(shares, -1, 2**16) % 2**16
-    assert shares * steps % 2**16 == 2**16 - 1
-    scaled = EXACT.scaled(torch.tensor([float(shares)]), torch.tensor(steps / 2**16), shares)
-    assert scaled.tolist() == [shares * steps // 2**16]
 
 
 @given(st.integers(0, 2**45), st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.5, 0.999]))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vecenv.kernels.money import Money
@@ -24,7 +24,7 @@ from vecenv.kernels.orders import (
 )
 
 EXACT, FRACTIONAL = Money(), Money(whole_shares=False)
-QUICK = settings(deadline=None, max_examples=200, derandomize=True)
+QUICK = settings(deadline=None, max_examples=100, derandomize=True)
 RATES = st.sampled_from([0.0, 0.0005, 0.001, 0.0123, 0.3])
 
 
@@ -51,31 +51,16 @@ def test_commission_per_symbol_is_part_of_the_prices():
     prices = fill_prices(EXACT, fill, rate([0.25, 0.0]), rate([0.5, 0.125]))
     assert prices.buy.tolist() == [1_750.0, 1_125.0] and prices.sell.tolist() == [250.0, 875.0]
     assert prices.commission.item() == 0.0 and prices.commission.ndim == 0
+    deep = fill_prices(EXACT, torch.tensor([1_000.0]), rate([0.75]), rate([0.75]))
+    assert deep.sell.tolist() == [0.0] and deep.buy.tolist() == [2_500.0], "a sell price is never negative"
+    free = fill_prices(EXACT, fill, None, rate(0.0))
+    assert free.buy is fill and free.sell is fill
 
 
-def test_prices_without_costs_are_the_fill_itself():
-    fill = torch.tensor([5.0])
-    prices = fill_prices(EXACT, fill, None, rate(0.0))
-    assert prices.buy is fill and prices.sell is fill
-
-
-def test_sell_prices_are_never_negative():
-    prices = fill_prices(EXACT, torch.tensor([1_000.0]), rate([0.75]), rate([0.75]))
-    assert prices.sell.tolist() == [0.0] and prices.buy.tolist() == [2_500.0]
-
-
-@pytest.mark.parametrize(
-    ("action", "hmax", "expected"),
-    [(1.0, 100, 100), (-1.0, 100, -100), (0.999, 100, 99), (-0.999, 100, -99), (0.009, 100, 0), (0.5, 3, 1)],
-)
-def test_wanted_shares_are_truncated_toward_zero(action, hmax, expected):
-    wanted = wanted_shares(EXACT, torch.tensor([action]), rate(hmax), None)
-    assert wanted.tolist() == [expected]
-    fractional = wanted_shares(FRACTIONAL, torch.tensor([action]), rate(hmax), None)
-    assert fractional.item() == pytest.approx(action * hmax)
-
-
-def test_the_dead_zone_includes_its_edge():
+def test_wanted_shares_are_truncated_toward_zero_and_the_dead_zone_includes_its_edge():
+    action = torch.tensor([1.0, -1.0, 0.999, -0.999, 0.009])
+    assert wanted_shares(EXACT, action, rate(100), None).tolist() == [100.0, -100.0, 99.0, -99.0, 0.0]
+    assert wanted_shares(FRACTIONAL, action[2:3], rate(100), None).item() == pytest.approx(99.9)
     action = torch.tensor([0.1, -0.1, 0.1001, -0.2])
     assert wanted_shares(EXACT, action, rate(1_000), rate(0.1)).tolist() == [0.0, 0.0, 100.0, -200.0]
 
@@ -90,17 +75,6 @@ def test_buys_are_rationed_by_one_ratio():
     assert less.tolist() == [9.0, 19.0, 0.0], "the commission does not fit beside the purchase"
 
 
-@pytest.mark.parametrize("max_shares", [100, None])
-def test_buys_by_size_serve_the_largest_order_first(max_shares):
-    """FinRL's rule: 30 shares of 10 first, then what is left buys 2 of 5 shares of 100; ties by position."""
-    wanted, price = torch.tensor([5.0, 30.0]), torch.tensor([100.0, 10.0])
-    bought, _ = ration_by_size(EXACT, wanted, price, rate(0.0), torch.tensor(550), max_shares)
-    assert bought.tolist() == [2.0, 30.0]
-    wanted, price = torch.tensor([5.0, 5.0, 5.0]), torch.tensor([10.0, 10.0, 10.0])
-    tied, _ = ration_by_size(EXACT, wanted, price, rate(0.0), torch.tensor(70), max_shares)
-    assert tied.tolist() == [5.0, 2.0, 0.0]
-
-
 @given(st.integers(0, 2**32), st.sampled_from([1, 2, 9, 109]), st.sampled_from([3, 100, 2**16, None]))
 @QUICK
 def test_buys_by_size_equal_a_plain_loop(seed, symbols, max_shares):
@@ -113,10 +87,11 @@ def test_buys_by_size_equal_a_plain_loop(seed, symbols, max_shares):
     for k in sorted(range(symbols), key=lambda k: (-wanted[k], k)):
         expected[k] = min(int(wanted[k]), budget // int(price[k]))
         budget -= expected[k] * int(price[k])
-    bought, _ = ration_by_size(
+    bought, ratio = ration_by_size(
         EXACT, torch.tensor(wanted).float(), torch.tensor(price).float(), rate(0.0), torch.tensor(cash), max_shares
     )
     assert bought.tolist() == expected
+    assert float(ratio) == pytest.approx(sum(expected) / max(int(wanted.sum()), 1e-9))
 
 
 @given(st.integers(0, 2**40), RATES | st.floats(0.0, 0.999))
@@ -161,28 +136,15 @@ def test_an_account_adds_up_and_is_never_in_debt(account, commission, slippage, 
     assert all(0 <= b <= max(int(n), 0) for b, n in zip(bought, orders, strict=True))
 
 
-@given(accounts(), RATES)
-@QUICK
-@pytest.mark.assembly
-def test_rationing_wastes_little(account, commission):
-    """Pro rata leaves no more than a share of each symbol and a rounding of the ratio unspent."""
-    cash, _, orders, ticks = account
-    wanted, price = torch.from_numpy(orders.clip(0)).float(), torch.from_numpy(ticks).float()
-    bought, ratio = ration_pro_rata(EXACT, wanted, price, rate(commission), torch.tensor(cash), 100)
-    assume(ratio < 1)
-    cost = int(EXACT.total(wanted, price, 100))
-    left = cash - int(EXACT.total(bought, price, 100))
-    assert left <= sum(ticks) + (cost * commission + cost / 2**16) + 2
-
-
-def test_a_purchase_leaves_no_debt_to_its_commission():
-    """Cash of 1,000 for a value of 1,000: the commission is what is left, nothing."""
-    cash, value, fee = buy(EXACT, torch.tensor(1_000), torch.tensor([10.0]), flat([100.0], 0.001), 100)
-    assert (int(cash), int(value), int(fee)) == (0, 1_000, 0)
-    cash, value, fee = buy(EXACT, torch.tensor(-50), torch.tensor([0.0]), flat([100.0], 0.001), 100)
-    assert (int(cash), int(value), int(fee)) == (-50, 0, 0)
-
-
-def test_a_sale_pays_its_commission():
-    cash, value, fee = sell(EXACT, torch.tensor(5), torch.tensor([3.0]), flat([100.0], 0.001), 100)
-    assert (int(cash), int(value), int(fee)) == (304, 300, 1)
+def test_a_purchase_leaves_no_debt_to_its_commission_and_a_sale_pays_it():
+    """Cash of 1,000 for a value of 1,000: the commission is what is left, nothing; debt is no commission."""
+    told = buy(EXACT, torch.tensor(1_000), torch.tensor([10.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [0, 1_000, 0]
+    told = buy(EXACT, torch.tensor(-50), torch.tensor([0.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [-50, 0, 0]
+    told = sell(EXACT, torch.tensor(5), torch.tensor([3.0]), flat([100.0], 0.001), 100)
+    assert [int(part) for part in told] == [304, 300, 1]
+    # Of real numbers a rounding error is no debt, but what was debt stays.
+    for cash, left in ((9.9999, 0.0), (-1.0, -11.0)):
+        told = buy(FRACTIONAL, torch.tensor(cash), torch.tensor([0.1]), flat([100.0]), None)
+        assert told[0].item() == pytest.approx(left, abs=1e-6) and told[1].item() == pytest.approx(10.0)

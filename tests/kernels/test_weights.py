@@ -47,10 +47,12 @@ def test_weights_beyond_one_are_scaled_down_and_negative_ones_count_as_zero():
 
 
 @pytest.mark.parametrize("money", [EXACT, FRACTIONAL])
-def test_no_tilt_is_the_benchmark(money):
+def test_no_tilt_is_the_benchmark_and_without_one_everything_is_cash(money):
     benchmark = benchmark_units(torch.tensor([1.0, 2.0, 0.0, 1.0]))
     weights = tilted_weights(money, torch.zeros(5), benchmark, 0.25, 2.0)
     assert weights.tolist() == [0.1875, 0.375, 0.0, 0.1875]
+    nothing = benchmark_units(torch.zeros(3))
+    assert tilted_weights(money, torch.ones(4), nothing, 0.1, 1.0).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("money", [EXACT, FRACTIONAL])
@@ -75,12 +77,6 @@ def test_whole_weights_never_sum_to_more_than_one():
         assert float(sums.max()) <= 1.0 and float(weights.min()) >= 0
         smooth = tilted_weights(FRACTIONAL, action, portfolio, 0.5, 3.0)
         assert float((smooth - weights).abs().max()) < 1e-3
-
-
-@pytest.mark.parametrize("money", [EXACT, FRACTIONAL])
-def test_without_a_benchmark_everything_is_cash(money):
-    nothing = benchmark_units(torch.zeros(3))
-    assert tilted_weights(money, torch.ones(4), nothing, 0.1, 1.0).tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("largest", [0.1, 0.5, 2.0, 8.0])

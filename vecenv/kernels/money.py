@@ -44,7 +44,6 @@ class Money:
 
     @property
     def money_dtype(self) -> torch.dtype:
-        """Type of cash and values."""
         return torch.int64 if self.whole_shares and self.dtype == torch.float32 else self.dtype
 
     @property

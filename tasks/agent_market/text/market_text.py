@@ -35,12 +35,10 @@ class MarketText(TaskText):
 
     @cached_property
     def renderer(self) -> Renderer:
-        """Renderer of the rows."""
         config = self.scenario.config
         return Renderer(config.price_tick, config.candle_ticks * config.tick_seconds)
 
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the text of each row. Shape of the observations: (B, D)."""
         rows = zip(self._shown(observations, state), self.task_lines(state), strict=True)
         return [self.renderer.text(row, lines) for row, lines in rows]
 
@@ -53,7 +51,6 @@ class MarketText(TaskText):
         return [[]] * len(state.tick)
 
     def _shown(self, observations: Tensor, state: Any) -> list[Shown]:  # noqa: ANN401
-        """Return what is shown of each row."""
         config, names = self.scenario.config, self.scenario.feature_names
         equity = doubled_equity(state.cash, state.shares, state.doubled_mid).double()
         ladder = state.ladder if config.depth else state.ladder[..., :1]
@@ -99,7 +96,6 @@ class MarketText(TaskText):
         return rows
 
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what each row may answer."""
         language, config = self.language, self.scenario.config
         prices, auction = (state.doubled_mid >> 1).tolist(), config.clearing == "auction"
         return [
@@ -108,7 +104,6 @@ class MarketText(TaskText):
         ]
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the system prompt of each row's episode."""
         config = self.scenario.config
         seconds = config.ticks_per_step * config.tick_seconds
         auction_seconds = config.tick_seconds if config.clearing == "auction" else None
@@ -135,7 +130,6 @@ class MarketText(TaskText):
         return orders.to(state.tick.device), valid.to(state.tick.device)
 
     def examples(self) -> tuple[str, ...]:
-        """Return answers without prices."""
         return "HOLD", "BUY", "SELL", "CANCEL"
 
     def tools(self, names: Sequence[str]) -> MarketTools:
@@ -147,7 +141,6 @@ class MarketText(TaskText):
         return MarketTools(self.scenario, names)
 
     def random_answer(self, draw: Random) -> str:
-        """Return one or two random valid orders."""
         middle = self.scenario.config.mean_price
         kinds = ("HOLD", "CANCEL", "BUY", "SELL 10", "BUY {n} AT {p}", "SELL {n} @ {p}", "BID {n} AT {p}", "ASK 0")
         chosen = draw.sample(kinds, draw.randrange(1, 3))

@@ -105,7 +105,6 @@ class Renderer:
         return [*lines, *(f"There are no {name}." for name in empty)]
 
     def _mark(self, row: Shown, side: int, price: int) -> str:
-        """Return the note at a level where the best own order is."""
         quantity, own_price, size, ahead, _ = row.own[side]
         return f"  < yours: {size:,}, {ahead:,} before it" if quantity and own_price == price else ""
 

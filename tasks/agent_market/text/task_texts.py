@@ -16,7 +16,6 @@ class TradingText(MarketText):
     scenario: Trading
 
     def goals(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what is asked: profit within a largest position."""
         most = self.scenario.config.max_position
         goal = f"Make as much profit as you can. You may hold at most {most:,} shares, or be short as many.\n"
         return [goal] * len(state.tick)
@@ -28,7 +27,6 @@ class MarketMakingText(MarketText):
     scenario: MarketMaking
 
     def goals(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what is asked: profit from quotes at a small inventory."""
         most = self.scenario.config.max_inventory
         goal = (
             "You are a market maker: earn the spread by a bid and an ask, and keep your inventory small. It may be at "
@@ -43,7 +41,6 @@ class ExecutionText(MarketText):
     scenario: Execution
 
     def goals(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what is asked: the parent order, near the arrival price."""
         return [
             f"{'Buy' if sign > 0 else 'Sell'} {shares:,} shares, as near as you can to the price at the start. What is "
             "left in the last step is traded whatever you answer, and what is left after it is costly.\n"
@@ -51,7 +48,6 @@ class ExecutionText(MarketText):
         ]
 
     def task_lines(self, state: Any) -> list[list[str]]:  # noqa: ANN401
-        """Return what is left of each row's parent order, and its shortfall so far."""
         columns = (state.parent, remaining(state), self.scenario.shortfall(state), state.first_mid / 2)
         return [
             [

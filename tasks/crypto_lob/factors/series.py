@@ -41,7 +41,6 @@ class BookSeries:
 
     @cached_property
     def mid(self) -> np.ndarray:
-        """Mid of the best prices. Shape: (T,)."""
         return (self.bid_price[:, 0] + self.ask_price[:, 0]) / 2
 
     @cached_property
@@ -65,7 +64,6 @@ class BookSeries:
 
     @cached_property
     def bar(self) -> int:
-        """Rows of a bar."""
         return self.rows(BAR_SECONDS)
 
     @cached_property
@@ -80,7 +78,6 @@ class BookSeries:
 
     @cached_property
     def bar_low(self) -> np.ndarray:
-        """Lowest mid of the bar. Shape: (T,)."""
         return self.rolling(self.mid, BAR_SECONDS).min().to_numpy()
 
     @cached_property

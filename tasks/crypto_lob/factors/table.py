@@ -1,4 +1,4 @@
-"""The table of factors of a tape: each value is known at its row."""
+"""Factors by name, and their table of a tape: each value is known at its row."""
 
 from __future__ import annotations
 
@@ -7,11 +7,42 @@ from collections.abc import Sequence
 import numpy as np
 
 from vecenv.tasks.crypto_lob.clock import ClockedBooks
-from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
+from vecenv.tasks.crypto_lob.factors.alphas import ALPHAS
+from vecenv.tasks.crypto_lob.factors.book_factors import BOOK_FACTORS
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
+
+DEFAULT_FACTORS = (
+    "microprice",
+    "imbalance_1",
+    "imbalance_5",
+    "mean_imbalance_30",
+    "flow_10",
+    "flow_60",
+    "trades_60",
+    "return_10",
+    "return_60",
+    "volatility_60",
+    "spread",
+)
+
+FACTORS = {**BOOK_FACTORS, **ALPHAS}
+"""Functions of a `BookSeries` by name; each returns a series of shape (T,)."""
 
 LARGEST_VALUE = 50.0
 """Factors are kept within this, of either sign: learners see nothing extreme."""
+
+
+def check_factors(names: Sequence[str]) -> None:
+    """Check names of factors.
+
+    Raises:
+        ValueError: one is unknown, or named twice.
+    """
+    unknown = [name for name in names if name not in FACTORS]
+    if unknown:
+        raise ValueError(f"unknown factors {', '.join(unknown)}; there are {', '.join(FACTORS)}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"factors are named twice: {', '.join(names)}")
 
 
 def book_series(books: ClockedBooks, step_gap: float) -> BookSeries:

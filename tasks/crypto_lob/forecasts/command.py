@@ -17,15 +17,19 @@ from vecenv.system.atomic_files import replacing
 from vecenv.system.write_lock import WriteLock
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource
-from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
-from vecenv.tasks.crypto_lob.factors.table import book_series, factor_table
+from vecenv.tasks.crypto_lob.factors.table import FACTORS, book_series, factor_table
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, forecasts
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold, fold_before, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import write_forecasts
 from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
-from vecenv.tasks.crypto_lob.forecasts.quality import Quality, quality_by_horizon, to_json
-from vecenv.tasks.crypto_lob.forecasts.report import quality_table, save_quality_figure
+from vecenv.tasks.crypto_lob.forecasts.quality import (
+    Quality,
+    quality_by_horizon,
+    quality_table,
+    save_quality_figure,
+    to_json,
+)
 from vecenv.tasks.crypto_lob.forecasts.walk_forward import NETWORK, forecast_forward, network_of
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
 
@@ -86,7 +90,7 @@ class Rows:
 
     Attributes:
         books: on the clock.
-        factors: all of the catalogue. Shape: (T, F), float32.
+        factors: all of `FACTORS`. Shape: (T, F), float32.
         moves: smoothed, NaN where unknown. Shape: (T, H), float64.
         description: source, first and last time.
     """
@@ -208,5 +212,4 @@ def apply(settings: ApplyFactors) -> dict[str, Any]:
 
 
 def _show(console: Console, measured: dict[str, list[Quality | None]]) -> None:
-    """Print the table of quality as wide as it is."""
     Console(width=max(WIDTH, console.width)).print(quality_table(measured))

@@ -122,7 +122,8 @@ def _pass_over(
     """Update the weights on all windows, which begin at a random row, in random order."""
     network.train()
     offset = int(torch.randint(CHUNK, ()))
-    starts = torch.arange(offset, len(factors) - CHUNK + 1, CHUNK)
+    # Few rows may have no window from there on.
+    starts = torch.arange(offset, max(offset, len(factors) - CHUNK + 1), CHUNK)
     for part in starts[torch.randperm(len(starts))].split(batch):
         outcome = moves[part[:, None] + torch.arange(CHUNK)]
         loss = _squared_error(network(_windows(factors, part))[:, CONTEXT:], outcome, network.move)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from vecenv.system.atomic_files import replacing
-from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
+from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, new_network
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS
 from vecenv.tasks.crypto_lob.forecasts.network import ForecastNetwork

@@ -36,7 +36,6 @@ class CausalConvolution(nn.Module):
         self.layers = nn.ModuleList(nn.Conv1d(hidden, hidden, _KERNEL, dilation=step) for step in _DILATIONS)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return what is read. Shape: (B, T, hidden)."""
         value = self.first(rows).transpose(1, 2)
         for layer, step in zip(self.layers, _DILATIONS, strict=True):
             value = value + functional.gelu(layer(functional.pad(value, ((_KERNEL - 1) * step, 0))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
+from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network, forecasts
 from vecenv.tasks.crypto_lob.forecasts.folds import Fold
 from vecenv.tasks.crypto_lob.forecasts.linear import chosen_ridge, least_squares
@@ -42,7 +42,7 @@ def forecast_forward(
     """Fit the models of each fold, and forecast its block.
 
     Args:
-        factors: all of the catalogue, in its order. Shape: (T, F), float32.
+        factors: all of `FACTORS`, in its order. Shape: (T, F), float32.
         moves: in basis points, NaN where unknown. Shape: (T, H), float64.
         folds: in order of time.
         settings: of the network.

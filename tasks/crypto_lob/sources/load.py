@@ -1,4 +1,4 @@
-"""Reading of order books from any source."""
+"""Reading of order books from any file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from vecenv.tasks.crypto_lob.sources.contest_csv import contest_snapshots, is_co
 from vecenv.tasks.crypto_lob.sources.lobster import lobster_snapshots
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import read_table, snapshots_of_table
 from vecenv.tasks.crypto_lob.sources.snapshots import Snapshots
-
-SYNTHETIC = "synthetic"
-"""Name of the generator."""
 
 
 def read_snapshots(book: str, symbol: str = "", tick: float | None = None, levels: int | None = None) -> Snapshots:

@@ -69,7 +69,6 @@ class Snapshots:
 
     @property
     def levels(self) -> int:
-        """Number of levels, L."""
         return self.bid_price.shape[1]
 
     def _check_times(self) -> None:

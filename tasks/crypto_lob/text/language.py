@@ -108,7 +108,6 @@ class LobLanguage:
         return lots if lots <= LARGEST_ORDER else 0
 
     def coins(self, lots: int) -> str:
-        """Format lots as coins, exact."""
         return f"{(lots * self.lot).normalize():,f}" if lots else "0"
 
     def price(self, ticks: int) -> str:

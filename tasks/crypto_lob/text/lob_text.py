@@ -45,7 +45,6 @@ class LobText(TaskText):
         self.language = LobLanguage(tape.tick_size, tape.lot_size, tape.unit, self.config.action == "limit")
 
     def render(self, observations: Tensor, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the text of each row. Shape of the observations: (B, D)."""
         tape, config = self.scenario.tape, self.config
         rows = state.row.cpu().long()
         columns = (
@@ -105,7 +104,6 @@ class LobText(TaskText):
         return lines
 
     def grammar(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return what each row may answer."""
         language, unit = self.language, self.language.coins(self.language.unit)
         prices = self.scenario.tape.price[state.row.cpu().long(), 1, 0].tolist()
         told = GRAMMAR.format(unit=unit)
@@ -120,7 +118,6 @@ class LobText(TaskText):
         ]
 
     def instructions(self, state: Any) -> list[str]:  # noqa: ANN401
-        """Return the system prompt of each row's episode."""
         config = self.config
         late = {0: "at once", 1: "one step later"}.get(config.latency, f"{config.latency} steps later")
         return [
@@ -149,11 +146,9 @@ class LobText(TaskText):
         return orders.to(state.row.device), valid.to(state.row.device)
 
     def examples(self) -> tuple[str, ...]:
-        """Return answers without numbers."""
         return "HOLD", "BUY", "SELL", "CLOSE"
 
     def random_answer(self, draw: Random) -> str:
-        """Return a random valid answer."""
         unit = self.language.coins(draw.randrange(1, 2 * self.language.unit + 1)).replace(",", "")
         return draw.choice(("HOLD", "CLOSE", "BUY", "SELL", f"BUY {unit}", f"SELL {unit}"))
 

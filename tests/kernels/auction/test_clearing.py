@@ -30,9 +30,7 @@ def drawn(draw: random.Random, count: int) -> list[tuple[int, int, int]]:
         if draw.random() < 0.03:
             price = draw.choice([1, 94, 106, 2**30])
         if draw.random() < 0.03:
-            side, price, quantity = draw.choice(
-                [(2, 100, 5), (BUY, 0, 5), (SELL, 2**30 + 1, 5), (BUY, 100, -1), (SELL, 100, 2**20 + 1)]
-            )
+            side, price, quantity = draw.choice(WRONG)
         orders.append((side, price, quantity))
     return orders
 
@@ -50,7 +48,7 @@ def all_cleared(orders: Orders, reference: torch.Tensor) -> Cleared:
 def test_random_auctions_are_those_of_the_rules(count):
     """Every rule comes about; what is bought is sold, and nobody gets more than asked for, or at a worse price."""
     draw, seen = random.Random(count), Counter()
-    auctions = [drawn(draw, count) for _ in range(2_000)]
+    auctions = [drawn(draw, count) for _ in range(600)]
     reference = torch.tensor([draw.choice([90, 98, 100, 101, 110]) for _ in auctions])
     found = all_cleared(batch_of(auctions), reference)
     for number, orders in enumerate(auctions):
@@ -76,18 +74,15 @@ def test_a_rest_is_shared_by_largest_remainder():
     assert found.filled[0].tolist() == [25, 25, 25, 13, 12, 100] and int(found.volume) == 100
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_an_auction_is_the_same_alone_and_with_agents_who_do_nothing(seed):
-    draw = random.Random(seed)
-    auctions = [drawn(draw, 20) for _ in range(300)]
-    reference = torch.full((300,), 100)
+def test_an_auction_is_the_same_alone_and_with_agents_who_do_nothing():
+    draw = random.Random(1)
+    auctions, reference = [drawn(draw, 20) for _ in range(100)], torch.full((100,), 100)
     together = all_cleared(batch_of(auctions), reference)
     padded = all_cleared(batch_of([[*orders, *[(BUY, 100, 0)] * 13] for orders in auctions]), reference)
     assert torch.equal(together.filled, padded.filled[:, :20]) and not bool(padded.filled[:, 20:].any())
-    for name in ("price", "volume", "imbalance", "invalid"):
-        assert torch.equal(getattr(together, name), getattr(padded, name))
-    alone = [all_cleared(batch_of([orders]), reference[:1]) for orders in auctions[:50]]
-    assert torch.equal(torch.cat([one.filled for one in alone]), together.filled[:50])
+    assert all(map(torch.equal, together[:3], padded[:3])) and torch.equal(together.invalid, padded.invalid)
+    alone = [all_cleared(batch_of([orders]), reference[:1]).filled for orders in auctions[:20]]
+    assert torch.equal(torch.cat(alone), together.filled[:20])
 
 
 @pytest.mark.nightly
@@ -109,8 +104,8 @@ def test_the_largest_quantities_are_exact():
     assert found.filled[0, : count - 1].eq(MAX_QUANTITY).all() and int(found.filled[0, count - 1]) == MAX_QUANTITY - 1
 
 
-@pytest.mark.parametrize(("count", "levels"), [(2**20 + 1, 5), (3, 0)])
-def test_sizes_out_of_range_are_refused(count, levels):
-    nothing = torch.zeros(count, dtype=torch.int64)
-    with pytest.raises(ValueError, match="an auction has at most 1,048,576 agents and a price"):
-        clear(Orders(nothing, nothing, nothing), torch.tensor(1), torch.tensor(1), levels)
+def test_sizes_out_of_range_are_refused():
+    for count, levels in ((2**20 + 1, 5), (3, 0)):
+        nothing = torch.zeros(count, dtype=torch.int64)
+        with pytest.raises(ValueError, match="an auction has at most 1,048,576 agents and a price"):
+            clear(Orders(nothing, nothing, nothing), torch.tensor(1), torch.tensor(1), levels)

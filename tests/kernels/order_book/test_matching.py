@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -126,79 +125,47 @@ def test_compiled_and_eager_books_are_equal_bit_for_bit():
 
 ME = 9
 """Who sends the message; orders 0 … 4 are of the owners 0 … 4, order 5 is mine."""
-
 ASKS = [(101, 5, 0, 0), (101, 4, 1, 1), (103, 6, 2, 2)]
-BIDS = [(99, 5, 3, 3), (98, 7, 4, 4)]
-MINE = (97, 2, ME, 5)
-
-
-class Case(NamedTuple):
-    """A message (kind, side, price, quantity, target if any), and what it leaves; a side is None without a change."""
-
-    words: tuple[int, ...]
-    trades: list[tuple[int, int, int]] = []  # noqa: RUF012
-    asks: list[tuple[int, int, int, int]] | None = None
-    bids: list[tuple[int, int, int, int]] | None = None
-    status: Status = Status.DONE
-
-
-CASES = {
-    "a market order for less than the best": Case((Kind.MARKET, BUY, 0, 3), [(101, 3, 0)], [(101, 2, 0, 0), *ASKS[1:]]),
-    "a market order for exactly the best": Case((Kind.MARKET, BUY, 0, 5), [(101, 5, 0)], ASKS[1:]),
-    "a market order through two prices": Case(
-        (Kind.MARKET, BUY, 0, 10), [(101, 5, 0), (101, 4, 1), (103, 1, 2)], [(103, 5, 2, 2)]
-    ),
-    "a market order for more than there is": Case(
-        (Kind.MARKET, BUY, 0, 99), [(101, 5, 0), (101, 4, 1), (103, 6, 2)], []
-    ),
-    "a market order to sell": Case((Kind.MARKET, SELL, 0, 6), [(99, 5, 3), (98, 1, 4)], bids=[(98, 6, 4, 4), MINE]),
-    "a market order to sell that reaches its owner's": Case(
-        (Kind.MARKET, SELL, 0, 13), [(99, 5, 3), (98, 7, 4)], bids=[]
-    ),
-    "a market order whose price is not read": Case((Kind.MARKET, BUY, -7, 5), [(101, 5, 0)], ASKS[1:]),
-    "a market order without a quantity": Case((Kind.MARKET, BUY, 0, 0), status=Status.INVALID),
-    "a limit order below the market": Case((Kind.LIMIT, BUY, 98, 3), bids=[*BIDS, (98, 3, ME, 6), MINE]),
-    "a limit order inside the spread": Case((Kind.LIMIT, BUY, 100, 3), bids=[(100, 3, ME, 6), *BIDS, MINE]),
-    "a limit order that takes a price and stays": Case(
-        (Kind.LIMIT, BUY, 102, 12), [(101, 5, 0), (101, 4, 1)], ASKS[2:], [(102, 3, ME, 6), *BIDS, MINE]
-    ),
-    "an immediate order that trades what it can": Case(
-        (Kind.IMMEDIATE, BUY, 101, 12), [(101, 5, 0), (101, 4, 1)], ASKS[2:]
-    ),
-    "an immediate order that meets nothing": Case((Kind.IMMEDIATE, BUY, 100, 12)),
-    "a post-only order": Case((Kind.POST_ONLY, BUY, 100, 3), bids=[(100, 3, ME, 6), *BIDS, MINE]),
-    "a post-only order that would trade": Case((Kind.POST_ONLY, BUY, 101, 3), status=Status.WOULD_TRADE),
-    "a cancellation": Case((Kind.CANCEL, 0, 0, 0, 5), bids=BIDS),
-    "a cancellation of an order of another": Case((Kind.CANCEL, 0, 0, 0, 4), status=Status.NOT_FOUND),
-    "a cancellation of all": Case((Kind.CANCEL_ALL, 0, 0, 0), bids=BIDS),
-    "a modification to less": Case((Kind.MODIFY, 0, 97, 1, 5), bids=[*BIDS, (97, 1, ME, 5)]),
-    "a modification to the same": Case((Kind.MODIFY, 0, 97, 2, 5)),
-    "a modification of the price": Case((Kind.MODIFY, 0, 99, 2, 5), bids=[BIDS[0], (99, 2, ME, 5), BIDS[1]]),
-    "a modification that trades": Case(
-        (Kind.MODIFY, 0, 101, 6, 5), [(101, 5, 0), (101, 1, 1)], [(101, 3, 1, 1), ASKS[2]], BIDS
-    ),
-    "a replacement": Case((Kind.REPLACE, 0, 98, 4, 5), bids=[*BIDS, (98, 4, ME, 6)]),
-    "a replacement that trades": Case((Kind.REPLACE, 0, 101, 5, 5), [(101, 5, 0)], ASKS[1:], BIDS),
-    "a kind that there is not": Case((42, BUY, 100, 1), status=Status.INVALID),
-    "a side that there is not": Case((Kind.LIMIT, 2, 100, 1), status=Status.INVALID),
-    "a price of nothing": Case((Kind.LIMIT, BUY, 0, 1), status=Status.INVALID),
-    "no message": Case((Kind.NOTHING, 7, -1, -1), status=Status.NOTHING),
+BIDS = [(99, 5, 3, 3), (98, 7, 4, 4), (97, 2, ME, 5)]
+CASES = [
+    # Kind, side, price, quantity and target of a message; price, size and order of its trades; asks and bids after it.
+    ((Kind.MARKET, BUY, -7, 3), [(101, 3, 0)], [(101, 2, 0, 0), *ASKS[1:]], BIDS),
+    ((Kind.MARKET, BUY, 0, 5), [(101, 5, 0)], ASKS[1:], BIDS),
+    ((Kind.MARKET, BUY, 0, 10), [(101, 5, 0), (101, 4, 1), (103, 1, 2)], [(103, 5, 2, 2)], BIDS),
+    ((Kind.MARKET, BUY, 0, 99), [(101, 5, 0), (101, 4, 1), (103, 6, 2)], [], BIDS),
+    ((Kind.MARKET, SELL, 0, 13), [(99, 5, 3), (98, 7, 4)], ASKS, []),
+    ((Kind.LIMIT, BUY, 98, 3), [], ASKS, [*BIDS[:2], (98, 3, ME, 6), BIDS[2]]),
+    ((Kind.LIMIT, BUY, 102, 12), [(101, 5, 0), (101, 4, 1)], ASKS[2:], [(102, 3, ME, 6), *BIDS]),
+    ((Kind.IMMEDIATE, BUY, 101, 12), [(101, 5, 0), (101, 4, 1)], ASKS[2:], BIDS),
+    ((Kind.POST_ONLY, BUY, 100, 3), [], ASKS, [(100, 3, ME, 6), *BIDS]),
+    ((Kind.CANCEL, 0, 0, 0, 5), [], ASKS, BIDS[:2]),
+    ((Kind.CANCEL_ALL, 0, 0, 0), [], ASKS, BIDS[:2]),
+    ((Kind.MODIFY, 0, 97, 1, 5), [], ASKS, [*BIDS[:2], (97, 1, ME, 5)]),
+    ((Kind.MODIFY, 0, 99, 2, 5), [], ASKS, [BIDS[0], (99, 2, ME, 5), BIDS[1]]),
+    ((Kind.MODIFY, 0, 101, 6, 5), [(101, 5, 0), (101, 1, 1)], [(101, 3, 1, 1), ASKS[2]], BIDS[:2]),
+    ((Kind.REPLACE, 0, 97, 2, 5), [], ASKS, [*BIDS[:2], (97, 2, ME, 6)]),
+    ((Kind.REPLACE, 0, 101, 5, 5), [(101, 5, 0)], ASKS[1:], BIDS[:2]),
+    ((Kind.REPLACE_ALL, SELL, 104, 5), [], [*ASKS, (104, 5, ME, 6)], BIDS[:2]),
+]
+REFUSED = {
+    Status.INVALID: [(42, BUY, 9, 1), (Kind.LIMIT, 2, 9, 1), (Kind.LIMIT, BUY, 0, 1), (Kind.MARKET, BUY, 0, 0)],
+    Status.NOT_FOUND: [(Kind.CANCEL, 0, 0, 0, 4), (Kind.CANCEL, 0, 0, 0, 77), (Kind.MODIFY, 0, 97, 1, 77)],
+    Status.WOULD_TRADE: [(Kind.POST_ONLY, BUY, 101, 3)],
+    Status.NOTHING: [(Kind.NOTHING, 7, -1, -1)],
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_message_does_what_it_says(name):
+def test_messages_do_what_they_say():
     """Worked out by hand, on a book of three asks and three bids."""
-    case, talk = CASES[name], Talk(room=6)
-    for price, quantity, owner, _ in ASKS:
-        talk.say(Kind.LIMIT, SELL, price, quantity, owner)
-    for price, quantity, owner, _ in (*BIDS, MINE):
-        talk.say(Kind.LIMIT, BUY, price, quantity, owner)
-    kind, side, price, quantity, *target = case.words
-    report = talk.say(kind, side, price, quantity, ME, *target)
-    assert (int(report.status), talk.traded()) == (case.status, case.trades)
-    assert talk.orders(SELL) == (ASKS if case.asks is None else case.asks)
-    assert talk.orders(BUY) == ([*BIDS, MINE] if case.bids is None else case.bids)
+    cases = [(Status.DONE, *case) for case in CASES]
+    cases += [(status, words, [], ASKS, BIDS) for status, all_words in REFUSED.items() for words in all_words]
+    for status, (kind, side, price, quantity, *target), trades, asks, bids in cases:
+        talk = Talk(room=6)
+        for number, (shown, shares, owner, _) in enumerate((*ASKS, *BIDS)):
+            talk.say(Kind.LIMIT, SELL if number < 3 else BUY, shown, shares, owner)
+        report = talk.say(kind, side, price, quantity, ME, *target)
+        assert (int(report.status), talk.traded()) == (status, trades), kind
+        assert (talk.orders(SELL), talk.orders(BUY)) == (asks, bids), kind
 
 
 def test_an_order_never_meets_its_owner():

@@ -85,16 +85,6 @@ def test_quotes_stand_after_the_orders_of_their_price():
     assert int(talk.book.next_id) == 7
 
 
-def test_a_quote_that_would_meet_an_order_keeps_its_id_and_is_not_placed():
-    talk = Talk(room=4)
-    talk.say(Kind.LIMIT, SELL, 100, 5, owner=1)
-    talk.say(Kind.LIMIT, SELL, 99, 5, owner=2)
-    # The owner's own ask at 99 goes first, so a bid there meets nobody.
-    assert requote(talk, 2, [100, 99], [101, 102], 3) == (3, 0, 5)
-    assert talk.orders(BUY) == [(99, 3, 2, 3)]
-    assert talk.orders(SELL) == [(100, 5, 1, 0), (101, 3, 2, 4), (102, 3, 2, 5)]
-
-
 def test_the_book_without_an_owner_has_the_orders_of_all_others():
     talk = Talk(room=3)
     for owner, price in ((1, 99), (2, 98), (1, 97)):

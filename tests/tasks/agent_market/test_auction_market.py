@@ -37,23 +37,22 @@ def played(name: str, count: int, ticks: int, seed: int) -> Counter[str]:
     random, layout = Random(seed), LAYOUTS[name]
     configs = [random_config(random, layout) for _ in range(count)]
     markets = markets_of(configs, layout.seats, seed=2**33 + seed, oracle=AuctionMarketOracle)
-    return play(auctioned, markets, ticks, messages=4, seed=seed)
+    return play([auctioned], markets, ticks, messages=4, seed=seed)
 
 
-@pytest.mark.assembly
-def test_random_auctions_do_what_the_lists_do():
-    seen = played("all classes", count=120, ticks=16, seed=1)
-    assert HAPPENS - (+seen).keys() == set()
+@pytest.mark.parametrize(("count", "ticks"), [(30, 8), pytest.param(120, 16, marks=pytest.mark.assembly)])
+def test_random_auctions_do_what_the_lists_do(count, ticks):
+    seen = played("all classes", count, ticks, seed=1)
+    assert HAPPENS - (+seen).keys() <= (set() if count > 30 else {"shock", "nothing is traded"})
 
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name != "all classes"])
 def test_random_auctions_of_other_layouts_do_what_the_lists_do(name):
-    assert played(name, count=3 if "stream" in name else 40, ticks=6, seed=2)["traded"] > 0
+    assert played(name, count=3 if "stream" in name else 16, ticks=5, seed=2)["traded"] > 0
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["agent_market", "execution", "market_making"])
-@pytest.mark.parametrize("seats", [1, 2])
+@pytest.mark.parametrize(("name", "seats"), [("agent_market", 2), ("execution", 1), ("market_making", 1)])
 def test_tasks_on_auctions_conform(name, seats):
     check(name, compiled=False, ticks_per_step=6, seats=seats)
 
@@ -70,39 +69,29 @@ def check(name: str, compiled: bool, **config) -> None:
 
 
 @pytest.mark.assembly
-def test_a_thousand_agents_trade_at_every_tick_and_lose_nothing():
-    env = vecenv.make("agent_market", 4, seed=3, clearing="auction", max_ticks=60, compile=False)
-    start = env.state.counts[:, 0].clone()
-    for number in range(1, 9):
+def test_a_thousand_agents_trade_at_every_tick_lose_nothing_and_follow_the_fundamental():
+    quiet = {"news_rate": 0.0, "shock_rate": 0.0}
+    env = vecenv.make("agent_market", 8, seed=3, clearing="auction", max_ticks=60, compile=False, **quiet)
+    start, away = env.state.counts[:, 0].clone(), []
+    for number in range(1, 41):
         env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed))
-        market = env.state.market
+        market, sent = env.state.market, env.state.counts[:, 0] - start
         assert not market.cash.sum(-1).any() and not market.shares.sum(-1).any()
         assert (env.state.last_volume > 1_000).all()
-        least = 1_116 * number
-        assert ((env.state.counts[:, 0] - start >= least) & (env.state.counts[:, 0] - start <= least + number)).all()
-    assert env.state.market.key.shape == (4, 2, 1), "a market without a book has room for one"
-
-
-@pytest.mark.assembly
-def test_the_price_follows_the_fundamental():
-    quiet = {"news_rate": 0.0, "shock_rate": 0.0}
-    env = vecenv.make("agent_market", 16, seed=3, clearing="auction", max_ticks=200, compile=False, **quiet)
-    away = []
-    for _ in range(150):
-        env.advance(torch.ones(16, 1, dtype=torch.int64))
-        away.append(env.state.doubled_mid / 2 - env.state.market.fundamental / 2**16)
-    # The fundamental moves by 1.6 price ticks a second, 28 in five minutes.
+        assert ((sent >= 1_116 * number) & (sent <= 1_117 * number)).all()
+        away.append(env.state.doubled_mid / 2 - market.fundamental / 2**16)
+    # The fundamental moves by 1.6 price ticks a second.
     assert float(torch.stack(away).abs().mean()) < 8
 
 
-@pytest.mark.assembly
 def test_a_market_order_is_filled_at_the_price_of_all():
-    env = vecenv.make("agent_market", 2, seed=5, clearing="auction", max_ticks=60, compile=False)
+    env = vecenv.make("agent_market", 2, seed=5, clearing="auction", max_ticks=60, warm_up_ticks=0, compile=False)
     before = env.state.cash.clone()
     none = [0, 1, 0]
     env.advance(torch.tensor([[[Order.BUY, 1, 90], none, none, none], [[Order.SELL, 1, 70], none, none, none]]))
     assert env.state.shares.tolist() == [90, -70]
     assert (before - env.state.cash).mul(2).tolist() == (env.state.shares * env.state.doubled_mid).tolist()
+    assert env.state.market.key.shape == (2, 2, 1), "a market without a book has room for one"
 
 
 def test_settings_of_the_other_way_of_clearing_are_without_effect():

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from vecenv.core.compiling import compile_in_place
 from vecenv.kernels.native_library import built_library
 from vecenv.tasks.agent_market.features import (
     FEATURES,
@@ -105,6 +104,12 @@ FORMS = {"torch": batched, "native": native}
 BOTH = pytest.mark.parametrize("form", FORMS)
 
 
+def row_of(arguments: Inputs, row: int | slice) -> Inputs:
+    """Return one market, or some."""
+    parts = (type(part)(*(w[row] for w in part)) if isinstance(part, tuple) else part[row] for part in arguments)
+    return tuple(parts)  # type: ignore[return-value]
+
+
 def exponential(values: np.ndarray, weight: float) -> np.ndarray:
     """Return the exponential mean of values so far, begun with the first."""
     means = [float(values[0])]
@@ -175,70 +180,51 @@ def expected(arguments: Inputs, row: int) -> dict[str, float]:
 def tolerance(name: str, values: np.ndarray, spans: np.ndarray, fair: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     """Return by how much float32 may differ: a few roundings of the feature itself and of what it is a difference of.
 
-    Args:
-        name: of the feature.
-        values: exact. Shape: (B,).
-        spans: largest less least close of each market, in price ticks. Shape: (B,).
-        fair: estimates. Shape: (B,).
-        ranges: average true ranges. Shape: (B,).
+    Shape of each: (B,): exact values, largest less least close in price ticks, estimates, average true ranges.
     """
-    rounding = 2e-7 if name in LEVELS else 4e-6
-    absolute: np.ndarray | float = 1e-12
+    absolute: np.ndarray | float = {"rsi_8": 4e-5, "rsi_centred": 4e-5, "bollinger_position": 2e-6}.get(name, 1e-12)
     if name in OF_AVERAGES or name in LEVELS:
         absolute = 1e-6 * spans
     elif name == "trend_strength":
         absolute = 1e-6 * spans / np.maximum(ranges, 0.5)
-    elif name in ("rsi_8", "rsi_centred"):
-        absolute = 4e-5
     elif name in ("deviation", "sentiment_deviation"):
         # A half tick above 2^23 has no place in float32.
         absolute = np.where(fair > 2**23, 6e-6, 1e-12)
-    elif name == "bollinger_position":
-        absolute = 2e-6
-    return rounding * np.abs(values) + absolute
-
-
-@pytest.fixture(scope="module", params=FORMS)
-def walks(request) -> tuple[np.ndarray, dict[str, np.ndarray], tuple[np.ndarray, ...]]:
-    """Features of markets at all prices, the same from their meanings, and what tolerances depend on."""
-    given = [random_walks(price, step, 6, 7 * price + step) for price in PRICES for step in STEPS]
-    shown = np.concatenate([FORMS[request.param](arguments).double().numpy() for arguments in given])
-    exact = [expected(arguments, row) for arguments in given for row in range(6)]
-    closes = np.concatenate([arguments[0].close.numpy() for arguments in given]) / 2
-    fair = np.concatenate([arguments[3].numpy() for arguments in given])
-    values = {name: np.array([market[name] for market in exact]) for name in FEATURES}
-    return shown, values, (np.ptp(closes, axis=1), fair, values["atr_8"])
+    return (2e-7 if name in LEVELS else 4e-6) * np.abs(values) + absolute
 
 
 def test_there_are_54_features_in_the_documented_order():
     assert tuple(FEATURES) == feature_names(True) == ORDER and len(ORDER) == 54
     assert feature_names(False) == tuple(name for name in ORDER if name not in OF_FAIR_VALUE)
-    assert len(feature_names(False)) == 51
 
 
-@pytest.mark.parametrize("name", ORDER)
-def test_a_feature_is_what_its_meaning_says(walks, name):
-    shown, values, scales = walks
-    away = np.abs(shown[:, ORDER.index(name)] - values[name])
-    assert np.ptp(values[name]) > 0, "a constant would be right by chance"
-    assert (away <= tolerance(name, values[name], *scales)).all(), (away.max(), values[name][away.argmax()])
+@BOTH
+def test_features_are_what_their_meanings_say(form):
+    """Of markets at all prices."""
+    given = [random_walks(price, step, 6, 7 * price + step) for price in PRICES for step in STEPS]
+    shown = np.concatenate([FORMS[form](arguments).double().numpy() for arguments in given])
+    exact = [expected(arguments, row) for arguments in given for row in range(6)]
+    closes = np.concatenate([arguments[0].close.numpy() for arguments in given]) / 2
+    fair, ranges = np.concatenate([arguments[3].numpy() for arguments in given]), [told["atr_8"] for told in exact]
+    for name in ORDER:
+        values = np.array([market[name] for market in exact])
+        away = np.abs(shown[:, ORDER.index(name)] - values)
+        assert np.ptp(values) > 0, f"{name}: a constant would be right by chance"
+        allowed = tolerance(name, values, np.ptp(closes, axis=1), fair, np.array(ranges))
+        assert (away <= allowed).all(), (name, away.max(), values[away.argmax()])
 
 
-def test_the_library_leaves_out_what_needs_the_estimate():
-    arguments = random_walks(1_000, 3, 5, 1)
+def test_a_market_shows_the_same_alone_and_without_what_needs_the_estimate():
+    arguments = random_walks(1_000, 40, 4, 2)
+    together, compiled = batched(arguments), native(arguments)
     kept = [ORDER.index(name) for name in feature_names(False)]
-    assert torch.equal(native(arguments, fair_value=False), native(arguments)[:, kept])
-
-
-def test_the_library_computes_a_market_alone_and_among_others_alike():
-    arguments = random_walks(1_000, 40, 8, 2)
-    together = native(arguments)
-    for row in range(8):
-        one = [
-            type(part)(*(words[row : row + 1] for words in part)) if isinstance(part, tuple) else part[row : row + 1]
-            for part in arguments
-        ]
-        assert torch.equal(native(tuple(one))[0], together[row])
+    assert torch.equal(native(arguments, fair_value=False), compiled[:, kept])
+    for row in range(4):
+        assert torch.equal(native(row_of(arguments, slice(row, row + 1)))[0], compiled[row])
+        one = row_of(arguments, row)
+        alone = features(*one, average_weights())
+        torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
+        assert torch.equal(features(*one[:3], None, one[4], average_weights()), alone[kept])
 
 
 def test_the_library_refuses_what_it_would_misread():
@@ -251,15 +237,6 @@ def test_the_library_refuses_what_it_would_misread():
             )
 
 
-def test_without_fair_value_the_others_stay():
-    candles, quote, news, fair, mid = random_walks(1_000, 3, 5, 1)
-    blind = torch.vmap(lambda *market: features(*market[:3], None, market[3], average_weights()))(
-        candles, quote, news, mid
-    )
-    kept = [ORDER.index(name) for name in feature_names(False)]
-    assert blind.shape == (5, 51) and torch.equal(blind, batched((candles, quote, news, fair, mid))[:, kept])
-
-
 def flat(doubled: int, **changes: np.ndarray) -> Inputs:
     """Return one market that has never moved, without volume, quotes, news and estimate."""
     line, none = np.full((1, 65), doubled), np.zeros((1, 65))
@@ -269,11 +246,11 @@ def flat(doubled: int, **changes: np.ndarray) -> Inputs:
 
 
 @BOTH
-@pytest.mark.parametrize("doubled", [1, 2, 20_000, 2_000_001, 2**26])
-def test_a_market_that_stands_still_is_neutral(doubled, form):
-    shown = dict(zip(ORDER, FORMS[form](flat(doubled))[0].tolist(), strict=True))
-    for name, feature in FEATURES.items():
-        assert shown[name] == (doubled / 2 if name in LEVELS else feature.neutral), name
+def test_a_market_that_stands_still_is_neutral(form):
+    for doubled in (1, 2, 20_000, 2_000_001, 2**26):
+        shown = dict(zip(ORDER, FORMS[form](flat(doubled))[0].tolist(), strict=True))
+        for name, feature in FEATURES.items():
+            assert shown[name] == (doubled / 2 if name in LEVELS else feature.neutral), (name, doubled)
 
 
 @BOTH
@@ -313,16 +290,12 @@ def extremes() -> Inputs:
     return inputs(close, high, low, volume, draw.choice([0, 2**31 - 1], (count, 65)), quote, news, fair)
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def at_the_ends(request) -> Tensor:
-    return FORMS[request.param](extremes())
-
-
-@pytest.mark.parametrize("name", ORDER)
-def test_a_feature_is_finite_and_in_its_range_at_the_ends(at_the_ends, name):
-    shown, feature = at_the_ends[:, ORDER.index(name)], FEATURES[name]
+@BOTH
+def test_features_are_finite_and_in_their_ranges_at_the_ends(form):
+    shown = FORMS[form](extremes())
     assert bool(shown.isfinite().all())
-    assert float(shown.min()) >= feature.low and float(shown.max()) <= feature.high
+    for name, column in zip(ORDER, shown.unbind(1), strict=True):
+        assert FEATURES[name].low <= float(column.min()) and float(column.max()) <= FEATURES[name].high, name
 
 
 @BOTH
@@ -336,30 +309,3 @@ def test_leaps_between_the_ends_keep_their_size(form):
             assert shown[f"log_return_{lag}"] == pytest.approx(math.log(last / first), rel=1e-6)
             assert shown[f"change_{lag}"] == pytest.approx(100 * (last - first) / first, rel=1e-6)
         assert shown["volatility_8"] == pytest.approx(abs(math.log(last / first)) / math.sqrt(8), rel=1e-6)
-
-
-def test_a_market_alone_shows_what_it_shows_among_others():
-    arguments = random_walks(1_000, 40, 8, 2)
-    together = batched(arguments)
-    for row in range(8):
-        alone = features(
-            *(
-                type(part)(*(words[row] for words in part)) if isinstance(part, tuple) else part[row]
-                for part in arguments
-            ),
-            average_weights(),
-        )
-        torch.testing.assert_close(alone, together[row], rtol=2e-6, atol=2e-5)
-
-
-@pytest.mark.nightly
-def test_compiled_features_are_the_eager_ones():
-    arguments = random_walks(1_000_000, 40, 16, 4)
-    flattened = [*arguments[0], *arguments[1], *arguments[2], *arguments[3:]]
-
-    def shown(*tensors: Tensor) -> tuple[Tensor]:
-        return (batched((Candles(*tensors[:5]), Quote(*tensors[5:9]), News(*tensors[9:12]), *tensors[12:])),)
-
-    output = [torch.zeros(16, 54)]
-    compile_in_place(shown, flattened, output)(flattened, output)
-    torch.testing.assert_close(output[0], batched(arguments), rtol=2e-6, atol=2e-5)

@@ -1,10 +1,12 @@
-"""The three tasks: they conform, trade, end, and keep exact accounts and limits."""
+"""The three tasks: they conform, and accounts, rewards, orders and what is shown are numbers worked out by hand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,10 +15,24 @@ import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
 from vecenv.registry import task_named
-from vecenv.tasks.agent_market.agents import EXECUTORS
-from vecenv.tasks.agent_market.execution import ExecutionConfig
+from vecenv.tasks.agent_market.agents import (
+    EXECUTORS,
+    AvellanedaStoikov,
+    BuyAndHold,
+    FairValue,
+    FixedSpread,
+    Hold,
+    Momentum,
+    VolumeSlices,
+    trading_action,
+)
+from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig, shortfall_to_vwap
+from vecenv.tasks.agent_market.figures import played
 from vecenv.tasks.agent_market.market_making import MarketMakingConfig
-from vecenv.tasks.agent_market.trading import BUYS, Trading, TradingConfig
+from vecenv.tasks.agent_market.orders import Order
+from vecenv.tasks.agent_market.scenario import MarketScenario
+from vecenv.tasks.agent_market.seat_state import SeatState, cost_after
+from vecenv.tasks.agent_market.trading import BUYS, HOLDS, SELLS, Trading, TradingConfig
 from vecenv.testing import check_task
 
 # Short episodes, as `check_task` plays the longest of them.
@@ -31,6 +47,8 @@ ALL = pytest.mark.parametrize("kind", TASKS)
 
 # Money that float32 holds exactly: a quarter is a price tick.
 EXACT = {"price_tick": 0.25, "reward_scale": 1.0, "initial_cash": 2.0**22}
+START = 2**24
+"""The initial cash in price ticks."""
 
 
 def made(kind: str, num_envs: int, **changes: Any) -> VecEnv:
@@ -42,6 +60,25 @@ def drawn(env: VecEnv) -> Tensor:
     return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
 
 
+def seat(kind: str, config: dict[str, Any] | None = None, **fields: Any) -> tuple[MarketScenario, SeatState]:
+    """A scenario, and a state of one seat with some fields."""
+    env = made(kind, 1, **(EXACT if config is None else config))
+    return env.scenario, changed(env.state[0], **fields)
+
+
+def changed(state: SeatState, **fields: Any) -> SeatState:
+    return state.replace(
+        **{name: torch.as_tensor(value).to(getattr(state, name).dtype) for name, value in fields.items()}
+    )
+
+
+def rows(kind: str, config: dict[str, Any], **fields: list[Any]) -> VecEnv:
+    """An environment whose rows have some fields, a number for each row."""
+    env = made(kind, len(next(iter(fields.values()))), **config)
+    env.rows = env.rows.replace(state=changed(env.state, **fields))
+    return env
+
+
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @ALL
 @pytest.mark.assembly
@@ -51,88 +88,56 @@ def test_the_tasks_conform(kind, compiled):
     check_task(replace(task, config=lambda: task.config(**config)), steps=6, compiled=compiled)
 
 
-@ALL
-@pytest.mark.assembly
-def test_ten_thousand_random_steps_trade_and_end(kind):
-    env = made(kind, 100)
-    longest, traded, ends, steps = env.scenario.longest, 0, 0, 0
-    while steps < 10_000:
-        env.advance(drawn(env))
-        steps += 100
-        rows = env.rows
-        assert torch.equal(rows.truncated, rows.state.tick >= env.scenario.config.max_ticks)
-        assert torch.equal(rows.truncated, rows.elapsed == longest)
-        traded += int(rows.state.traded[rows.done].sum())
-        ends += int(rows.done.sum())
-        env.restart(rows.done)
-    assert traded > 10_000 and ends >= 100 * (100 // longest)
-
-
-@ALL
-@pytest.mark.assembly
-def test_positions_stay_within_their_limits(kind):
-    """With open orders, whatever comes; the limit is reached."""
-    sizes = {"execution": {}, "market_making": {"quote_size": 100, "max_inventory": 250}}
-    most = 1_000 if kind == "execution" else 250
-    env = made(kind, 64, **sizes.get(kind, {"order_size": 100, "max_position": 250}), max_ticks=240)
-    seen = 0
-    for _ in range(60):
-        env.advance(drawn(env))
-        state = env.state
-        bids, asks = state.own[:, 0].long().unbind(1)
-        assert bool((state.shares + bids <= most).all()) and bool((asks - state.shares <= most).all())
-        seen = max(seen, int(state.shares.abs().max()))
-        env.restart(env.rows.done)
-    assert seen > most // 2
-
-
 def test_a_seat_is_bankrupt_when_its_equity_is_gone():
     """A deposit below half a spread of 100 shares is gone with the first purchase."""
     env = made("discrete", 32, initial_cash=0.4)
-    broke = torch.zeros(32, dtype=torch.bool)
-    for _ in range(10):
-        env.advance(torch.full((32, 1), BUYS))
-        gone = env.info()["equity"] <= 0
-        assert torch.equal(env.rows.terminated, gone)
-        broke |= gone
-    assert broke.float().mean() > 0.5
+    env.advance(torch.full((32, 1), BUYS))
+    assert torch.equal(env.rows.terminated, env.info()["equity"] <= 0)
+    assert env.rows.terminated.float().mean() > 0.5
+    for kind, (cash, ends) in ((kind, case) for kind in TASKS for case in ((-1, True), (0, True), (1, False))):
+        # With 10 shares sold short, at a doubled mid of 2,001 price ticks.
+        scenario, state = seat(kind, {}, shares=-10, cash=10_005 + cash, doubled_mid=2_001)
+        assert bool(scenario.terminated(state, {}, {})) == ends, (kind, cash)
 
 
-@pytest.mark.parametrize(("cash", "ends"), [(-1, True), (0, True), (1, False)])
-@ALL
-def test_bankruptcy_begins_at_nothing(kind, cash, ends):
-    """With 10 shares sold short, at a doubled mid of 2,001 price ticks."""
-    env = made(kind, 1)
-    state = env.state.replace(
-        shares=torch.tensor([-10]), cash=torch.tensor([10_005 + cash]), doubled_mid=torch.tensor([2_001])
-    )
-    flag = env.engine.bound()._vmap(env.scenario.terminated, state)
-    assert flag.tolist() == [ends]
+def test_the_reward_is_the_known_profit():
+    """7 shares bought at 1,003 ticks, and a mid from 1,000 to 1,010.5: 52.5 + 31.5 ticks less 42, at 0.25."""
+    for kind, penalty in (("discrete", 0.0), ("limit", 0.0), ("market_making", 0.5 * 0.1**2)):
+        config = EXACT | ({"inventory_weight": 0.5} if kind == "market_making" else {})
+        scenario, before = seat(kind, config, shares=3, cash=50_000, doubled_mid=2_000)
+        after = changed(before, shares=10, cash=50_000 - 7 * 1_003, doubled_mid=2_021)
+        reward = scenario.reward(before, torch.zeros(4), after, {}, {})
+        assert float(reward) == pytest.approx((10 * 10.5 - 7 * 3) * 0.25 - penalty, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["discrete", "continuous", "limit", "market_making"])
-def test_the_reward_is_the_known_profit(kind):
-    """7 shares bought at 1,003 ticks, and a mid from 1,000 to 1,010.5: 52.5 ticks, 13.125 of currency."""
-    changes = {"inventory_weight": 0.0} if kind == "market_making" else {}
-    env = made(kind, 1, **(EXACT | changes))
-    before = env.state.replace(shares=torch.tensor([3]), cash=torch.tensor([50_000]), doubled_mid=torch.tensor([2_000]))
-    after = env.state.replace(
-        shares=torch.tensor([10]), cash=torch.tensor([50_000 - 7 * 1_003]), doubled_mid=torch.tensor([2_021])
-    )
-    reward = env.engine.bound()._vmap(env.scenario.reward, before, drawn(env), after)
-    assert reward.tolist() == [(10 * 10.5 - 7 * 3) * 0.25]
+def test_the_reward_with_risk_takes_drawdown_and_trades_off_and_adds_the_sharpe_ratio_at_the_end():
+    """The profit is 21, the equity 104 below its peak, 11 shares are traded; changes of 6 and 44 in all."""
+    weights = {"drawdown_weight": 0.5, "cost_per_share": 0.25, "sharpe_weight": 2.0, "ticks_per_step": 2}
+    config = EXACT | weights | {"reward": "risk_adjusted", "reward_scale": 0.5}
+    scenario, before = seat("discrete", config, shares=3, cash=50_000, doubled_mid=2_000)
+    fields = {"shares": 10, "cash": 50_000 - 7_021, "doubled_mid": 2_021, "peak": 107_000, "last_traded": [9, 2]}
+    for tick, steps, ends in ((6, 3, False), (20, 10, True)):
+        after = changed(before, tick=tick, changes=[6.0, 44.0], **fields)
+        mean, deviation = 6 / steps, math.sqrt(44 / steps - (6 / steps) ** 2)
+        bonus = 2.0 * mean / deviation if ends else 0.0
+        reward = float(scenario.reward(before, torch.zeros(1), after, {}, {}))
+        assert reward == pytest.approx(0.5 * (21.0 - 0.5 * 104 - 0.25 * 11) + bonus, rel=1e-6)
+    # Equal changes have no Sharpe ratio; a bankrupt seat's episode has ended too.
+    same = changed(before, tick=20, changes=[20.0, 40.0], **fields)
+    assert float(scenario.reward(before, torch.zeros(1), same, {}, {})) == -16.875
+    bankrupt = changed(before, tick=6, changes=[6.0, 44.0], **(fields | {"cash": -50_000}))
+    without = changed(bankrupt, changes=[0.0, 0.0])
+    bonus = (scenario.reward(before, torch.zeros(1), state, {}, {}) for state in (bankrupt, without))
+    assert float(next(bonus) - next(bonus)) == pytest.approx(2.0 * 2 / math.sqrt(44 / 3 - 4), abs=1e-2)
 
 
 @pytest.mark.parametrize(("bought", "paid", "told"), [(7, 7_021, -21), (-4, -3_990, -10), (5, 5_000, 0)])
 def test_the_shortfall_of_fills_is_what_they_cost_beyond_the_mid(bought, paid, told):
     """At a mid of 1,000 ticks before the step, wherever it is after it; a tick is 0.25."""
-    env = made("discrete", 1, **EXACT, reward="shortfall")
-    before = env.state.replace(shares=torch.tensor([3]), cash=torch.tensor([50_000]), doubled_mid=torch.tensor([2_000]))
-    after = before.replace(
-        shares=before.shares + bought, cash=before.cash - paid, doubled_mid=torch.tensor([2_222]), tick=before.tick + 1
-    )
-    reward = env.engine.bound()._vmap(env.scenario.reward, before, drawn(env), after)
-    assert reward.tolist() == [told * 0.25]
+    config = EXACT | {"reward": "shortfall"}
+    scenario, before = seat("discrete", config, shares=3, cash=50_000, doubled_mid=2_000)
+    after = changed(before, shares=3 + bought, cash=50_000 - paid, doubled_mid=2_222, tick=1)
+    assert float(scenario.reward(before, torch.zeros(1), after, {}, {})) == told * 0.25
 
 
 class HalfTheProfit(Trading):
@@ -142,109 +147,277 @@ class HalfTheProfit(Trading):
         return super().reward(state, action, next_state, params, shared) / 2
 
 
-def test_a_reward_of_ones_own_is_a_subclass():
+def test_rewards_add_up_to_the_profit_and_one_of_ones_own_is_a_subclass():
     task = replace(task_named("agent_market"), name="half_the_profit", scenario=HalfTheProfit)
-    own, usual = (vecenv.make(kind, 8, seed=2, compile=False, max_ticks=20) for kind in (task, "agent_market"))
-    for _ in range(20):
-        action = drawn(usual)
-        assert torch.equal(2 * own.advance(action), usual.advance(action))
+    own = vecenv.make(task, 8, seed=2, compile=False, max_ticks=20, **EXACT)
+    for kind in ("discrete", "continuous", "market_making"):
+        env = made(kind, 8, **(EXACT | ({"inventory_weight": 0.0} if kind == "market_making" else {})))
+        total = torch.zeros(8, dtype=torch.float64)
+        for _ in range(env.scenario.longest):
+            action = drawn(env)
+            reward = env.advance(action)
+            assert kind != "discrete" or torch.equal(2 * own.advance(action), reward)
+            total += reward.double()
+        assert bool(env.rows.done.all()) and bool(total.any())
+        assert torch.equal(total, env.info()["profit"])
 
 
-@pytest.mark.parametrize("kind", ["discrete", "continuous", "limit", "market_making"])
-def test_rewards_add_up_to_the_profit(kind):
-    changes = {"inventory_weight": 0.0} if kind == "market_making" else {}
-    env = made(kind, 32, **(EXACT | changes))
-    total = torch.zeros(32, dtype=torch.float64)
-    for _ in range(env.scenario.longest):
-        total += env.advance(drawn(env)).double()
-    assert bool(env.rows.done.all()) and bool(total.any())
-    assert torch.equal(total, env.info()["profit"])
+HELD = {"cash": START - 7_021, "shares": 10, "doubled_mid": 2_021, "cost": 7_021.0, "peak": 2 * START + 8_000}
+HELD |= {"tick": 7, "traded": [12, 2], "invalid": 3, "counts": [11, 12, 13, 14, 15]}
+HELD |= {"own": [[30, 0], [1_000, 0], [20, 0], [50, 0], [9, -1]]}
+"""Ten shares, 3,084 price ticks above the start and 916 below the peak; orders of 30 shares, the best with 50 ahead."""
 
 
-@pytest.mark.parametrize(("tick", "more"), [(36, 0.0), (40, 5.0)])
-def test_what_is_left_at_the_end_costs_more_than_the_mid(tick, more):
-    """A quarter of the order at 20 basis points; before the end it waits at the mid."""
-    env = made("execution", 1, side="buy", parent_size=400)
-    state = env.state.replace(
-        shares=torch.tensor([300]),
-        cost=300 * env.state.first_mid.double() / 2,
-        doubled_mid=env.state.first_mid,
-        tick=torch.tensor([tick]),
+def test_what_is_told_shown_and_graded_of_an_account():
+    scenario, state = seat(
+        "discrete", EXACT | {"depth": True}, **HELD, ladder=[[[1_000] + [0] * 9] * 2, [[3] * 10] * 2]
     )
-    assert env.scenario.shortfall(state).tolist() == pytest.approx([more], abs=1e-9)
+    told = {name: value.item() for name, value in scenario.info(state, {}, {}).items()}
+    assert told == {
+        "equity": 2.0**22 + 771, "profit": 771.0, "total_return": pytest.approx(771 / 2**22), "realised_profit": 0.0,
+        "peak_equity": 2.0**22 + 1_000, "cash": 2.0**22 - 7_021 / 4, "mid": 252.625, "shares": 10, "traded": 14,
+        "invalid_actions": 3, "tick": 7, "messages": 11, "rejected": 12, "evicted": 13, "unplaced": 14, "carried": 15,
+    }  # fmt: skip
+    features, account, depth = scenario.observation(state, {}, {})
+    share = [1 - 7_021 / START, 6_168 / 2 / START, (6_168 - 8_000) / 2 / START, 0.65]
+    assert account.tolist() == pytest.approx([0.1, *share, 0.3, -10.5, 0.5, 0.0, 0.0, 0.0], rel=1e-5, abs=1e-9)
+    assert torch.equal(features, state.features) and depth.shape == (40,)
+    assert depth[:2].tolist() == [-10.5, 0.0] and depth[-1].item() == pytest.approx(math.log(4))
+    scale = 0.01
+    assert float(scenario.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 2**22 / scale)))
+    maker, state = seat("market_making", **HELD)
+    assert float(maker.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-771 / 500)))
+    assert maker.observation(state, {}, {})[1][0].item() == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("side", ["buy", "sell"])
-def test_the_shortfall_is_that_of_the_fills(side):
+def test_the_cost_of_a_position_is_at_average_cost():
+    """Bought more, sold a part, turned around, closed, sold short more, and nothing traded; after 40 for 10 or -10."""
+    held, bought = torch.tensor([10, 10, 10, 10, -10, 10]), torch.tensor([5, -4, -15, -10, -5, 0])
+    paid, cost = torch.tensor([30, -20, -90, -60, -30, 0]), torch.tensor([40.0] * 4 + [-40.0, 40.0])
+    assert cost_after(cost.double(), held, bought, paid).tolist() == [70.0, 24.0, -30.0, 0.0, -70.0, 40.0]
+
+
+def orders(scenario: MarketScenario, state: SeatState, action: list[float]) -> list[list[int]]:
+    kind = torch.float32 if any(isinstance(part, float) for part in action) else torch.int64
+    return scenario.orders(state, torch.tensor(action, dtype=kind)).tolist()
+
+
+def test_actions_of_trading_are_these_orders():
+    scenario, state = seat("discrete")
+    assert [orders(scenario, state, [choice]) for choice in (SELLS, HOLDS, BUYS)] == [
+        [[Order.SELL, 1, 100]], [[Order.NONE, 1, 0]], [[Order.BUY, 1, 100]],
+    ]  # fmt: skip
+    scenario, state = seat("continuous")
+    assert [orders(scenario, state, [part]) for part in (0.42, -3.0, math.nan)] == [
+        [[Order.BUY, 1, 42]], [[Order.SELL, 1, 100]], [[Order.NONE, 1, 0]],
+    ]  # fmt: skip
+    scenario, state = seat("limit", touch=[1_000, 1_003], doubled_mid=2_021)
+    assert orders(scenario, state, [BUYS, 3, 1, 1]) == [[Order.CANCEL, 1, 0], [Order.BUY_LIMIT, 998, 50]]
+    assert orders(scenario, state, [SELLS, 0, 2, 0]) == [[Order.NONE, 1, 0], [Order.SELL_LIMIT, 1_002, 100]]
+    assert orders(scenario, state, [HOLDS, 0, 2, 1])[1][0] == Order.NONE
+    alone = changed(state, touch=[0, 0])
+    assert [orders(scenario, alone, [side, 4, 0, 0])[1] for side in (BUYS, SELLS)] == [
+        [Order.BUY_LIMIT, 1_005, 25], [Order.SELL_LIMIT, 1_015, 25],
+    ]  # fmt: skip
+    assert [part.item() for part in scenario.room(changed(state, shares=70))] == [430, 570]
+
+
+def test_actions_of_an_execution_are_these_orders():
+    """Of ten steps, so that an even slice is 100 shares; passive orders are of 200."""
+    scenario, state = seat("execution", {"side": "buy"}, touch=[1_000, 1_003], doubled_mid=2_003)
+    bid, ask, buy = Order.BID, Order.ASK, Order.BUY
+    assert scenario.config.even_slice == 100
+    assert orders(scenario, state, [2, IMPROVES]) == [[bid, 1_001, 200], [ask, 1_001, 0], [buy, 1, 100]]
+    narrow = changed(state, touch=[1_000, 1_001])
+    assert orders(scenario, narrow, [1, IMPROVES]) == [[bid, 1_000, 200], [ask, 1_000, 0], [buy, 1, 50]]
+    assert orders(scenario, state, [0, WAITS]) == [[bid, 1_000, 0], [ask, 1_000, 0], [Order.NONE, 1, 0]]
+    late = changed(state, shares=750)
+    assert orders(scenario, late, [2, JOINS]) == [[bid, 1_000, 150], [ask, 1_000, 0], [buy, 1, 100]]
+    assert orders(scenario, late, [4, JOINS])[::2] == [[bid, 1_000, 0], [buy, 1, 250]]
+    assert orders(scenario, changed(state, touch=[0, 1_003]), [0, JOINS])[0][2] == 0
+    sells = changed(state, parent=[-1, 1_000], shares=-900)
+    assert orders(scenario, sells, [1, JOINS]) == [[bid, 1_003, 0], [ask, 1_003, 50], [Order.SELL, 1, 50]]
+    assert [part.item() for part in scenario.room(sells)] == [0, 100]
+    # In the last step what is left is bought or sold, 100 price ticks from the mid.
+    for last, tick in ((False, 35), (True, 36)):
+        closing = [[Order.NONE, 1, 0], [Order.SELL_LIMIT, 901, 100], [Order.NONE, 1, 0]]
+        assert (orders(scenario, changed(sells, tick=tick), [1, JOINS]) == closing) == last
+    waiting = changed(late, tick=36, own=[[0, 7], [0, 9], [0, 7], [0, 0], [-1, 3]])
+    assert orders(scenario, waiting, [1, JOINS])[:2] == [[Order.CANCEL, 1, 0], [Order.BUY_LIMIT, 1_101, 250]]
+
+
+def test_actions_of_a_market_maker_are_these_quotes():
+    scenario, state = seat("market_making", {"max_inventory": 250}, doubled_mid=2_001)
+    assert orders(scenario, state, [1, 3]) == [[Order.BID, 999, 100], [Order.ASK, 1_005, 100]]
+    assert [words[2] for words in orders(scenario, state, [0, 6])] == [0, 100]
+    assert [words[2] for words in orders(scenario, changed(state, shares=200), [1, 1])] == [0, 100]
+    assert [words[2] for words in orders(scenario, changed(state, shares=-150), [1, 1])] == [100, 100]
+    assert [words[2] for words in orders(scenario, changed(state, doubled_mid=2), [1, 1])] == [0, 100]
+
+
+def test_the_shortfall_counts_what_is_paid_what_waits_and_what_is_left_at_the_end():
+    """300 of 400 shares at 1,003 where the mid was 1,000 and is 1,002; then a quarter at 20 basis points."""
+    fields = {"shares": 300, "cost": 300_900.0, "first_mid": 2_000, "doubled_mid": 2_004}
+    scenario, state = seat("execution", {"side": "buy", "parent_size": 400}, **fields, tick=36, flow=[100, 100_500])
+    ended = changed(state, tick=40)
+    assert [float(scenario.shortfall(part)) for part in (state, ended)] == pytest.approx([27.5, 32.5])
+    assert float(scenario.reward(state, torch.zeros(2), ended, {}, {})) == pytest.approx(-0.5)
+    assert float(scenario.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(27.5 / 2)))
+    assert [float(part) for part in scenario.shown(state, {})] == pytest.approx([1.0, 0.25, -0.15, 27.5])
+    told = scenario.info(state, {}, {})
+    assert int(told["left"]) == 100
+    # The shares traded at 1,005 on average.
+    assert float(told["shortfall_to_vwap"]) == pytest.approx(1e4 * (1_003 - 1_005) / 1_005)
+    nothing = (changed(state, shares=0, cost=0.0), changed(state, flow=[0, 0]))
+    assert [float(shortfall_to_vwap(part)) for part in nothing] == [0.0, 0.0]
+    sold = changed(state, parent=[-1, 400], shares=-300, cost=-300_900.0)
+    assert float(scenario.shortfall(sold)) == pytest.approx(-27.5)
+    for number, shares, done in ((1, 400, True), (1, 399, False), (2, 400, False)):
+        scenario.num_agents = number
+        assert bool(scenario.terminated(changed(state, shares=shares), {}, {})) == done
+
+
+def test_the_shortfall_is_that_of_the_fills():
     """What fills have cost beyond the arrival price, and the rest at the mid, in 10^-4 of the parent order."""
-    env = made("execution", 16, side=side, parent_size=400)
-    sign, arrival = (1 if side == "buy" else -1), env.state.first_mid.double() / 2
-    assert torch.equal(env.state.first_mid, env.state.doubled_mid)
-    filled, excess, rewards = (torch.zeros(16, dtype=torch.float64) for _ in range(3))
+    env = made("execution", 16, parent_size=400)
+    sign, arrival = env.state.parent[:, 0].double(), env.state.first_mid.double() / 2
+    excess, rewards = torch.zeros(16, dtype=torch.float64), torch.zeros(16, dtype=torch.float64)
     for _ in range(env.scenario.longest):
-        before = env.state
-        shares, cash = before.shares.clone(), before.cash.clone()
+        shares, cash = env.state.shares.clone(), env.state.cash.clone()
         rewards += env.advance(drawn(env)).double()
-        quantity = sign * (env.state.shares - shares).double()
-        excess += (cash - env.state.cash).double() - sign * quantity * arrival
-        filled += quantity
-        waiting = (400 - filled) * sign * (env.state.doubled_mid.double() / 2 - arrival)
-        expected = 1e4 * (excess + waiting) / (400 * arrival)
-        assert bool((quantity >= 0).all())
+        bought = (env.state.shares - shares).double()
+        excess += (cash - env.state.cash).double() - bought * arrival
+        left = 400 * sign - env.state.shares
+        expected = 1e4 * (excess + left * (env.state.doubled_mid.double() / 2 - arrival)) / (400 * arrival)
+        assert bool((bought * sign >= 0).all())
         torch.testing.assert_close(env.info()["shortfall"], expected, rtol=1e-9, atol=1e-9)
-    assert bool(env.rows.done.all()) and bool((filled == 400).all()) and bool((expected != 0).any())
+    assert bool(env.rows.done.all()) and not left.any() and bool((expected != 0).any()) and len(sign.unique()) == 2
     torch.testing.assert_close(rewards, -0.1 * expected, rtol=1e-5, atol=1e-5)
 
 
+def test_agents_of_trading_do_what_they_say():
+    flat = {"shares": [0, 0, 0, 451, 450]}
+    env = rows("discrete", {}, **flat)
+    assert BuyAndHold().act(env).squeeze(1).tolist() == [BUYS, BUYS, BUYS, HOLDS, BUYS]
+    assert Hold().act(env).squeeze(1).tolist() == [HOLDS] * 5
+    # A mid of 1,000, and estimates of 1,020.5, 979.5, 1,020 and 980; beyond 20 ticks the largest position is held.
+    estimates = [int(1_020.5 * 2**16), int(979.5 * 2**16), 1_020 * 2**16, 980 * 2**16]
+    env = rows("discrete", {}, shares=[0, 0, 40, -500], doubled_mid=[2_000] * 4, estimate=estimates)
+    assert FairValue().act(env).squeeze(1).tolist() == [BUYS, SELLS, HOLDS, HOLDS]
+    features = torch.zeros(4, 54)
+    features[:, env.scenario.feature_names.index("change_8")] = torch.tensor([0.1, -0.1, 0.0, 0.3])
+    env = rows("discrete", {}, shares=[0, 0, 500, 500], features=features)
+    assert Momentum().act(env).squeeze(1).tolist() == [BUYS, SELLS, SELLS, HOLDS]
+    wanted = torch.tensor([300, -50, 0, 20])
+    shown = {kind: trading_action(rows(kind, {}, shares=[0] * 4), wanted) for kind in ("continuous", "limit")}
+    assert shown["continuous"].squeeze(1).tolist() == pytest.approx([1.0, -0.5, 0.0, 0.2])
+    assert shown["limit"].tolist() == [[BUYS, 0, 2, 1], [SELLS, 0, 1, 1], [HOLDS, 0, 0, 1], [BUYS, 0, 0, 1]]
+    with pytest.raises(ValueError, match="an agent for ExecutionConfig cannot play agent_market"):
+        EXECUTORS["twap"]().act(env)
+
+
+def test_agents_of_executions_and_makers_do_what_they_say():
+    """An even slice is 17 of 1,000 shares; slices are 0, 8, 17, 34 and 68."""
+    config = {"max_ticks": 600, "ticks_per_step": 10}
+    volume = {"tick": [20, 20, 20, 0], "flow": [[200, 0]] * 3 + [[0, 0]], "last_volume": [100, 210, 0, 0]}
+    env = rows("execution", config, **volume)
+    assert VolumeSlices().act(env).tolist() == [[2, WAITS], [3, WAITS], [0, WAITS], [2, WAITS]]
+    told = {name: EXECUTORS[name]().act(env)[0].tolist() for name in EXECUTORS if name not in ("vwap", "random")}
+    assert told == {"twap": [2, WAITS], "passive": [0, JOINS], "improving": [0, IMPROVES], "at_once": [4, WAITS]}
+    env = rows("market_making", {"max_ticks": 1_000}, shares=[300, 300], tick=[952, 952], doubled_mid=[2_000] * 2)
+    assert FixedSpread(4).act(env).tolist() == [[3, 3]] * 2 and FixedSpread(30).act(env).tolist() == [[6, 6]] * 2
+    features = env.state.features.clone()
+    features[:, env.scenario.feature_names.index("volatility_32")] = 0.002
+    env.rows = env.rows.replace(state=env.state.replace(features=features))
+    # A variance of 4 over 48 or 24 ticks, three quotes held: 2.94 and 2.46 about the mid, less 5.76 and 2.88.
+    assert AvellanedaStoikov(aversion=0.01, decay=0.5).act(env).tolist() == [[4, 1]] * 2
+    assert AvellanedaStoikov(aversion=0.01, decay=0.5, horizon=24).act(env).tolist() == [[3, 1]] * 2
+
+
 @pytest.mark.parametrize("name", EXECUTORS)
-@pytest.mark.assembly
 def test_baselines_leave_nothing_of_the_parent_order(name):
-    env = vecenv.make("execution", 64, seed=1, compile=False)
+    env = made("execution", 16, parent_size=300)
     agent = EXECUTORS[name]()
     for _ in range(env.scenario.longest):
         env.advance(agent.act(env))
-        if bool(env.rows.done.all()):
-            break
     assert bool(env.rows.done.all()) and not env.info()["left"].any()
 
 
-INVALID = [
-    *[
-        (kind, {name: 0})
-        for kind in (TradingConfig, ExecutionConfig, MarketMakingConfig)
-        for name in (
-            "initial_cash",
-            "max_ticks",
-            "ticks_per_step",
-            "reward_scale",
-            "grade_scale",
-            "room",
-            "slots",
-            "price_tick",
-        )
+def test_pictures_show_what_was_played():
+    """A book of quotes at 4 ticks from the mid, inventories, and shortfalls."""
+    env, agent = made("market_making", 3), FixedSpread(4)
+    figures = task_named("market_making").figures(env, {"fixed": agent, "wide": FixedSpread(32)}, 1)
+    record = played(env, agent, seed=1)
+    assert list(figures) == ["book", "inventory"] and record.tick.tolist() == list(range(0, 41, 4))
+    axis, tick = figures["book"].axes[0], env.scenario.config.price_tick
+    mid, bid, ask = (line.get_ydata() for line in axis.lines)
+    # The last step is after the end of the episode.
+    assert np.isnan(record.shares[-1]).all() and np.isfinite(record.shares[:-1]).all()
+    record = record._replace(**{name: part[:-1] for name, part in record._asdict().items()})
+    assert mid.tolist() == pytest.approx((record.mid * tick).tolist())
+    for line, side in ((bid, 0), (ask, 1)):
+        assert line.tolist() == pytest.approx((record.quotes[:, side] * tick).tolist(), nan_ok=True)
+    assert np.isnan(bid[0]) and (mid[1:] - bid[1:] > 0).any() and (ask[1:] - mid[1:] > 0).any()
+    low, shown = int(record.mid.min()) - 30, np.nan_to_num(axis.images[0].get_array().filled(0))
+    assert axis.images[0].get_extent() == pytest.approx(
+        [0, 36, (low - 0.5) * tick, (int(record.mid.max()) + 30.5) * tick]
+    )
+    prices, quantities = record.ladder[5, 0].ravel(), record.ladder[5, 1].ravel()
+    inside = (prices >= low) & (prices <= int(record.mid.max()) + 30)
+    assert shown[:, 5].sum() == quantities[inside].sum() and shown[prices[0] - low, 5] == quantities[0]
+    held = figures["inventory"].axes[0].lines
+    assert [line.get_label() for line in held] == ["fixed", "wide"]
+    assert held[0].get_ydata().tolist() == np.median(record.shares, axis=1).tolist()
+    env = made("execution", 4)
+    agents = {name: EXECUTORS[name]() for name in ("twap", "passive")}
+    figures = task_named("execution").figures(env, agents, 1)
+    medians = sorted(
+        line.get_xdata()[0] for line in figures["shortfall"].axes[0].lines if len(set(line.get_xdata())) == 1
+    )
+    played(env, agents["twap"], seed=1)
+    assert any(abs(found - np.median(env.info()["shortfall"].numpy())) < 1e-9 for found in medians)
+
+
+OF_ALL = ("initial_cash", "max_ticks", "ticks_per_step", "reward_scale", "grade_scale", "room", "slots", "price_tick")
+OF_TRADING = {
+    **dict.fromkeys(("order_size", "max_position", "warm_up_ticks", "drawdown_weight"), -1),
+    **dict.fromkeys(("cost_per_share", "sharpe_weight", "volatility", "fair_noise"), -1.0),
+    **{"sizes": (0.5, 1.5), "distances": (), "mean_price": 2**25, "initial_cash": math.nan, "maker_latency": 9},
+    **{"levels": 65, "spread_alpha": 1.1, "num_makers": 1.5, "news_seconds": 2.0**31, "max_orders": 1, "seats": 65},
+    **{"num_noise": 2**20, "min_quote": 2**25, "shock_rate": math.inf},
+}
+OF_EXECUTION = {"parent_size": 0, "passive_slices": -1.0, "left_cost": -1.0, "slices": (1.0,)}
+OF_MAKERS = {"quote_size": 600, "max_inventory": 0, "distances": (0, 1), "inventory_weight": -1.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        *((kind, {name: 0}) for kind in (TradingConfig, ExecutionConfig, MarketMakingConfig) for name in OF_ALL),
+        *((TradingConfig, {name: value}) for name, value in OF_TRADING.items()),
+        *((ExecutionConfig, {name: value}) for name, value in OF_EXECUTION.items()),
+        *((MarketMakingConfig, {name: value}) for name, value in OF_MAKERS.items()),
+        (ExecutionConfig, {"slices": (0.0, -1.0)}),
+        (TradingConfig, {"max_ticks": 2**23}),
+        (TradingConfig, {"max_ticks": 7, "ticks_per_step": 2}),
+        (TradingConfig, {"num_value": 600, "value_seconds": 1.0}),
     ],
-    *[(TradingConfig, {name: -1}) for name in ("order_size", "max_position", "warm_up_ticks", "drawdown_weight")],
-    *[(TradingConfig, {name: -1.0}) for name in ("cost_per_share", "sharpe_weight", "volatility", "fair_noise")],
-    (TradingConfig, {"sizes": (0.5, 1.5)}),
-    (TradingConfig, {"distances": ()}),
-    (TradingConfig, {"mean_price": 2**25}),
-    (TradingConfig, {"max_ticks": 2**23}),
-    (TradingConfig, {"max_ticks": 7, "ticks_per_step": 2}),
-    (TradingConfig, {"initial_cash": float("nan")}),
-    (TradingConfig, {"maker_latency": 9}),
-    (ExecutionConfig, {"parent_size": 0}),
-    (ExecutionConfig, {"passive_slices": -1.0}),
-    (ExecutionConfig, {"slices": (1.0,)}),
-    (ExecutionConfig, {"slices": (0.0, -1.0)}),
-    (MarketMakingConfig, {"quote_size": 0}),
-    (MarketMakingConfig, {"max_inventory": 0}),
-    (MarketMakingConfig, {"quote_size": 600}),
-    (MarketMakingConfig, {"distances": (0, 1)}),
-    (MarketMakingConfig, {"inventory_weight": -1.0}),
-]
-
-
-@pytest.mark.parametrize(("config", "changes"), INVALID)
+)
 def test_an_invalid_setting_is_named(config, changes):
-    with pytest.raises(ValueError, match=next(iter(changes)) if "max_ticks" not in changes else "ticks"):
+    name = next(iter(changes))
+    words = {"max_ticks": "ticks", "num_noise": "background agents", "num_value": "at most 500 agents of a class"}
+    with pytest.raises(ValueError, match=words.get(name, name)):
         config(**changes)
+
+
+def test_the_ends_of_settings_are_allowed():
+    TradingConfig(room=2**12, slots=256, levels=64, spread_alpha=1.0, maker_latency=8, seats=64, max_orders=64)
+    TradingConfig(num_noise=2**20 - 116, max_orders=2, sizes=(1.0,), drawdown_weight=0.0, warm_up_ticks=0)
+    assert TradingConfig(warm_up_ticks=0).warm_up == 65 and TradingConfig(candle_ticks=2).warm_up == 130
+    assert ExecutionConfig(left_cost=0.0, slices=(0.0, 1.0)).even_slice == 17
+    assert MarketMakingConfig(quote_size=500, inventory_weight=0.0).num_steps == 200
+    names = TradingConfig().inapplicable()
+    assert names["sizes"] == "action limit" and names["sharpe_weight"] == "reward risk_adjusted"
+    assert {"sizes", "sharpe_weight"} & TradingConfig(
+        action="limit", reward="risk_adjusted"
+    ).inapplicable().keys() == set()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from vecenv.tasks.crypto_lob.config import CryptoLobConfig
+
 ASKS, BIDS = 0, 1
 HOLD, TRADE, TARGET, INVALID = range(4)
 KEEP = -1
@@ -38,32 +40,6 @@ class Book:
 
 
 @dataclass
-class Rules:
-    """Settings in whole numbers."""
-
-    steps: int
-    unit: int
-    max_position: int
-    latency: int
-    fill: str
-    action: str
-    limit_offsets: tuple[int, ...]
-    taker_fee: int
-    maker_fee: int
-    slippage: int
-    stop_loss: int
-    max_holding: int
-    margin: int
-    funding_rate: int
-    funding_ms: int
-    initial: int
-
-    @property
-    def most(self) -> int:
-        return self.unit * self.max_position
-
-
-@dataclass
 class Resting:
     price: int
     left: int
@@ -72,9 +48,12 @@ class Resting:
 
 @dataclass
 class Oracle:
-    """One account in one episode."""
+    """One account in one episode, by settings, their rates in whole numbers, lots of a unit, and money at the start."""
 
-    rules: Rules
+    rules: CryptoLobConfig
+    rates: dict[str, int]
+    unit: int
+    initial: int
     book: Book
     row: int
     position: int = 0
@@ -105,7 +84,11 @@ class Oracle:
 
     @property
     def done(self) -> bool:
-        return self.liquidated or self.step >= self.rules.steps
+        return self.liquidated or self.step >= self.rules.episode_steps
+
+    @property
+    def most(self) -> int:
+        return self.unit * self.rules.max_position
 
     def choice(self, action: list[Any]) -> Any:
         rules, keep = self.rules, {BIDS: (KEEP, 0), ASKS: (KEEP, 0)}
@@ -113,17 +96,17 @@ class Oracle:
             share = action[0]
             if not math.isfinite(share):
                 return (INVALID, 0, keep)
-            lots = math.floor(max(-1.0, min(1.0, share)) * rules.most + 0.5)
+            lots = math.floor(max(-1.0, min(1.0, share)) * self.most + 0.5)
             return (TARGET, lots, keep)
         if rules.action == "target":
-            return (TARGET, (action[0] - rules.max_position) * rules.unit, keep)
-        market = (TRADE, (action[0] - 1) * rules.unit)
+            return (TARGET, (action[0] - rules.max_position) * self.unit, keep)
+        market = (TRADE, (action[0] - 1) * self.unit)
         if rules.action == "step":
             return (*market, keep)
         quotes = {}
         for side, away, choice in ((BIDS, -1, action[1]), (ASKS, 1, action[2])):
             offset = rules.limit_offsets[choice - 1] if choice else 0
-            quotes[side] = (self.book.price[self.row][side][0] + away * offset, rules.unit if choice else 0)
+            quotes[side] = (self.book.price[self.row][side][0] + away * offset, self.unit if choice else 0)
         return (*market, quotes)
 
     def advance(self, action: list[Any]) -> None:
@@ -135,7 +118,7 @@ class Oracle:
             self.invalid += 1
         self.waiting.append(choice)
         heard = self.waiting.pop(0)
-        last = self.step == rules.steps
+        last = self.step == rules.episode_steps
         if rules.latency == 0:
             self.orders(heard, last)
             self.time()
@@ -146,7 +129,7 @@ class Oracle:
         self.equity = self.cash + self.position * mid
         self.exposed += self.position != 0
         self.peak = max(self.peak, self.equity)
-        self.drawdown = max(self.drawdown, (self.peak - self.equity) / (self.peak + rules.initial))
+        self.drawdown = max(self.drawdown, (self.peak - self.equity) / (self.peak + self.initial))
 
     def time(self) -> None:
         before, self.row = self.row, self.row + 1
@@ -170,12 +153,13 @@ class Oracle:
             order.left -= fill
             value = 2 * order.price * fill
             if fill:
-                self.fill(sign * fill, value, up(value * rules.maker_fee, UNITS))
+                self.fill(sign * fill, value, up(value * self.rates["maker_fee"], UNITS))
             if order.left == 0:
                 self.resting[side] = None
-        if rules.funding_rate:
-            times = book.time[row] // rules.funding_ms - book.time[before] // rules.funding_ms
-            paid = times * up(self.position * book.mid(row) * rules.funding_rate, UNITS)
+        if self.rates["funding_rate"]:
+            every = round(rules.funding_hours * 3_600_000)
+            times = book.time[row] // every - book.time[before] // every
+            paid = times * up(self.position * book.mid(row) * self.rates["funding_rate"], UNITS)
             self.cash -= paid
             self.trade_cost += paid
 
@@ -187,20 +171,20 @@ class Oracle:
         if held:
             self.age += 1
             self.best = max(self.best, mid) if held > 0 else min(self.best, mid)
-            if rules.stop_loss and abs(self.best - mid) * UNITS > rules.stop_loss * self.entry:
+            if self.rates["stop_loss"] and abs(self.best - mid) * UNITS > self.rates["stop_loss"] * self.entry:
                 closes = True
             if rules.max_holding and self.age > rules.max_holding:
                 closes = True
-            worth = self.cash + rules.initial + held * mid
-            self.liquidated = is_open and worth * 10**4 < rules.margin * abs(held) * mid
+            worth = self.cash + self.initial + held * mid
+            self.liquidated = is_open and worth * 10**4 < self.rates["maintenance_margin"] * abs(held) * mid
         kind, lots, quotes = heard
         target = {HOLD: held, TRADE: held + lots, TARGET: lots, INVALID: held}[kind]
         stops = closes or self.liquidated
-        target = 0 if stops else max(-rules.most, min(rules.most, target))
+        target = 0 if stops else max(-self.most, min(self.most, target))
         order = target - held
         filled, value = self.walk(order, last or self.liquidated)
         if filled:
-            cost = up(value * rules.taker_fee, UNITS) + up(value * rules.slippage, UNITS)
+            cost = up(value * self.rates["taker_fee"], UNITS) + up(value * self.rates["slippage"], UNITS)
             self.fill(filled, value, cost)
         if rules.action != "limit":
             return
@@ -259,8 +243,8 @@ class Oracle:
         self.lost += cost > 0
 
     def place(self, side: int, quote: tuple[int, int], stops: bool) -> None:
-        book, row, rules = self.book, self.row, self.rules
-        room = rules.most - self.position if side == BIDS else rules.most + self.position
+        book, row = self.book, self.row
+        room = self.most - self.position if side == BIDS else self.most + self.position
         price, lots = quote
         old = self.resting[side]
         if stops:

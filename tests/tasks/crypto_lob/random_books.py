@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from lob_oracle import Book, Rules
+from lob_oracle import Book, Oracle
 
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.rates import rate_tensors
+from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.tape import BookTape
 
 
@@ -81,30 +82,11 @@ def random_config(draw: np.random.Generator, tape: BookTape, action: str) -> Cry
     )
 
 
-def oracle_rules(config: CryptoLobConfig, tape: BookTape) -> Rules:
-    """Return the settings of the oracle."""
-    rates = {name: int(value) for name, value in rate_tensors(config).items()}
-    return Rules(
-        steps=config.episode_steps,
-        unit=tape.unit,
-        max_position=config.max_position,
-        latency=config.latency,
-        fill=config.fill,
-        action=config.action,
-        limit_offsets=config.limit_offsets,
-        taker_fee=rates["taker_fee"],
-        maker_fee=rates["maker_fee"],
-        slippage=rates["slippage"],
-        stop_loss=rates["stop_loss"],
-        max_holding=config.max_holding,
-        margin=rates["maintenance_margin"],
-        funding_rate=rates["funding_rate"],
-        funding_ms=round(config.funding_hours * 3_600_000),
-        initial=round(config.initial_cash / tape.money_size),
-    )
-
-
-def oracle_book(tape: BookTape) -> Book:
-    """Return a tape as lists."""
+def oracles_of(scenario: CryptoLob, rows: list[int]) -> list[Oracle]:
+    """Return the accounts of a scenario that begin at some rows."""
+    config, tape = scenario.config, scenario.tape
     columns = (tape.price, tape.size, tape.taken, tape.open, tape.time)
-    return Book(*(column.tolist() for column in columns))
+    book, rates = Book(*(column.tolist() for column in columns)), rate_tensors(config)
+    whole = {name: int(value) for name, value in rates.items()}
+    initial = round(config.initial_cash / tape.money_size)
+    return [Oracle(config, whole, tape.unit, initial, book, row) for row in rows]

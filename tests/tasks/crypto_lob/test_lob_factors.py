@@ -11,8 +11,7 @@ from factor_oracle import factor
 
 from vecenv.tasks.crypto_lob.clock import clocked
 from vecenv.tasks.crypto_lob.config import BookOptions, CryptoLobConfig
-from vecenv.tasks.crypto_lob.factors.catalogue import FACTORS
-from vecenv.tasks.crypto_lob.factors.table import LARGEST_VALUE, factor_table
+from vecenv.tasks.crypto_lob.factors.table import FACTORS, LARGEST_VALUE, factor_table
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
 from vecenv.tasks.crypto_lob.tape import tape_of_snapshots
 

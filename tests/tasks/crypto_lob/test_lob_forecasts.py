@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,32 +18,44 @@ from vecenv.market.validation import MarketDataError, MarketDataWarning
 from vecenv.tasks.crypto_lob.clock import ClockedBooks, clocked
 from vecenv.tasks.crypto_lob.config import BookSource, CryptoLobConfig
 from vecenv.tasks.crypto_lob.factors.series import BookSeries
-from vecenv.tasks.crypto_lob.factors.table import book_series
+from vecenv.tasks.crypto_lob.factors.table import FACTORS
 from vecenv.tasks.crypto_lob.forecasts.command import ApplyFactors, TrainFactors, apply, rows_of, train
-from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, forecasts, new_network
-from vecenv.tasks.crypto_lob.forecasts.folds import walk_forward
+from vecenv.tasks.crypto_lob.forecasts.fit import FitSettings, fitted_network, forecasts, new_network
+from vecenv.tasks.crypto_lob.forecasts.folds import Fold, walk_forward
 from vecenv.tasks.crypto_lob.forecasts.forecast_file import forecasts_of_rows
-from vecenv.tasks.crypto_lob.forecasts.linear import chosen_ridge, least_squares
+from vecenv.tasks.crypto_lob.forecasts.linear import PENALTIES, chosen_ridge, deviations, least_squares
 from vecenv.tasks.crypto_lob.forecasts.model_file import ForecastModel
 from vecenv.tasks.crypto_lob.forecasts.moves import HORIZONS, smoothed_moves
-from vecenv.tasks.crypto_lob.forecasts.quality import quality
-from vecenv.tasks.crypto_lob.forecasts.walk_forward import FLOW, NETWORK, RIDGE, forecast_forward
+from vecenv.tasks.crypto_lob.forecasts.quality import quality, quality_by_horizon
+from vecenv.tasks.crypto_lob.forecasts.walk_forward import FLOW, FLOW_FACTORS, NETWORK, RIDGE, forecast_forward
 from vecenv.tasks.crypto_lob.snapshots import snapshots_of
 
-BOOKS = BookSource(synthetic_hours=2.0, step_gap=1.0, levels=5)
-QUICK = FitSettings(epochs=1, hidden=8)
+BOOKS = BookSource(synthetic_hours=2.0, step_gap=4.0, levels=5)
+"""1,800 rows, of which the longest horizon is 100."""
+QUICK = FitSettings(epochs=2, hidden=8, learning_rate=0.01)
 
 
 def books_of(source: BookSource) -> ClockedBooks:
     return clocked(snapshots_of(source), source.step_gap, source.max_age)
 
 
+class Trained(NamedTuple):
+    """A folder of forecasts of two hours, and what the command has returned."""
+
+    folder: Path
+    result: dict[str, Any]
+    table: pd.DataFrame
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of forecasts of two hours."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     out = tmp_path_factory.mktemp("forecasts")
-    train(TrainFactors(out=out, books=BOOKS, folds=2, first_share=0.4, fit=QUICK))
-    return out
+    torch.manual_seed(3)
+    wanted = torch.rand(3)
+    torch.manual_seed(3)
+    result = train(TrainFactors(out=out, books=BOOKS, folds=2, first_share=0.4, judged_share=0.2, fit=QUICK))
+    assert torch.equal(torch.rand(3), wanted), "training leaves the caller's random numbers"
+    return Trained(out, result, pd.read_parquet(out / "forecasts.parquet"))
 
 
 def test_moves_are_those_of_a_loop():
@@ -64,21 +78,20 @@ def test_moves_are_those_of_a_loop():
     assert told > 500
 
 
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_folds_learn_from_rows_whose_moves_end_before_the_forecasts(count):
-    purge = 400
-    folds = walk_forward(20_000, count, 0.3, purge, 0.2)
-    assert folds[0].first == 6_000 and folds[-1].end == 20_000
-    assert [fold.end for fold in folds[:-1]] == [fold.first for fold in folds[1:]]
-    for fold in folds:
-        # The last move of a row ends `purge` rows later.
-        assert fold.fitted - 1 + purge < fold.judged
-        assert fold.learned - 1 + purge < fold.first
-
-
-def test_too_few_rows_for_the_folds_are_refused():
-    with pytest.raises(ValueError, match="1,200 rows are too few for 6 folds"):
-        walk_forward(1_200, 6, 0.25, 400, 0.15)
+def test_folds_learn_from_rows_whose_moves_end_before_the_forecasts():
+    """20,000 rows, a purge of 400: the first of three blocks begins at 6,000, and a fifth of 5,600 rows judges."""
+    folds = walk_forward(20_000, 3, 0.3, 400, 0.2)
+    assert folds[0] == Fold(fitted=4_080, judged=4_480, learned=5_600, first=6_000, end=10_666)
+    assert [(fold.first, fold.end) for fold in folds[1:]] == [(10_666, 15_333), (15_333, 20_000)]
+    # As few rows as there can be: as many to fit to as the longest horizon, and one to judge by.
+    assert walk_forward(1_202, 1, 1_201 / 1_202, 400, 0.001)[0] == Fold(400, 800, 801, 1_201, 1_202)
+    for rows, count, share, judged in (
+        (1_200, 6, 0.25, 0.15),
+        (1_202, 1, 1_200 / 1_202, 0.001),
+        (9_000, 4, 0.9999, 0.2),
+    ):
+        with pytest.raises(ValueError, match=f"{rows:,} rows are too few for {count} folds"):
+            walk_forward(rows, count, share, 400, judged)
 
 
 def test_regressions_are_least_squares():
@@ -95,11 +108,16 @@ def test_regressions_are_least_squares():
 
 
 def test_ridge_takes_the_penalty_that_judges_best():
-    """Without any signal, the strongest is best."""
+    """Without any signal, the strongest is best; of a signal, the weakest."""
     draw = np.random.default_rng(2)
     factors, moves = draw.standard_normal((600, 30)), draw.standard_normal((600, 1))
     chosen = chosen_ridge(factors, moves, 300, slice(300, 600))
-    assert np.abs(chosen.weights).sum() < 0.6 * np.abs(least_squares(factors[:300], moves[:300]).weights).sum()
+    assert np.array_equal(chosen.weights, least_squares(factors[:300], moves[:300], PENALTIES[-1]).weights)
+    moves = factors[:, :1] * 2.0
+    chosen = chosen_ridge(factors, moves, 300, slice(300, 600))
+    assert np.array_equal(chosen.weights, least_squares(factors[:300], moves[:300], PENALTIES[0]).weights)
+    known = np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, np.nan]])
+    assert deviations(known).tolist() == [1.0, 1.0] and deviations(known * 2)[0] == 2.0
 
 
 def test_quality_is_that_of_scipy_and_of_the_definition():
@@ -131,149 +149,163 @@ def test_networks_read_no_later_row(kind):
     assert torch.allclose(forecasts(network, rows, 333, 900), before[333:900], atol=1e-6)
 
 
-@pytest.mark.assembly
+def test_training_finds_what_a_regression_cannot_and_reads_nothing_later():
+    """A signal of the row before is found, the same each time."""
+    draw = np.random.default_rng(0)
+    factors = draw.standard_normal((1_500, 4)).astype(np.float32)
+    moves = np.stack([3 * factors[:, 0], np.roll(factors[:, 1], 1)], 1) + 0.01 * draw.standard_normal((1_500, 2))
+    fold = Fold(fitted=1_000, judged=1_100, learned=1_400, first=1_500, end=1_500)
+    settings = FitSettings("convolution", hidden=16, epochs=8, batch=1, learning_rate=0.03, dropout=0.0)
+    start = least_squares(factors[:1_000], moves[:1_000])
+    given = torch.from_numpy(factors), torch.from_numpy(moves).float(), fold
+    network = fitted_network(*given, start, settings)
+    first = torch.from_numpy(start(factors))
+    told, judged = forecasts(network, given[0], 0, 1_500), slice(1_100, 1_400)
+    error, error_before = (float(((part - given[1])[judged, 1] ** 2).mean()) for part in (told, first))
+    assert error < 0.2 * error_before, "the second move is in the row before"
+    again = fitted_network(*given, start, settings)
+    assert all(torch.equal(one, two) for one, two in zip(network.parameters(), again.parameters(), strict=True))
+    # Nothing from `learned` on is read.
+    later = [part.clone() for part in given[:2]]
+    for part in later:
+        part[1_400:] = 77.0
+    other = fitted_network(*later, fold, start, settings)
+    assert all(torch.equal(one, two) for one, two in zip(network.parameters(), other.parameters(), strict=True))
+    unknown = fitted_network(given[0], given[1] * torch.nan, fold, start, settings)
+    assert torch.allclose(forecasts(unknown, given[0], 0, 10), first[:10].float(), atol=1e-5)
+
+
 def test_forecasts_do_not_know_the_future():
     """Whatever comes after a row, all forecasts up to it stay the same, bit for bit: models, baselines, choices."""
-    rows = rows_of(BOOKS)
-    other = rows_of(replace(BOOKS, synthetic_seed=5))
-    count = len(rows.moves)
-    folds = walk_forward(count, 2, 0.4, 400, 0.2)
+    rows, other = rows_of(BOOKS), rows_of(replace(BOOKS, synthetic_seed=5))
+    assert rows.description == "synthetic: 2024-01-01 00:00:00 to 2024-01-01 01:59:56"
+    count, told = len(rows.moves), []
+    folds = walk_forward(count, 2, 0.4, 100, 0.2)
     cut = folds[0].first + 300
     factors = np.concatenate([rows.factors[:cut], other.factors[cut:]])
     moves = rows.moves.copy()
     # Moves reach into later rows by their horizons.
     for place, horizon in enumerate(HORIZONS):
-        moves[cut - horizon :, place] = other.moves[cut - horizon :, place]
+        first = cut - round(horizon / 4)
+        moves[first:, place] = other.moves[first:, place]
     before, after = (
-        forecast_forward(*table, folds, QUICK, lambda fold: None)
-        for table in ((rows.factors, rows.moves), (factors, moves))
+        forecast_forward(*table, folds, QUICK, told.append) for table in ((rows.factors, rows.moves), (factors, moves))
     )
+    assert told == folds * 2 and before.learned.tolist() == [0] * 720 + [620] * 540 + [1_160] * 540
     for name in (NETWORK, RIDGE, FLOW):
         got, again = before.forecasts[name], after.forecasts[name]
         assert np.array_equal(got[:cut], again[:cut], equal_nan=True)
-        assert np.isfinite(got[folds[0].first :]).all() and np.isnan(got[: folds[0].first]).all()
+        assert np.isfinite(got[720:]).all() and np.isnan(got[:720]).all()
         assert not np.array_equal(got[folds[1].first :], again[folds[1].first :])
+    flows = rows.factors[:, [list(FACTORS).index(name) for name in FLOW_FACTORS]]
+    flow = least_squares(flows[:620], rows.moves[:620])
+    assert np.array_equal(before.forecasts[FLOW][720:1_260], flow(flows[720:1_260]).astype(np.float32))
+    assert np.array_equal(before.mean[1_000], flow.mean) and np.isnan(before.mean[719]).all()
+    ridge = chosen_ridge(rows.factors, rows.moves, 396, slice(496, 620))
+    assert np.array_equal(before.forecasts[RIDGE][720:1_260], ridge(rows.factors[720:1_260]).astype(np.float32))
+    assert [int(np.isfinite(rows.moves[:, place]).sum()) for place in range(8)] == [
+        1_800 - max(1, round(horizon / 4)) for horizon in HORIZONS
+    ]
 
 
 @pytest.mark.assembly
 def test_planted_pressure_is_forecast_and_a_random_walk_is_not():
-    coefficients = {}
-    for strength in (0.5, 0.0):
-        source = replace(BOOKS, synthetic_hours=3.0, synthetic_strength=strength)
-        rows = rows_of(source)
-        folds = walk_forward(len(rows.moves), 1, 0.5, 400, 0.2)
+    for strength, least in ((0.5, 0.15), (0.0, -1.0)):
+        rows = rows_of(replace(BOOKS, synthetic_hours=6.0, synthetic_strength=strength))
+        folds = walk_forward(len(rows.moves), 1, 0.5, 100, 0.2)
         made = forecast_forward(rows.factors, rows.moves, folds, replace(QUICK, epochs=3), lambda fold: None)
-        place = HORIZONS.index(40)
-        known = np.isfinite(rows.moves[:, place]) & np.isfinite(made.forecasts[NETWORK][:, place])
-        block = np.arange(len(known)) // 600
-        coefficients[strength] = quality(
-            made.forecasts[NETWORK][known, place],
-            rows.moves[known, place],
-            made.mean[known, place],
-            block[known],
-        )
-    assert coefficients[0.5].information_coefficient.low > 0.15
-    assert coefficients[0.0].information_coefficient.low < 0.05
+        measured = quality_by_horizon(made.forecasts, rows.moves, made.mean, 4.0 * np.arange(len(rows.moves)))
+        found = measured[NETWORK][HORIZONS.index(40)].information_coefficient
+        assert found.low > least and (strength or found.low < 0.05)
 
 
-def test_training_leaves_the_callers_random_numbers(tmp_path):
-    torch.manual_seed(3)
-    wanted = torch.rand(3)
-    torch.manual_seed(3)
-    train(TrainFactors(out=tmp_path, books=BOOKS, folds=1, first_share=0.6, fit=replace(QUICK, epochs=0)))
-    assert torch.equal(torch.rand(3), wanted)
-
-
-@pytest.mark.assembly
-def test_files_say_what_the_models_have_seen(folder):
-    table = pd.read_parquet(folder / "forecasts.parquet")
-    seen = table["models_seen_until_ms"]
-    none = seen == 0
-    assert 0.39 < none.mean() < 0.41 and table[none].filter(like="forecast_").isna().all().all()
-    assert (seen[~none] < table["ts_ms"][~none]).all()
-    # Two blocks, each by models of all rows before it.
-    firsts = table[~none].groupby("models_seen_until_ms")["ts_ms"].first()
-    assert len(firsts) == 2 and (firsts - firsts.index == 1_000).all()
+def test_files_say_what_the_models_have_seen(trained):
+    folder, result, table = trained
+    assert (result["rows"], result["forecast_rows"], result["horizons_s"]) == (1_800, 1_080, list(HORIZONS))
+    assert [(fold["first"], fold["end"]) for fold in result["folds"]] == [(720, 1_260), (1_260, 1_800)]
+    assert result["books"].startswith("synthetic: 2024-01-01") and result["settings"]["hidden"] == 8
+    assert json.loads((folder / "quality.json").read_text()) == result
     assert (folder / "quality.png").stat().st_size > 10_000
+    time = table["ts_ms"].to_numpy()
+    # Two blocks, each by models of all rows before it.
+    seen = np.repeat([0, time[719], time[1_259]], [720, 540, 540])
+    assert table["models_seen_until_ms"].tolist() == seen.tolist() and np.diff(time).tolist() == [4_000] * 1_799
+    assert table[:720].filter(like="forecast_").isna().all().all()
+    measured = result["quality"][NETWORK][0]["information_coefficient"]
+    assert measured["low"] < measured["mean"] < measured["high"]
+    model = ForecastModel.load(folder / "model.safetensors")
+    assert (model.seen_until, model.step_gap, model.settings, model.source) == (time[-1], 4.0, QUICK, result["books"])
 
 
-def test_agents_are_shown_the_forecasts(folder):
-    options = {name: getattr(BOOKS, name) for name in ("synthetic_hours", "levels")}
-    config = CryptoLobConfig(forecasts=str(folder / "forecasts.parquet"), episode_steps=60, **options)
-    with pytest.warns(MarketDataWarning, match="no forecast for 2,880 of 7,200 rows"):
+def test_agents_are_shown_the_forecasts(trained):
+    options = {name: getattr(BOOKS, name) for name in ("synthetic_hours", "levels", "step_gap")}
+    config = CryptoLobConfig(forecasts=str(trained.folder / "forecasts.parquet"), episode_steps=60, **options)
+    with pytest.warns(MarketDataWarning, match="no forecast for 720 of 1,800 rows"):
         env = vecenv.make("crypto_lob", 64, config=config, compile=False)
     assert env.scenario.feature_names[-8:] == tuple(f"forecast_{seconds}" for seconds in HORIZONS)
     shown = env.reset()["observation"][:, -8:]
-    table = pd.read_parquet(folder / "forecasts.parquet").filter(like="forecast_").fillna(0.0).to_numpy()
-    assert np.array_equal(shown.numpy(), table[env.state.row.numpy()].astype(np.float32))
+    told = trained.table.filter(like="forecast_").fillna(0.0).to_numpy()
+    assert np.array_equal(shown.numpy(), told[env.state.row.numpy()].astype(np.float32))
 
 
-def test_files_of_other_books_are_refused(folder, tmp_path):
-    path = folder / "forecasts.parquet"
-    with pytest.raises(MarketDataError, match=r"forecasts.parquet: row 0, mid: .*made of another book"):
-        forecasts_of_rows(path, books_of(replace(BOOKS, synthetic_seed=9)))
-    with pytest.raises(MarketDataError, match=r"no row at .*, a time of the tape; made with another step_gap"):
-        forecasts_of_rows(path, books_of(replace(BOOKS, step_gap=0.5)))
-    with pytest.raises(MarketDataError, match="no such file of forecasts; vecenv factors train writes one"):
-        forecasts_of_rows(tmp_path / "none.parquet", books_of(BOOKS))
+def test_files_of_other_books_are_refused(trained, tmp_path):
+    path, table, books = trained.folder / "forecasts.parquet", trained.table, books_of(BOOKS)
     (tmp_path / "text.parquet").write_text("no")
-    with pytest.raises(MarketDataError, match=r"text.parquet: no Parquet file of forecasts"):
-        forecasts_of_rows(tmp_path / "text.parquet", books_of(BOOKS))
-    table = pd.read_parquet(path)
-    for name, column, message in (
-        ("leak", {"models_seen_until_ms": table["ts_ms"]}, "row 0, models_seen_until_ms: not before the row"),
-        ("nan", {"forecast_60": np.nan}, "row 2880, forecast_60: not a number"),
+    for file, source, message in (
+        (path, replace(BOOKS, synthetic_seed=9), r"forecasts.parquet: row 0, mid: .*made of another book"),
+        (path, replace(BOOKS, step_gap=2.0), r"no row at .*, a time of the tape; made with another step_gap"),
+        (tmp_path / "none.parquet", BOOKS, "no such file of forecasts; vecenv factors train writes one"),
+        (tmp_path / "text.parquet", BOOKS, r"text.parquet: no Parquet file of forecasts"),
     ):
-        table.assign(**column).to_parquet(tmp_path / f"{name}.parquet")
         with pytest.raises(MarketDataError, match=message):
-            forecasts_of_rows(tmp_path / f"{name}.parquet", books_of(BOOKS))
-    table.drop(columns="mid").to_parquet(tmp_path / "columns.parquet")
-    with pytest.raises(MarketDataError, match="missing columns mid"):
-        forecasts_of_rows(tmp_path / "columns.parquet", books_of(BOOKS))
+            forecasts_of_rows(file, books_of(source))
+    file = tmp_path / "changed.parquet"
+    for changed, message in (
+        (table.assign(models_seen_until_ms=table["ts_ms"]), "row 0, models_seen_until_ms: not before the row"),
+        (table.assign(forecast_60=np.nan), "row 720, forecast_60: not a number"),
+        (table.drop(columns="mid"), "missing columns mid"),
+        (table.drop(columns=table.filter(like="forecast_").columns), "missing columns forecast_…"),
+    ):
+        changed.to_parquet(file)
+        with pytest.raises(MarketDataError, match=message):
+            forecasts_of_rows(file, books)
+    # Values are kept within bounds; where every row has a forecast, nothing is said.
+    table.assign(models_seen_until_ms=1, forecast_10=77.0, forecast_20=-77.0).fillna(0.0).to_parquet(file)
+    values, names = forecasts_of_rows(file, books)
+    assert (values[:, 0] == 50.0).all() and (values[:, 1] == -50.0).all() and names[0] == "forecast_10"
 
 
-def test_models_forecast_later_books_only(folder, tmp_path):
-    model, out = folder / "model.safetensors", tmp_path / "later.parquet"
-    with pytest.raises(ValueError, match=r"nothing is later than .*, until which .*model.safetensors has seen"):
+def test_models_forecast_later_books_only(trained, tmp_path):
+    model, out = trained.folder / "model.safetensors", tmp_path / "later.parquet"
+    with pytest.raises(ValueError, match=r"nothing is later than 2024-01-01T01:59:56, until which .* has seen"):
         apply(ApplyFactors(model=model, out=out, books=BOOKS))
     longer = replace(BOOKS, synthetic_hours=2.5)
     got = apply(ApplyFactors(model=model, out=out, books=longer))
-    assert got["rows"] == 9_000 and got["forecast_rows"] == 1_800
-    table = pd.read_parquet(out)
-    rows = rows_of(longer)
-    wanted = forecasts(ForecastModel.load(model).network, torch.from_numpy(rows.factors), 7_200, 9_000)
-    assert np.array_equal(table.filter(like="forecast_").to_numpy()[7_200:], wanted.numpy())
-    assert (table["models_seen_until_ms"][7_200:] == table["ts_ms"][7_199]).all()
-    with pytest.raises(ValueError, match=r"of rows of 1 s, not 2 s"):
+    assert got["rows"] == 2_250 and got["forecast_rows"] == 450 and got["model"] == str(model)
+    table, rows = pd.read_parquet(out), rows_of(longer)
+    wanted = forecasts(ForecastModel.load(model).network, torch.from_numpy(rows.factors), 1_800, 2_250)
+    assert np.array_equal(table.filter(like="forecast_").to_numpy()[1_800:], wanted.numpy())
+    seen = table["models_seen_until_ms"]
+    assert (seen[1_800:] == table["ts_ms"][1_799]).all() and not seen[:1_800].any()
+    with pytest.raises(ValueError, match=r"of rows of 4 s, not 2 s"):
         apply(ApplyFactors(model=model, out=out, books=replace(longer, step_gap=2.0)))
-
-
-def test_what_is_no_model_is_refused(folder, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such model; vecenv factors train writes one"):
         ForecastModel.load(tmp_path / "none.safetensors")
-    (tmp_path / "cut.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:500])
+    (tmp_path / "cut.safetensors").write_bytes(model.read_bytes()[:500])
     with pytest.raises(ValueError, match="no model of vecenv factors, or a damaged one"):
         ForecastModel.load(tmp_path / "cut.safetensors")
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "change"),
     [
-        ({"folds": 0}, "folds must be at least 1"),
-        ({"first_share": 1.0}, "first_share must be between 0 and 1"),
+        *((TrainFactors, {name: value}) for name, value in (("folds", 0), ("first_share", 1.0), ("judged_share", 0.0))),
+        *((FitSettings, {name: 0}) for name in ("hidden", "patience", "batch", "learning_rate")),
+        *((FitSettings, {name: -1}) for name in ("epochs", "weight_decay")),
+        *((FitSettings, {"dropout": value}) for value in (1.0, -0.1)),
     ],
 )
-def test_settings_are_checked(change, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        TrainFactors(out=tmp_path, **change)
-
-
-@pytest.mark.parametrize("change", [{"hidden": 0}, {"epochs": -1}, {"dropout": 1.0}])
-def test_settings_of_networks_are_checked(change):
+def test_settings_are_checked(kind, change, tmp_path):
     with pytest.raises(ValueError, match=next(iter(change))):
-        FitSettings(**change)
-
-
-def test_all_books_without_holes_have_moves():
-    moves = smoothed_moves(book_series(books_of(BOOKS), 1.0))
-    assert [int(np.isfinite(moves[:, place]).sum()) for place in range(8)] == [7_200 - h for h in HORIZONS]
+        kind(**({"out": tmp_path} if kind is TrainFactors else {}), **change)
+    FitSettings(dropout=0.0, epochs=0, weight_decay=0.0)

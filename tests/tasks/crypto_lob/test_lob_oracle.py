@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from lob_oracle import ASKS, BIDS, Oracle, sharpe
-from random_books import oracle_book, oracle_rules, random_config, random_tape
-from torch import Tensor
+from random_books import oracles_of, random_config, random_tape
 
 from vecenv.core.env import VecEnv
 from vecenv.core.random_actions import random_action
@@ -35,8 +34,7 @@ def played(seed: int, action: str, rows: int, eager: bool = True, deep: bool = F
     scenario = CryptoLob(config, tape)
     assert not deep or scenario.shared["depth"].shape[1] == 3 < tape.levels
     env = VecEnv(scenario, rows, seed=seed, compile=False)
-    rules, book = oracle_rules(config, tape), oracle_book(tape)
-    oracles = [Oracle(rules, book, row) for row in env.state.row.tolist()]
+    oracles = oracles_of(scenario, env.state.row.tolist())
     changes: list[list[float]] = [[] for _ in oracles]
     seen = {"episodes": rows, "liquidated": 0, "unfilled": 0, "traded": 0}
     while not bool(env.rows.done.all()):
@@ -88,20 +86,19 @@ def compare(state, oracles: list[Oracle], action: str) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_accounts_equal_plain_python(action):
-    """2,400 episodes over the four kinds of actions; all that can happen does."""
-    seen: dict[str, int] = {}
+    """All that can happen does."""
+    seen: Counter[str] = Counter()
     for seed in range(12):
-        for name, count in played(seed, action, 50).items():
-            seen[name] = seen.get(name, 0) + count
-    assert seen["episodes"] == 600 and min(seen.values()) > 20
+        seen.update(played(seed, action, 25))
+    assert seen["episodes"] == 300 and min(seen.values()) > 10
 
 
 @pytest.mark.parametrize("action", ACTIONS)
 def test_levels_that_no_order_reaches_are_left_out(action):
-    assert sum(played(seed, action, 50, deep=True)["traded"] for seed in range(4)) > 20
+    assert sum(played(seed, action, 20, deep=True)["traded"] for seed in range(3)) > 15
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", ["target", "limit"])
 @pytest.mark.assembly
 def test_compiled_accounts_equal_plain_python(action):
     assert played(20, action, 50, eager=False)["traded"] > 20
@@ -111,45 +108,3 @@ def test_compiled_accounts_equal_plain_python(action):
 @pytest.mark.parametrize("action", ACTIONS)
 def test_ten_thousand_accounts_equal_plain_python(action):
     assert sum(played(seed, action, 64)["episodes"] for seed in range(100, 150)) * len(ACTIONS) > 10_000
-
-
-def test_orders_walk_levels_as_a_loop_does():
-    """All orders up to beyond the whole depth, on both sides."""
-    from vecenv.tasks.crypto_lob.market_orders import depth_table, walked
-
-    tape = random_tape(np.random.default_rng(5))
-    book = oracle_book(tape)
-    for largest in (1, 20, 250):
-        depth, orders = depth_table(tape, largest), torch.arange(-largest, largest + 1)
-        for row, closes in itertools.product(range(20), (False, True)):
-            trade = torch.vmap(walked, in_dims=(0, None, None, None))(
-                orders, torch.tensor(row), depth, torch.tensor(closes)
-            )
-            for order, *got in zip(orders.tolist(), *(part.tolist() for part in trade), strict=True):
-                assert got == looped(book.levels(row, 0 if order > 0 else 1), order, closes)
-
-
-def looped(levels: list[tuple[int, int]], order: int, closes: bool) -> list[int]:
-    left, value = abs(order), 0
-    for price, size in levels:
-        value += 2 * price * min(left, size)
-        left -= min(left, size)
-    value += 2 * levels[-1][0] * left if closes else 0
-    filled = abs(order) - (0 if closes else left)
-    return [filled if order > 0 else -filled, value, left]
-
-
-def test_money_is_conserved():
-    """What the account has at the end is what it paid and received at the prices of its fills, less all costs."""
-    draw = np.random.default_rng(3)
-    tape = random_tape(draw)
-    config = random_config(draw, tape, "target")
-    env = VecEnv(CryptoLob(config, tape), 32, seed=1, compile=False)
-    volume = torch.zeros(32, 2, dtype=torch.int64)
-    while not bool(env.rows.done.all()):
-        running: Tensor = ~env.rows.done
-        env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed), eager=True)
-        filled = torch.stack([env.state.bought, env.state.sold], -1)
-        volume += torch.where(running.unsqueeze(1), filled, 0)
-    assert torch.equal(volume[:, 0], volume[:, 1])
-    assert torch.equal(env.state.equity, env.state.cash)

@@ -27,8 +27,10 @@ BOOKS: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.realdata
 @pytest.mark.skipif("VECENV_DATA" not in os.environ, reason="VECENV_DATA is not set")
-@pytest.mark.parametrize("name", BOOKS)
-@pytest.mark.assembly
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.assembly if name == "okcoin" else pytest.mark.nightly) for name in BOOKS],
+)
 def test_real_books_are_traded(name):
     """Long and short together lose the spread and the fees of both; the tick is the coin's; factors vary."""
     options, tick = BOOKS[name]

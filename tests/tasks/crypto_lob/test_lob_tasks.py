@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from contest_game import RECORD, ROWS, STARTS, TOLD_EVERY, choices, mids
+from contest_record import RECORD, ROWS, STARTS, TOLD_EVERY, choices, mids
 from random_books import random_tape
 from torch import Tensor
 
 import vecenv
 from vecenv.core.env import VecEnv
-from vecenv.core.random_actions import random_action
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
-from vecenv.tasks.crypto_lob.agents import BASELINES, Constant, Imbalance, Oracle
+from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, position_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import CostRamp
+from vecenv.tasks.crypto_lob.figures import equity_figure, lob_figures
+from vecenv.tasks.crypto_lob.figures import played as played_of
 from vecenv.tasks.crypto_lob.hindsight import best_positions
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
 from vecenv.tasks.crypto_lob.sources.parquet_snapshots import snapshots_of_table
@@ -48,20 +50,6 @@ def test_the_task_conforms(config, compiled):
     check_task(replace(task, config=lambda: task.config(**SMALL, **config)), steps=6, compiled=compiled)
 
 
-def test_rows_are_the_same_whatever_the_batch():
-    """The third row of three and the only one of its identity."""
-    envs = [
-        vecenv.make("crypto_lob", len(ids), seed=5, compile=False, env_ids=torch.tensor(ids), **SMALL)
-        for ids in ([4, 9, 7], [7])
-    ]
-    for _ in range(8):
-        for env in envs:
-            env.advance(random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed), eager=True)
-    first, alone = (env.observations()[-1] for env in envs)
-    assert torch.equal(first, alone)
-    assert envs[0].state.traded[2] == envs[1].state.traded[0] > 0
-
-
 def small_task(seed: int, **changes: object) -> CryptoLob:
     """Return a task on a random tape of which episodes have five steps."""
     tape = random_tape(np.random.default_rng(seed))
@@ -80,9 +68,10 @@ def equity_of(scenario: CryptoLob, starts: Tensor, choices: list[Tensor]) -> Ten
     return state.equity
 
 
-@pytest.mark.parametrize("latency", [0, 1, 2])
-@pytest.mark.parametrize("action", ["target", "step"])
-@pytest.mark.parametrize("fill", ["book", "mid"])
+@pytest.mark.parametrize(
+    ("fill", "action", "latency"),
+    [("book", "target", 0), ("book", "step", 1), ("book", "target", 2), ("mid", "step", 0), ("mid", "target", 1)],
+)
 def test_nothing_beats_the_oracle(fill, action, latency):
     """All 3⁵ choices are tried from several starts; one of them equals the best path."""
     funding = {"funding_rate": 0.001, "funding_hours": 1 / 3600} if latency == 1 else {}
@@ -122,51 +111,131 @@ def test_rules_hold_what_they_say(action):
     assert held[1]["exposure"].unique().tolist() == [0.9]
 
 
-def test_the_account_is_shown_as_its_features_say():
-    """Position, age, profit and time left of a long position of half the largest, and of none."""
-    env = vecenv.make("crypto_lob", 4, seed=1, compile=False, max_position=2, **SMALL)
-    names = env.scenario.feature_names[:4]
-    assert names == ("position", "age", "profit", "time_left")
-    assert env.observations()[:, :4].tolist() == [[0.0, 0.0, 0.0, 1.0]] * 4
-    for _ in range(3):
-        env.advance(torch.full((4, 1), 3), eager=True)
-    state, tape = env.state, env.scenario.tape
-    value = state.position.double() * tape.doubled_mid[state.row.long()].double()
-    profit = 100 * (value - state.trade_cost.double()) / (2 * value)
-    shown = env.observations()[:, :4]
-    assert torch.allclose(shown[:, [0, 1, 3]], torch.tensor([0.5, 0.2, 0.7]))
-    assert torch.allclose(shown[:, 2].double(), profit, atol=1e-5) and bool((profit != 0).all())
+def test_the_account_and_the_book_are_shown_as_their_features_say():
+    """Position, age, profit and time left; resting orders in units and basis points; levels of the book."""
+    env = vecenv.make("crypto_lob", 2, seed=1, compile=False, max_position=2, action="limit", depth=2, **SMALL)
+    tape, state = env.scenario.tape, env.state
+    assert env.scenario.feature_names[:10] == (
+        "position", "age", "profit", "time_left", "bid_size", "bid_distance", "bid_queue", "ask_size", "ask_distance",
+        "ask_queue",
+    )  # fmt: skip
+    row, mid = int(state.row[0]), int(tape.doubled_mid[int(state.row[0])])
+    resting = torch.tensor([[mid // 2 - 50, tape.unit // 2, 3 * tape.unit], [mid // 2 + 80, 0, 7]])
+    position, start = tape.unit, row - 3
+    fields = {"position": position, "age": 2, "start_row": start, "trade_cost": int(position * mid * 0.98)}
+    state = state[0].replace(**{name: torch.tensor(value, dtype=torch.int32) for name, value in fields.items()})
+    blocks = env.scenario.observation(state.replace(resting=resting), {}, env.scenario.shared)
+    shown = torch.cat([block.flatten() for block in blocks])
+    away = [1e4 * (2 * (mid // 2 - 50) - mid) / mid]
+    assert shown[:10].tolist() == pytest.approx(
+        [0.5, 0.2, 1.0, 0.7, 0.5, *away, 3.0, 0.0, 0.0, 7 / tape.unit], rel=1e-3
+    )
+    price, size = tape.price[row, :, :2].double(), tape.size[row, :, :2].double() / tape.unit
+    levels = torch.cat([(1e4 * (2 * price - mid) / mid).flatten(), (1 + size).log().flatten()])
+    assert shown[10:18].tolist() == pytest.approx(levels.tolist(), rel=1e-3)
+    assert torch.equal(shown[18:], tape.factors[row])
 
 
-def test_the_imbalance_rule_takes_the_larger_side():
+def test_outcomes_are_these_of_an_account():
+    """Four steps with changes of 3, -1, 2 and 0 in currency, two won and a lost trade."""
+    env = vecenv.make("crypto_lob", 1, seed=1, compile=False, initial_cash=1_000.0, **SMALL)
+    scenario, tape = env.scenario, env.scenario.tape
+    money, row = tape.money_size, int(env.state.row[0])
+    fields = {"start_row": row - 4, "equity": round(4.0 / money), "won": 2, "lost": 1, "exposed": 3, "unfilled": 7}
+    fields |= {"traded": round(500.0 / money), "costs": round(0.5 / money), "position": -20, "invalid": 5}
+    state = env.state[0].replace(**{name: torch.tensor(value) for name, value in fields.items()})
+    real = {"squares": 14.0, "drawdown": 0.002}
+    state = state.replace(**{name: torch.tensor(value, dtype=torch.float64) for name, value in real.items()})
+    told = {name: float(value) for name, value in scenario.info(state, {}, scenario.shared).items()}
+    sharpe = 1.0 / math.sqrt(14 / 4 - 1)
+    expected = {
+        "total_return": 0.004, "profit": 4.0, "sharpe": sharpe, "annual_sharpe": sharpe * math.sqrt(365 * 86_400),
+        "max_drawdown": 0.002, "romad": 2.0, "trades": 3, "won": 2, "lost": 1, "win_share": 2 / 3, "turnover": 0.5,
+        "costs": 0.5, "exposure": 0.75, "unfilled": 7 * tape.lot_size, "position": -20 * tape.lot_size,
+        "mid": float(tape.doubled_mid[row]) * tape.tick_size / 2, "invalid_actions": 5, "liquidated": 0, "row": row,
+    }  # fmt: skip
+    assert told == pytest.approx(expected, rel=1e-6)
+    assert float(scenario.grade(state, {}, {})) == pytest.approx(1 / (1 + math.exp(-0.4)))
+    after = state.replace(equity=state.equity + round(0.1 / money))
+    assert float(scenario.reward(state, None, after, {}, {})) == pytest.approx(1.0, rel=1e-3), "a basis point"
+    start = env.state[0].replace(drawdown=torch.zeros((), dtype=torch.float64))
+    none = scenario.info(start, {}, scenario.shared)
+    assert [float(none[name]) for name in ("sharpe", "romad", "win_share", "exposure")] == [0.0] * 4
+
+
+def test_agents_take_the_positions_that_they_name():
     env = vecenv.make("crypto_lob", 64, seed=1, compile=False, **SMALL)
     size = env.scenario.tape.size[env.state.row.long(), :, :5].sum(-1)
     wanted = 1 + (size[:, 1] - size[:, 0]).sign()
     assert torch.equal(Imbalance(0.0).act(env).squeeze(-1), wanted.long())
     assert (Imbalance(1.0).act(env) == 1).all()
+    units = torch.tensor([-2, 0, 1])
+    actions = {}
+    for action in ("target", "continuous", "step", "limit"):
+        env = vecenv.make("crypto_lob", 3, seed=1, compile=False, max_position=2, action=action, **SMALL)
+        held = torch.tensor([-1, 0, 2], dtype=torch.int32) * env.scenario.tape.unit
+        env.rows = env.rows.replace(state=env.state.replace(position=held))
+        actions[action] = position_action(env, units).tolist()
+    assert actions == {
+        "target": [[0], [2], [3]],
+        "continuous": [[-1.0], [0.0], [0.5]],
+        "step": [[0], [1], [0]],
+        "limit": [[0, 0, 0], [1, 0, 0], [0, 0, 0]],
+    }
+    assert position_action(env, units, before=units).tolist() == [[1, 0, 0]] * 3
 
 
-@pytest.mark.assembly
-def test_the_oracle_earns_most_and_its_path_is_found_again_for_other_starts():
-    oracle = Oracle()
+@pytest.mark.parametrize(("action", "latency"), [("step", 2), ("target", 3)])
+def test_the_agent_that_knows_all_books_earns_most(action, latency):
+    oracle, config = Oracle(), {"action": action, "latency": latency, "taker_fee": 0.5, "synthetic_strength": 1.0}
     for seed in (1, 2):
-        env = vecenv.make("crypto_lob", 8, compile=False, synthetic_hours=0.5, episode_steps=60)
-        agents = {"hold": Constant(0), "long": Constant(1), "oracle": oracle}
-        told = evaluate(env, agents, seed=seed).records
+        env = vecenv.make("crypto_lob", 8, compile=False, synthetic_hours=0.5, episode_steps=20, **config)
+        told = evaluate(env, {"hold": Constant(0), "long": Constant(1), "oracle": oracle}, seed=seed).records
         best = told["oracle"].outcomes["total_return"]
         assert bool((best >= told["long"].outcomes["total_return"]).all()) and bool((best >= 0).all())
-        assert float(best.mean()) > 0
+        # What the oracle earns is what its path earns.
+        starts = env.state.start_row
+        path = best_positions(env.scenario, starts)
+        assert float(best.mean()) > 0 and path.shape == (8, 20) and bool((path[:, -1] == 0).all())
 
 
-@pytest.mark.assembly
 def test_windows_of_the_test_are_disjoint_and_blocks_of_the_intervals():
     task = task_named("crypto_lob")
-    config = task.parted(CryptoLobConfig(synthetic_hours=2.0, episode_steps=300, embargo=10.0), "test")
+    config = task.parted(CryptoLobConfig(synthetic_hours=0.5, episode_steps=50, embargo=10.0), "test")
+    assert not config.random_start and task.parted(CryptoLobConfig(), "train").random_start
     env = vecenv.make("crypto_lob", 12, compile=False, config=config)
     starts = env.state.start_row.unique()
-    assert len(starts) == 5 and bool((starts.diff() == 300).all()) and int(starts[0]) == 5_400
-    blocks = evaluate(env, {"hold": Constant(0)}).blocks
-    assert blocks.tolist() == env.state.start_row.tolist()
+    assert (
+        starts.tolist() == list(range(1_350, 1_800 - 50, 50))[:8] and env.state.start_row[0] == env.state.start_row[8]
+    )
+    assert task.blocks(env).tolist() == env.state.start_row.tolist()
+    part = env.scenario.metadata()["part"]
+    assert (part["windows"], part["last"][-8:]) == (8, "00:29:59") and "8 episodes of 50 steps of 1 s" in part[
+        "description"
+    ]
+
+
+def test_pictures_show_what_was_played():
+    env = vecenv.make("crypto_lob", 3, seed=1, compile=False, taker_fee=0.0, **SMALL)
+    figures = lob_figures(env, {"long": Constant(1), "random": Constant(-1), "hold": Constant(0)}, seed=1)
+    assert list(figures) == ["trades", "equity"]
+    tape, record = env.scenario.tape, played_of(env, Constant(1), seed=1)
+    assert record.equity.shape == (11, 3) and record.row.tolist() == list(range(record.row[0], record.row[0] + 11))
+    assert (record.position > 0).tolist() == [False] + [True] * 9 + [False]
+    assert record.filled.sum(0).tolist() == [tape.unit, tape.unit]
+    assert record.equity[-1].tolist() == pytest.approx((1e4 * env.info()["total_return"]).tolist())
+    mid, bought, sold = figures["trades"].axes[0].lines
+    assert mid.get_ydata().tolist() == pytest.approx((tape.doubled_mid[record.row] * tape.tick_size / 2).tolist())
+    assert (bought.get_xdata().tolist(), sold.get_xdata().tolist()) == ([1.0], [10.0])
+    assert figures["trades"].axes[2].lines[0].get_ydata().tolist() == pytest.approx(record.equity[:, 0].tolist())
+    long, hold = figures["equity"].axes[0].lines
+    assert long.get_label() == "long" and long.get_ydata().tolist() == pytest.approx(record.equity.mean(1).tolist())
+    assert hold.get_ydata().tolist() == [0.0] * 11 and long.get_xdata()[-1] == 10.0
+    # An episode that has ended keeps its last equity.
+    cut = record._replace(equity=np.where(np.arange(11)[:, None] > np.array([5, 11, 11]), np.nan, record.equity))
+    line = equity_figure({"cut": cut}, 2.0).axes[0].lines[0]
+    ends = np.where(np.arange(11)[:, None] > np.array([5, 11, 11]), record.equity[5], record.equity)
+    assert line.get_ydata().tolist() == pytest.approx(ends.mean(1).tolist()) and line.get_xdata()[-1] == 20.0
 
 
 def test_costs_rise_with_the_episodes_of_a_training():
@@ -178,13 +247,12 @@ def test_costs_rise_with_the_episodes_of_a_training():
     again.load_state_dict(ramp.state_dict())
     again.update(None, torch.arange(400) % 4, None)  # type: ignore[arg-type]
     assert again.params()["taker_fee"].tolist() == [200_000] * 4
-    env = vecenv.make("crypto_lob", 4, compile=False, cost_ramp=3, **SMALL)
-    assert env.scenario.schedule(4).share == 0.0  # type: ignore[union-attr]
-
-
-def test_random_agents_of_every_name_play():
-    for name, made in BASELINES.items():
-        assert played(made(), max_position=2).info()["row"].min() > 0, name
+    env = vecenv.make("crypto_lob", 4, compile=False, cost_ramp=3, slippage=0.5, **SMALL)
+    schedule = env.scenario.schedule(4)
+    schedule.update(None, torch.arange(6), None)
+    assert {name: cost.tolist() for name, cost in schedule.params().items()} == {
+        "taker_fee": [100_000] * 4, "slippage": [25_000] * 4,
+    }  # fmt: skip
 
 
 @pytest.mark.nightly
@@ -213,18 +281,46 @@ def test_the_preset_of_the_contest_has_its_simulators_numbers():
     assert np.abs(told[-1]).min() > 0.5 and orders[-1].min() > 40
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"episode_steps": 3, "latency": 3}, "episode_steps must be above the latency of 3"),
-        ({"taker_fee": 2_000.0}, "taker_fee must be within 1000 basis points"),
-        ({"maintenance_margin": -0.1}, "maintenance_margin must not be negative"),
-        ({"stop_loss": 1.5}, "stop_loss must be within 1"),
-        ({"unit": -1.0}, "unit must be positive"),
-        ({"test_fraction": 0.0}, "test_fraction must be above 0 and at most 1"),
+POSITIVE = ("initial_cash", "episode_steps", "max_position", "reward_scale", "funding_hours", "unit", "lot_size")
+POSITIVE += ("train_hours", "test_hours", "step_gap", "levels", "synthetic_hours", "tick_size")
+NOT_NEGATIVE = ("embargo", "max_gap", "latency", "taker_fee", "slippage", "stop_loss", "max_holding", "cost_ramp")
+NOT_NEGATIVE += ("depth", "maintenance_margin", "max_age")
+WRONG = {
+    **{name: (0, "must be positive") for name in POSITIVE},
+    **{name: (-1 if name != "maintenance_margin" else -0.5, "must not be negative") for name in NOT_NEGATIVE},
+    "maker_fee": (-1_001, "within 1000 basis points"),
+    "funding_rate": (-1.0, "within 1, got"),
+    "test_fraction": (1.1, "above 0 and at most 1"),
+    "validation_share": (1.0, "between 0 and 1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_setting_is_named(name):
+    value, message = WRONG[name]
+    with pytest.raises(ValueError, match=f"{name} .*{message}"):
+        CryptoLobConfig(**{name: value})
+
+
+def test_settings_that_do_not_go_together_are_named_and_their_ends_allowed():
+    for config, message in (
+        ({"episode_steps": 3, "latency": 3}, "episode_steps must be above the latency of 3, got 3"),
         ({"action": "limit", "limit_offsets": (-2,)}, "limit_offsets must be ticks from -1 on"),
-    ],
-)
-def test_wrong_settings_are_refused(config, message):
-    with pytest.raises(ValueError, match=message):
-        CryptoLobConfig(**config)
+        ({"action": "limit", "limit_offsets": ()}, "limit_offsets must be ticks from -1 on"),
+        ({"taker_fee": 1_000.1}, "taker_fee must be within 1000"),
+        ({"stop_loss": 1.0}, "stop_loss must be within 1"),
+        ({"test_fraction": 0.0}, "test_fraction must be above 0"),
+        ({"validation_share": 0.0}, "validation_share must be between"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CryptoLobConfig(**config)
+    CryptoLobConfig(test_fraction=1.0, episode_steps=4, latency=3, maintenance_margin=0.0, embargo=0.0, max_gap=0.0)
+    CryptoLobConfig(action="limit", limit_offsets=(-1,), taker_fee=1_000, maker_fee=-1_000, max_age=0.0)
+    names = CryptoLobConfig().inapplicable()
+    assert names == {"symbol": "a file of several coins", "funding_hours": "a funding_rate"} | dict.fromkeys(
+        ("maker_fee", "limit_offsets"), "action limit"
+    )
+    names = CryptoLobConfig(book="b.csv", action="limit", funding_rate=0.1, test_hours=1.0).inapplicable()
+    assert names == {"test_fraction": "no test_hours"} | dict.fromkeys(
+        ("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic"
+    )

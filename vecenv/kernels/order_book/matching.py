@@ -184,7 +184,6 @@ def _valid(message: Message, most: int, owners: int) -> Tensor:
 
 
 def _named(book: Book, message: Message, valid: Tensor) -> _Named:
-    """Return what a message cancels, modifies or replaces."""
     every = valid & ((message.kind == Kind.CANCEL_ALL) | (message.kind == Kind.REPLACE_ALL))
     one = valid & (message.kind >= Kind.CANCEL) & ~every
     owner, cleared, target = written_out(
@@ -205,7 +204,6 @@ def _named(book: Book, message: Message, valid: Tensor) -> _Named:
 
 
 def _incoming(book: Book, message: Message, valid: Tensor, named: _Named, kept: Tensor) -> _Incoming:
-    """Return the order that a message brings in, or brings in anew."""
     kind = message.kind
     anew = ((kind == Kind.MODIFY) | (kind == Kind.REPLACE)) & (named.place >= 0) & ~kept
     active = (_ordered(kind) & valid) | anew

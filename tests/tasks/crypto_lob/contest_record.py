@@ -1,4 +1,9 @@
-"""The game that the contest's simulator and the task play: a course of the mid, starts and actions."""
+"""A game that the simulator of the FinRL contest of 2024 has played, and that the task plays too.
+
+What the simulator made of it is in the record: `Task_1_starter_kit/trade_simulator.py` of
+github.com/Open-Finance-Lab/FinRL_Contest_2024, commit 13133c7, called as its evaluation calls it: one coin at most,
+2 s a step, a slippage of 7e-7, `mids` as its midpoint and no factors, its `step_is` at `STARTS`.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-RECORD = Path(__file__).with_name("contest_record.json")
-
+RECORD = Path(__file__).with_suffix(".json")
 ROWS, STEPS = 14_400, 1_770
 """Seconds of the course, and steps of 2 s of an episode."""
-
 STARTS = (3_600, 4_510, 6_002, 7_198)
 """First rows of the episodes, of the course of a second."""
-
 TOLD_EVERY = 30
 """Steps between the equities that are written down."""
 
