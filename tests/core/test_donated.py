@@ -208,20 +208,6 @@ def test_a_step_overwrites_only_what_is_donated(in_place):
     assert (donated.state.ledger.entries.data_ptr() == address) == in_place
 
 
-@FORMS
-def test_rows_are_copied_and_begun(in_place):
-    env = tally_env(NUM_ENVS, in_place=in_place)
-    step(env)
-    env.copy_rows([0, 1], [4, 5])
-    env.begin_rows([2], torch.tensor([3]), torch.tensor([7]))
-    assert_same_bits([leaf[4:6] for leaf in leaves(env.rows)], [leaf[:2] for leaf in leaves(env.rows)])
-    fresh = tally_env(NUM_ENVS, in_place=in_place).rows
-    assert_same_bits([leaf[2] for leaf in leaves(env.rows)], [leaf[7] for leaf in leaves(fresh)])
-    before = snapshot(env.rows)
-    env.advance(torch.ones(NUM_ENVS, 1), torch.arange(NUM_ENVS) < 2)
-    assert_same_bits([leaf[2:] for leaf in leaves(env.rows)], [leaf[2:] for leaf in before])
-
-
 def memory(tensors: list[Tensor]) -> int:
     return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 

@@ -31,27 +31,23 @@ def test_a_column_tells_the_currency_and_is_no_feature(tmp_path, recwarn):
         write(tmp_path / name, index=False)
         bars = read_bars(tmp_path / name)
         assert (bars.currency, bars.columns) == ("USD", {})
-    assert read_bars(marked).currency == "USD"
-    assert not [warning for warning in recwarn if "columns of text" in str(warning.message)]
-
-
-def test_files_of_a_folder_may_tell_it(tmp_path):
-    for symbol, rows in table(A="EUR", B="EUR").groupby("symbol"):
-        rows.to_csv(tmp_path / f"{symbol}.csv", index=False)
-    assert read_bars(tmp_path).currency == "EUR"
-
-
-def test_metadata_tell_the_currency(tmp_path):
-    plain = table(A="USD").drop(columns="currency")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for symbol, rows in marked.groupby("symbol"):
+        rows.to_csv(folder / f"{symbol}.csv", index=False)
+    assert read_bars(marked).currency == read_bars(folder).currency == "USD"
+    numbers = read_bars(marked.assign(currency=1.5))
+    assert numbers.currency is None and list(numbers.columns) == ["currency"]
+    # Metadata may tell it, too.
+    plain = marked.drop(columns="currency")
     assert read_bars(plain).currency is None
-    marked = plain.copy()
-    marked.attrs["currency"] = "USDT"
-    assert read_bars(marked).currency == "USDT"
-    marked.to_parquet(tmp_path / "attributes.parquet", index=False)
-    assert read_bars(tmp_path / "attributes.parquet").currency == "USDT"
     arrow = pa.Table.from_pandas(plain, preserve_index=False)
     pq.write_table(arrow.replace_schema_metadata({"currency": "JPY"}), tmp_path / "schema.parquet")
     assert read_bars(tmp_path / "schema.parquet").currency == "JPY"
+    plain.attrs["currency"] = "USDT"
+    plain.to_parquet(tmp_path / "attributes.parquet", index=False)
+    assert read_bars(plain).currency == read_bars(tmp_path / "attributes.parquet").currency == "USDT"
+    assert not [warning for warning in recwarn if "columns of text" in str(warning.message)]
 
 
 def test_an_account_is_kept_in_one_currency(tmp_path):
@@ -65,12 +61,6 @@ def test_an_account_is_kept_in_one_currency(tmp_path):
         read_bars(mixed, ["A"])
     with pytest.raises(MarketDataError, match="currency must be a code such as USD, INR or USDT, got '₹'"):
         read_bars(table(A="₹"))
-
-
-def test_a_column_of_numbers_is_a_feature_as_any_other():
-    numbers = table(A="USD").assign(currency=1.5)
-    bars = read_bars(numbers)
-    assert bars.currency is None and list(bars.columns) == ["currency"]
 
 
 def test_conversion_keeps_the_currency(tmp_path):
@@ -96,11 +86,8 @@ def test_the_caller_may_say_the_currency():
     assert load_market(plain, MarketOptions(features=(), currency="CHF")).currency == "CHF"
     tape = load_market(table(A="USD"), MarketOptions(features=()))
     assert load_market(tape).currency == "USD" and load_market(tape, MarketOptions(currency="EUR")).currency == "EUR"
+    for market in ("synthetic", "planted", "random_walk"):
+        assert load_market(market, MarketOptions(features=(), num_paths=1, num_days=30)).currency == "INR"
     for refuse in (lambda: load_market(plain, MarketOptions(currency="Rs.")), lambda: MarketSettings(currency="Rs.")):
         with pytest.raises(ValueError, match=r"currency must be a code .*, got 'Rs\.'"):
             refuse()
-
-
-@pytest.mark.parametrize("market", ["synthetic", "planted", "random_walk"])
-def test_invented_markets_count_in_rupees(market):
-    assert load_market(market, MarketOptions(features=(), num_paths=1, num_days=30)).currency == "INR"

@@ -126,8 +126,17 @@ def test_what_is_wrong_is_named_in_one_sentence(tmp_path, text, what):
     assert str(refused.value).startswith(f"{path}: ") and "\n" not in str(refused.value)
 
 
-def test_a_parquet_time_without_zone_and_missing_values_are_refused(tmp_path):
+def test_files_that_are_none_times_without_zone_and_missing_values_are_refused(tmp_path):
     path = tmp_path / "news.parquet"
+    path.write_bytes(b"PAR1 and nothing else")
+    (tmp_path / "news.txt").write_text("x")
+    for name, what in (
+        ("none.csv", "there is no such file"),
+        ("news.txt", "unknown extension .txt; known are .parquet, .csv"),
+        ("news.parquet", "cannot be read as .parquet: damaged or not Parquet"),
+    ):
+        with pytest.raises(MarketDataError, match=re.escape(what)):
+            read_news(tmp_path / name)
     for column, values, what in (
         ("published_at", pd.to_datetime(["2024-01-02 10:00", "2024-01-02 11:00"]), "has no time zone"),
         ("published_at", pd.to_datetime(["2024-01-02", None]).tz_localize("UTC"), "row 2, column published_at: it is"),
@@ -137,15 +146,3 @@ def test_a_parquet_time_without_zone_and_missing_values_are_refused(tmp_path):
         write_parquet(pd.DataFrame({column: values, "symbol": "A", "text": "x"}), path)
         with pytest.raises(MarketDataError, match=what):
             read_news(path)
-
-
-def test_files_that_are_none_are_refused(tmp_path):
-    (tmp_path / "news.parquet").write_bytes(b"PAR1 and nothing else")
-    (tmp_path / "news.txt").write_text("x")
-    for name, what in (
-        ("none.csv", "there is no such file"),
-        ("news.txt", "unknown extension .txt; known are .parquet, .csv"),
-        ("news.parquet", "cannot be read as .parquet: damaged or not Parquet"),
-    ):
-        with pytest.raises(MarketDataError, match=re.escape(what)):
-            read_news(tmp_path / name)

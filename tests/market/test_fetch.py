@@ -41,15 +41,6 @@ def _wide(listed: dict[str, int], failed: tuple[str, ...] = (), days: int = 4) -
     return wide.swaplevel(0, 1, axis=1).sort_index(level=0, axis=1)
 
 
-def test_one_symbol() -> None:
-    table = long_from_yahoo(_wide({"RELIANCE.NS": 4}), ["RELIANCE.NS"])
-    assert list(table.columns) == COLUMNS
-    assert table["symbol"].tolist() == ["RELIANCE.NS"] * 4
-    assert table["date"].dt.strftime("%Y-%m-%d").tolist()[0] == "2024-01-02"
-    assert table["close"].tolist() == [100.0, 101.0, 102.0, 103.0]
-    assert table["volume"].tolist() == [1000.0] * 4
-
-
 def test_several_symbols_keep_the_order_asked_for_and_have_no_rows_where_there_is_no_bar() -> None:
     table = long_from_yahoo(_wide({"AAPL": 4, "MSFT": 2, "V": 4}), ["V", "MSFT", "AAPL"])
     assert table.groupby("symbol", observed=True, sort=True).size().to_dict() == {
@@ -66,7 +57,9 @@ def test_several_symbols_keep_the_order_asked_for_and_have_no_rows_where_there_i
 def test_the_suffix_of_the_tickers_is_left_out_of_the_table() -> None:
     wide = _wide({"M&M.NS": 4, "BAJAJ-AUTO.NS": 3})
     table = long_from_yahoo(wide, ["M&M", "BAJAJ-AUTO"], suffix=".NS")
+    assert list(table.columns) == COLUMNS and str(table["date"].iloc[0].date()) == "2024-01-02"
     assert table["symbol"].tolist() == ["M&M"] * 4 + ["BAJAJ-AUTO"] * 3
+    assert table["volume"].tolist() == [1000.0] * 4 + [1001.0] * 3
     assert table["close"].tolist() == [100.0, 101.0, 102.0, 103.0, 200.0, 201.0, 202.0]
 
 
@@ -76,45 +69,6 @@ def test_either_order_of_the_column_levels_and_any_case_of_the_symbol() -> None:
     expected = long_from_yahoo(wide, ["AAPL", "V"])
     pd.testing.assert_frame_equal(long_from_yahoo(by_ticker, ["AAPL", "V"]), expected)
     assert set(long_from_yahoo(wide, ["aapl", "V"])["symbol"]) == {"aapl", "V"}
-
-
-@pytest.mark.parametrize("failed", [("GONE",), ()])
-def test_a_symbol_without_data_is_named(failed: tuple[str, ...]) -> None:
-    with pytest.raises(MarketDataError, match=r"Yahoo Finance: no data for GONE$"):
-        long_from_yahoo(_wide({"AAPL": 4}, failed), ["AAPL", "GONE"])
-
-
-def test_a_symbol_without_data_is_named_by_its_ticker() -> None:
-    with pytest.raises(MarketDataError, match=r"no data for GONE\.NS$"):
-        long_from_yahoo(_wide({"INFY.NS": 4}), ["INFY", "GONE"], suffix=".NS")
-
-
-def test_no_data_at_all_names_every_symbol() -> None:
-    for frame in (None, _wide({}, ("A", "B")).iloc[:0]):
-        with pytest.raises(MarketDataError, match="no data for A, B"):
-            long_from_yahoo(frame, ["A", "B"])
-
-
-def test_a_fault_in_the_bars_is_refused() -> None:
-    wide = _wide({"AAPL": 4})
-    wide.iloc[2, wide.columns.get_loc(("Open", "AAPL"))] = np.nan
-    with pytest.raises(MarketDataError, match="Yahoo Finance: symbol AAPL, date 2024-01-04, column open: NaN"):
-        long_from_yahoo(wide, ["AAPL"])
-
-
-def test_fetch_asks_for_adjusted_prices_and_an_inclusive_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, object] = {}
-
-    def download(tickers: list[str], **options: object) -> pd.DataFrame:
-        asked.update(options, tickers=tickers)
-        return _wide({"AAPL": 4})
-
-    monkeypatch.setitem(sys.modules, "yfinance", SimpleNamespace(download=download))
-    table = fetch_bars(["AAPL"], "2024-01-02", "2024-01-31", interval="1wk")
-    assert len(table) == 4
-    assert asked["tickers"] == ["AAPL"]
-    assert (asked["start"], asked["end"], asked["interval"]) == ("2024-01-02", "2024-02-01", "1wk")
-    assert asked["auto_adjust"] is True
 
 
 def test_a_fetched_universe_carries_the_symbols_of_the_exchange(
@@ -132,38 +86,48 @@ def test_a_fetched_universe_carries_the_symbols_of_the_exchange(
     assert read_bars(tmp_path / "nifty.parquet", symbols=preset).symbols == tuple(preset)
 
 
-def test_fetch_without_yfinance_tells_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_or_wrong_is_named() -> None:
+    broken = _wide({"AAPL": 4})
+    broken.iloc[2, broken.columns.get_loc(("Open", "AAPL"))] = np.nan
+    for wide, symbols, suffix, words in (
+        (_wide({"AAPL": 4}, ("GONE",)), ["AAPL", "GONE"], "", "Yahoo Finance: no data for GONE$"),
+        (_wide({"AAPL": 4}), ["AAPL", "GONE"], "", "no data for GONE$"),
+        (_wide({"INFY.NS": 4}), ["INFY", "GONE"], ".NS", r"no data for GONE\.NS$"),
+        (None, ["A", "B"], "", "no data for A, B"),
+        (_wide({}, ("A", "B")).iloc[:0], ["A", "B"], "", "no data for A, B"),
+        (broken, ["AAPL"], "", "Yahoo Finance: symbol AAPL, date 2024-01-04, column open: NaN"),
+    ):
+        with pytest.raises(MarketDataError, match=words):
+            long_from_yahoo(wide, symbols, suffix)
+
+
+def test_fetch_asks_for_adjusted_prices_and_an_inclusive_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad arguments are refused before anything is asked."""
+    asked: dict[str, object] = {}
+
+    def download(tickers: list[str], **options: object) -> pd.DataFrame:
+        asked.update(options, tickers=tickers)
+        return _wide({"AAPL": 4})
+
+    monkeypatch.setitem(sys.modules, "yfinance", SimpleNamespace(download=download))
+    for start, end, interval, words in (
+        ("2024-01-02", "2024-01-31", "5m", "unknown interval 5m; known are 1d, 1wk, 1mo"),
+        ("2024-02-02", "2024-01-31", "1d", "no span from 2024-02-02 to 2024-01-31"),
+        ("01/02/2024", "2024-01-31", "1d", "no span from 01/02/2024"),
+    ):
+        with pytest.raises(MarketDataError, match=words):
+            fetch_bars(["AAPL"], start, end, interval=interval)
+    assert not asked
+    assert len(fetch_bars(["AAPL"], "2024-01-02", "2024-01-31", interval="1wk")) == 4
+    span = {"start": "2024-01-02", "end": "2024-02-01", "interval": "1wk"}
+    assert asked == {"tickers": ["AAPL"], "auto_adjust": True, "progress": False, **span}
     monkeypatch.setitem(sys.modules, "yfinance", None)
     with pytest.raises(ImportError, match=r"pip install 'vecenv\[data\]'"):
         fetch_bars(["AAPL"], "2024-01-02", "2024-01-31")
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "interval", "what"),
-    [
-        ("2024-01-02", "2024-01-31", "5m", "unknown interval 5m; known are 1d, 1wk, 1mo"),
-        ("2024-02-02", "2024-01-31", "1d", "no span from 2024-02-02 to 2024-01-31"),
-        ("01/02/2024", "2024-01-31", "1d", "no span from 01/02/2024"),
-    ],
-)
-def test_fetch_refuses_bad_arguments(
-    start: str, end: str, interval: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "yfinance", SimpleNamespace(download=pytest.fail))
-    with pytest.raises(MarketDataError, match=what):
-        fetch_bars(["AAPL"], start, end, interval=interval)
-
-
 def test_universes() -> None:
-    assert {name: len(set(universe.symbols)) for name, universe in UNIVERSES.items()} == {
-        "dow30": 30,
-        "nifty25": 25,
-        "nifty50": 50,
-    }
+    told = {name: (len(set(each.symbols)), each.suffix, each.currency) for name, each in UNIVERSES.items()}
+    assert told == {"dow30": (30, "", "USD"), "nifty25": (25, ".NS", "INR"), "nifty50": (50, ".NS", "INR")}
     assert UNIVERSES["nifty50"].symbols[:25] == UNIVERSES["nifty25"].symbols
-    assert {name: universe.suffix for name, universe in UNIVERSES.items()} == {
-        "dow30": "",
-        "nifty25": ".NS",
-        "nifty50": ".NS",
-    }
     assert not any("." in symbol for universe in UNIVERSES.values() for symbol in universe.symbols)

@@ -43,7 +43,7 @@ def sentiments(panels, symbol=0):
     return panels.scores[0, :, symbol, 0].tolist()
 
 
-def test_a_score_with_a_date_alone_counts_from_the_next_trading_day():
+def test_a_score_with_a_date_alone_counts_from_the_next_trading_day(tmp_path):
     table = market(sentiment={"A": [1.0, np.nan, 4.0, np.nan, 5.0], "B": [np.nan] * 5})
     panels = panels_of(table)
     assert sentiments(panels) == [NEUTRAL, 1.0, NEUTRAL, 4.0, NEUTRAL]
@@ -51,13 +51,14 @@ def test_a_score_with_a_date_alone_counts_from_the_next_trading_day():
     assert not panels.known[..., 1].any() and not panels.known[0, :, 1].any()
     assert sentiments(panels_of(table, score_delay=0)) == [1.0, NEUTRAL, 4.0, NEUTRAL, 5.0]
     assert sentiments(panels_of(table, score_delay=3)) == [NEUTRAL, NEUTRAL, NEUTRAL, 1.0, NEUTRAL]
-
-
-@pytest.mark.parametrize("delay", [0, 1, 3])
-def test_a_file_s_score_with_a_date_alone_counts_as_many_days_later(tmp_path, delay):
     file = written(tmp_path, [{"symbol": "A", "date": DAYS[1], "sentiment": 4}])
-    told = sentiments(panels_of(market(), score_files=(file,), score_delay=delay))
-    assert told == [4.0 if day == 1 + delay else NEUTRAL for day in range(5)]
+    for delay in (0, 1, 3):
+        told = sentiments(panels_of(market(), score_files=(file,), score_delay=delay))
+        assert told == [4.0 if day == 1 + delay else NEUTRAL for day in range(5)]
+    # Those carried over from earlier days are missing.
+    flags = {"A": [1, 0, 0, 1, 0], "B": [0] * 5}
+    table = market(sentiment={"A": [2, 2.2, 2.4, 5, 4.5], "B": [3.0] * 5}, news_flag=flags)
+    assert sentiments(panels_of(table, score_delay=0)) == [2.0, NEUTRAL, NEUTRAL, 5.0, NEUTRAL]
 
 
 def test_what_is_published_after_the_close_belongs_to_the_next_day(tmp_path):
@@ -109,12 +110,6 @@ def test_finrl_deepseek_s_zeros_are_missing_and_its_names_understood(tmp_path):
     assert panels_of(market(), score_files=(file,)).known[0, 1, :, 0].tolist() == [False, True]
 
 
-def test_scores_carried_over_from_earlier_days_are_missing():
-    flags = {"A": [1, 0, 0, 1, 0], "B": [0] * 5}
-    table = market(sentiment={"A": [2, 2.2, 2.4, 5, 4.5], "B": [3.0] * 5}, news_flag=flags)
-    assert sentiments(panels_of(table, score_delay=0)) == [2.0, NEUTRAL, NEUTRAL, 5.0, NEUTRAL]
-
-
 def test_texts_of_a_day_are_its_lines(tmp_path):
     rows = [
         {"symbol": "A", "published_at": "2024-05-31T09:00:00-04:00", "title": "Sales rise", "summary": "By a tenth."},
@@ -157,31 +152,38 @@ def test_bad_files_are_refused_by_row_and_column(tmp_path, rows, message):
     assert str(told.value).startswith(file)
 
 
-@pytest.mark.parametrize("value", [7.0, 0.5])
-def test_scores_of_a_market_file_out_of_range_are_refused_by_symbol_and_date(value):
-    table = market(sentiment={"A": [3.0] * 5, "B": [3, 3, value, 3, 3]})
-    message = f"symbol B, date 2024-06-03, column sentiment: {value:g} is outside 1 to 5"
-    with pytest.raises(MarketDataError, match=message):
-        panels_of(table)
-
-
-def test_a_market_and_a_file_with_the_same_score_are_refused(tmp_path):
-    table = market(sentiment={"A": [3.0] * 5, "B": [3.0] * 5})
-    with pytest.raises(MarketDataError, match="scores of that name already"):
-        panels_of(table, score_files=(written(tmp_path, [GOOD]),))
+def test_other_bad_scores_are_refused(tmp_path):
+    file = written(tmp_path, [GOOD])
+    late = written(tmp_path, [{"symbol": "B", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5}], "late.csv")
+    neutral = {"A": [3.0] * 5, "B": [3.0] * 5}
+    wrong = [{"A": [3.0] * 5, "B": [3, 3, value, 3, 3]} for value in (7.0, 0.5)]
+    nothing = "none of its 1 rows counts for a symbol of the market from 2024-0"
+    for columns, options, message in (
+        ({"sentiment": wrong[0]}, {}, "symbol B, date 2024-06-03, column sentiment: 7 is outside 1 to 5"),
+        ({"sentiment": wrong[1]}, {}, "symbol B, date 2024-06-03, column sentiment: 0.5 is outside 1 to 5"),
+        (
+            {"sentiment": neutral},
+            {"score_files": (file,)},
+            "column sentiment: the market has scores of that name already",
+        ),
+        ({"sentiment": neutral, "llm_sentiment": neutral}, {}, "both columns sentiment and llm_sentiment"),
+        ({}, {}, r"no scores: columns sentiment, risk \(or llm_sentiment, llm_risk\) are needed"),
+        ({}, {"symbols": ("A",), "score_files": (late,)}, nothing),
+        ({}, {"start": "2024-06-04", "score_files": (late,)}, nothing),
+    ):
+        with pytest.raises(MarketDataError, match=message):
+            panels_of(market(**columns), **options)
+    for text in ("16:00", "New York", "25:00 America/New_York", "16:00 Mars/Base"):
+        with pytest.raises(
+            ValueError, match="a market's close is written as '16:00 America/New_York', a time and a zone"
+        ):
+            MarketClose.parse(text)
 
 
 def test_scores_of_symbols_left_out_on_purpose_are_left_out(tmp_path):
     file = written(tmp_path, [GOOD, GOOD | {"symbol": "B", "sentiment": 1}])
     panels = panels_of(market(), symbols=("A",), score_files=(file,))
     assert sentiments(panels) == [NEUTRAL, NEUTRAL, 4.0, NEUTRAL, NEUTRAL] and panels.scores.shape == (1, 5, 1, 2)
-
-
-@pytest.mark.parametrize("options", [{"symbols": ("A",)}, {"start": "2024-06-04"}])
-def test_a_file_of_which_nothing_is_left_is_refused(tmp_path, options):
-    rows = [{"symbol": "B", "published_at": "2024-05-31T09:00:00-04:00", "sentiment": 5}]
-    with pytest.raises(MarketDataError, match="none of its 1 rows counts for a symbol of the market from 2024-0"):
-        panels_of(market(), score_files=(written(tmp_path, rows),), **options)
 
 
 def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
@@ -191,12 +193,6 @@ def test_scores_from_before_the_first_day_that_is_read_count_no_more(tmp_path):
     ]
     panels = panels_of(market(), start="2024-06-03", score_files=(written(tmp_path, rows),))
     assert sentiments(panels) == [NEUTRAL] * 3 and sentiments(panels, 1) == [1.0, NEUTRAL, NEUTRAL]
-
-
-@pytest.mark.parametrize("text", ["16:00", "New York", "25:00 America/New_York", "16:00 Mars/Base"])
-def test_a_close_without_time_or_zone_is_refused(text):
-    with pytest.raises(ValueError, match="a market's close is written as"):
-        MarketClose.parse(text)
 
 
 def test_shuffled_scores_are_the_same_scores_on_other_days():

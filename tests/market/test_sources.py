@@ -1,8 +1,9 @@
-"""Every source gives the same bars, aligned by date."""
+"""Every source gives the same bars, aligned by date, however its columns are named, dated and split."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,18 @@ def _assert_same(bars: Bars, other: Bars) -> None:
             np.testing.assert_array_equal(values, theirs[name])
 
 
+def _by_symbol(frame: pd.DataFrame, folder: Path) -> Path:
+    """Write a folder of a CSV for each symbol."""
+    folder.mkdir(exist_ok=True)
+    for symbol, rows in frame.groupby("symbol"):
+        rows.drop(columns="symbol").to_csv(folder / f"{symbol}.csv", index=False)
+    return folder
+
+
 def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.DataFrame) -> None:
     # A gap in BBB: by row number, its later bars would slip a day.
     frame = long_frame.drop(index=13)
+    before = frame.copy(deep=True)
     bars = read_bars(frame)
     assert bars.symbols == ("AAA", "BBB", "CCC")
     assert bars.dates.dtype == np.dtype("datetime64[D]")
@@ -44,25 +54,27 @@ def test_bars_are_aligned_by_date_with_nan_where_there_is_none(long_frame: pd.Da
         np.testing.assert_array_equal(bars.ohlcv[0, :, :, i], _pivot(frame, column))
     assert bars.listed[0, :, 1].tolist() == [True] * 3 + [False] + [True] * 6
     assert bars.listed[0, :, 2].tolist() == [False] * 4 + [True] * 6
+    bars.ohlcv.zero_()
+    pd.testing.assert_frame_equal(frame, before)
 
 
 def test_parquet_csv_folder_and_frame_agree_bit_for_bit(long_frame: pd.DataFrame, tmp_path: Path) -> None:
     frame = long_frame.assign(sentiment=np.arange(26.0), vix=pd.factorize(long_frame["date"])[0] / 3)
     frame.to_parquet(tmp_path / "bars.parquet", index=False)
     frame.to_csv(tmp_path / "bars.csv", index=False)
-    by_symbol = tmp_path / "by_symbol"
-    by_symbol.mkdir()
-    for symbol, rows in frame.groupby("symbol"):
-        rows.drop(columns="symbol").to_csv(by_symbol / f"{symbol}.csv", index=False)
     expected = read_bars(frame)
     assert (expected.columns.keys(), expected.context.keys()) == ({"sentiment"}, {"vix"})
-    for source in (tmp_path / "bars.parquet", str(tmp_path / "bars.csv"), by_symbol):
+    for source in (tmp_path / "bars.parquet", str(tmp_path / "bars.csv"), _by_symbol(frame, tmp_path / "folder")):
         bars = read_bars(source)
         _assert_same(bars, expected)
         assert bars.source == str(source)
+    frame.set_index("date").to_parquet(tmp_path / "bars.parquet")
+    for indexed in (frame.set_index(["date", "symbol"]), tmp_path / "bars.parquet"):
+        _assert_same(read_bars(indexed), expected)
 
 
-def test_symbols_keep_the_order_given_and_else_are_sorted(long_frame: pd.DataFrame) -> None:
+def test_symbols_and_days_are_chosen(long_frame: pd.DataFrame) -> None:
+    """Symbols keep the order given and else are sorted; a span is inclusive and keeps symbols without bars."""
     shuffled = long_frame.iloc[::-1].sort_values("date", kind="stable")
     assert read_bars(shuffled).symbols == ("AAA", "BBB", "CCC")
     bars = read_bars(shuffled, symbols=["CCC", "AAA"])
@@ -71,13 +83,124 @@ def test_symbols_keep_the_order_given_and_else_are_sorted(long_frame: pd.DataFra
     # Dates on which none of the chosen symbols has a bar are none of the market's.
     assert len(read_bars(shuffled, symbols=["CCC"]).dates) == 6
     assert read_bars(shuffled, symbols="BBB").symbols == ("BBB",)
-
-
-def test_a_span_is_inclusive_and_keeps_symbols_without_bars(long_frame: pd.DataFrame) -> None:
     bars = read_bars(long_frame, start="2024-01-02", end=np.datetime64("2024-01-04"))
     assert bars.dates.astype(str).tolist() == ["2024-01-02", "2024-01-03", "2024-01-04"]
-    assert bars.symbols == ("AAA", "BBB", "CCC")
-    assert not bars.listed[0, :, 2].any()
+    assert bars.symbols == ("AAA", "BBB", "CCC") and not bars.listed[0, :, 2].any()
+
+
+def test_a_folder_is_read_file_by_file(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Only those asked for; a fault, another symbol or another zone is named with its file."""
+    _by_symbol(long_frame, tmp_path)
+    (tmp_path / "BROKEN.csv").write_text("nothing")
+    (tmp_path / "LATIN.csv").write_bytes(b"date,open\n\xff")
+    bars = read_bars(tmp_path, symbols=["CCC", "AAA"])
+    assert bars.symbols == ("CCC", "AAA")
+    np.testing.assert_array_equal(bars.ohlcv, read_bars(long_frame, symbols=["CCC", "AAA"]).ohlcv)
+    rows = long_frame[long_frame["symbol"] == "AAA"]
+    rows.to_csv(tmp_path / "OTHER.csv", index=False)
+    plain = rows.drop(columns="symbol")
+    plain.assign(date=plain["date"] + " 00:00:00+05:30").to_csv(tmp_path / "ZONED.csv", index=False)
+    plain.assign(date="soon").to_csv(tmp_path / "SOON.csv", index=False)
+    plain.to_csv(tmp_path / "A\x07A.csv", index=False)
+    for symbols, words in (
+        (["LATIN"], "LATIN.csv: cannot be read as .csv"),
+        (["BROKEN"], "BROKEN.csv: missing columns date"),
+        (["DDD"], "unknown symbols DDD"),
+        (["OTHER"], "OTHER.csv: column symbol holds AAA, the file's name says OTHER"),
+        (["BBB", "ZONED"], r"ZONED.csv: .*mixed time zones, \+05:30 and no zone in BBB.csv"),
+        (["SOON"], "SOON.csv: symbol SOON, date soon, column date"),
+        (["A\x07A"], r"control characters in 'A\\x07A', row 1"),
+    ):
+        with pytest.raises(MarketDataError, match=words):
+            read_bars(tmp_path, symbols=symbols)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"date": "Date", "symbol": "Ticker", "open": "Open", "high": "High", "low": "Low", "close": "Close"},
+        {"date": "datetime", "symbol": "instrument"},
+        {"date": "timestamp", "symbol": "TIC", "volume": "Vol"},
+        {name: f"<{name.upper()}>" for name in ("date", "open", "high", "low", "close")}
+        | {"symbol": "<TICKER>", "volume": "<VOL>"},
+        {"symbol": "Symbol", "volume": " Volume "},
+    ],
+)
+def test_other_usual_names_of_columns_are_read(
+    suffix: str, names: dict[str, str], long_frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    path, renamed = tmp_path / f"bars{suffix}", long_frame.rename(columns=names)
+    renamed.to_csv(path, index=False) if suffix == ".csv" else renamed.to_parquet(path, index=False)
+    _assert_same(read_bars(path), read_bars(long_frame))
+
+
+def test_columns_that_are_left_out_or_claim_one_role(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "bars.csv"
+    long_frame.assign(Sector="IT", Listed=True).to_csv(path)
+    with pytest.warns(MarketDataWarning, match="columns of text are left out: sector"):
+        bars = read_bars(path)
+    assert list(bars.columns) == ["listed"]
+    np.testing.assert_array_equal(bars.ohlcv, read_bars(long_frame).ohlcv)
+    for twice, words in (
+        (long_frame.assign(Datetime="x"), "date: date and Datetime"),
+        (long_frame.assign(Ticker="A"), "symbol: symbol and Ticker"),
+    ):
+        twice.to_csv(path, index=False)
+        for source in (twice, path):
+            with pytest.raises(MarketDataError, match=f"duplicate columns {words} are read as one"):
+                read_bars(source)
+    long_frame.to_csv(path, index=False)
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(f"{row}," for row in rows)]))
+    with pytest.warns(pd.errors.ParserWarning, match="loss of data"):
+        _assert_same(read_bars(path), read_bars(long_frame))
+
+
+def test_symbols_stay_text(long_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Also those that look like numbers or nothing; blanks around one are none of it."""
+    path = tmp_path / "bars.csv"
+    for names in (("000001", "000002", "600000"), ("000001", "NA", "TRUE")):
+        renamed = long_frame["symbol"].map(dict(zip(("AAA", "BBB", "CCC"), names, strict=True)))
+        long_frame.assign(symbol=renamed).to_csv(path, index=False)
+        assert read_bars(path).symbols == names
+    assert read_bars(long_frame.assign(symbol=" " + long_frame["symbol"] + "\u00a0\t\n")).symbols == (
+        "AAA",
+        "BBB",
+        "CCC",
+    )
+    assert read_bars(long_frame.assign(symbol="M & M\u3000" + long_frame["symbol"])).symbols[0] == "M & M\u3000AAA"
+
+
+@pytest.mark.parametrize("symbol", ["A\0A", "AAA\0", "\x1b[31mA", "A\nA", "AAA\x1c", "A\u202eA", "A\u200b", "A\x7f"])
+def test_control_characters_in_a_symbol_are_refused(long_frame: pd.DataFrame, tmp_path: Path, symbol: str) -> None:
+    frame = long_frame.assign(symbol=long_frame["symbol"].where(np.arange(len(long_frame)) != 12, symbol))
+    frame.to_parquet(tmp_path / "bars.parquet", index=False)
+    frame.to_csv(tmp_path / "bars.csv", index=False)
+    for source in (frame, tmp_path / "bars.parquet", tmp_path / "bars.csv"):
+        with pytest.raises(MarketDataError) as told:
+            read_bars(source)
+        assert f"column symbol: control characters in {symbol!r}, row 13" in str(told.value)
+        assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda dates: pd.to_datetime(dates),
+        lambda dates: pd.to_datetime(dates).dt.date,
+        lambda dates: pd.to_datetime(dates).dt.strftime("%Y%m%d").astype(int),
+        lambda dates: dates + "T15:30:00",
+        lambda dates: dates + " 23:00:00-05:00",
+        lambda dates: dates + "T00:30:00+0530",
+        lambda dates: pd.to_datetime(dates).dt.tz_localize("Asia/Kolkata"),
+        lambda dates: (pd.to_datetime(dates) + pd.Timedelta("23h")).dt.tz_localize("America/New_York"),
+    ],
+)
+def test_dates_are_local_days_however_they_are_written(
+    write: Callable[[pd.Series], pd.Series], long_frame: pd.DataFrame
+) -> None:
+    _assert_same(read_bars(long_frame.assign(date=write(long_frame["date"]))), read_bars(long_frame))
 
 
 def test_adjusted_close_scales_all_prices_of_a_row(long_frame: pd.DataFrame) -> None:
@@ -191,13 +314,6 @@ def test_elegantrls_arrays_are_checked(tmp_path: Path) -> None:
     refused(r"symbol asset_3, date 2000-01-10, column open: non-positive price 0.0", good)
 
 
-def test_the_source_is_left_as_it_was(long_frame: pd.DataFrame) -> None:
-    before = long_frame.copy(deep=True)
-    bars = read_bars(long_frame)
-    bars.ohlcv.zero_()
-    pd.testing.assert_frame_equal(long_frame, before)
-
-
 REAL_FILES = {
     "india_nifty109.parquet": (109, []),
     "us_dow30.parquet": (30, []),
@@ -234,34 +350,3 @@ def test_a_real_file_against_plain_pandas(name: str) -> None:
     for column in columns:
         wide = frame.pivot(index="date", columns="symbol", values=column)[list(bars.symbols)]
         np.testing.assert_array_equal(bars.columns[column][0], wide)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"date": "Date", "symbol": "Ticker", "open": "Open", "high": "High", "low": "Low", "close": "Close"},
-        {"date": "datetime", "symbol": "instrument"},
-        {"date": "timestamp", "symbol": "TIC", "volume": "Vol"},
-        {name: f"<{name.upper()}>" for name in ("date", "open", "high", "low", "close")}
-        | {"symbol": "<TICKER>", "volume": "<VOL>"},
-        {"symbol": "Symbol", "volume": " Volume "},
-    ],
-)
-def test_other_usual_names_of_columns_are_read(
-    suffix: str, names: dict[str, str], long_frame: pd.DataFrame, tmp_path: Path
-) -> None:
-    path, renamed = tmp_path / f"bars{suffix}", long_frame.rename(columns=names)
-    renamed.to_csv(path, index=False) if suffix == ".csv" else renamed.to_parquet(path, index=False)
-    _assert_same(read_bars(path), read_bars(long_frame))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_columns_that_claim_the_same_role_are_named(suffix: str, long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    path, twice = tmp_path / f"bars{suffix}", long_frame.assign(Ticker="AAA", Datetime="2024-01-01")
-    twice.to_csv(path, index=False) if suffix == ".csv" else twice.to_parquet(path, index=False)
-    with pytest.raises(MarketDataError, match="duplicate columns date: date and Datetime are read as one"):
-        read_bars(path)
-    twice = twice.drop(columns="Datetime")
-    with pytest.raises(MarketDataError, match="duplicate columns symbol: symbol and Ticker are read as one"):
-        read_bars(twice)

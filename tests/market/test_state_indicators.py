@@ -16,10 +16,6 @@ from vecenv.market.indicators import INDICATORS, warmup_of
 from vecenv.market.state_indicators import LABELS, LEVELS, TIER_FEATURES, labels_of
 
 STATES = tuple(name for name in LABELS if name not in LEVELS)
-WARMUPS = {
-    "macd_state": 34, "trend_state": 29, "bollinger_zone": 19, "volatility_level": 20, "regime_state": 199,
-    "candle": 10, "gap_state": 1, "range_state": 19,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -126,18 +122,13 @@ REFERENCES = {
 @pytest.mark.parametrize("name", STATES)
 def test_state_is_the_word_told_day_by_day(ohlcv: Tensor, name: str) -> None:
     codes = compute(ohlcv, name)
-    settled = max(WARMUPS[name], 11)  # TA-Lib starts its candlesticks at day 11
+    settled = max(warmup_of([name]), 11)  # TA-Lib starts its candlesticks at day 11
     seen = set()
     for path, symbol, bars in frames(ohlcv):
         words = list(labels_of(name, codes[path, settled:, symbol]))
         assert words == REFERENCES[name](bars)[settled:]
         seen |= set(words)
     assert seen == set(LABELS[name].values())
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_warmup(name: str) -> None:
-    assert warmup_of([name]) == WARMUPS[name]
 
 
 def last_value(name: str, bars: list[list[float]]) -> float:
@@ -194,15 +185,10 @@ def test_words_of_numbers_on_scalars_arrays_and_tensors(name: str) -> None:
         assert LEVELS[name](torch.from_numpy(array)).tolist() == codes
 
 
-def test_every_tier_feature_but_the_change_has_words() -> None:
-    assert tuple(LABELS) == TIER_FEATURES[1:]
-    assert set(LEVELS) == set(EDGES)
-    for words in LABELS.values():
-        assert list(words) == sorted(words)
-        assert len(set(words.values())) == len(words)
-
-
 def test_words_exist_for_codes_alone() -> None:
+    assert tuple(LABELS) == TIER_FEATURES[1:] and set(LEVELS) == set(EDGES)
+    for words in LABELS.values():
+        assert list(words) == sorted(words) and len(set(words.values())) == len(words)
     with pytest.raises(ValueError, match=r"'macd' has no labels; rsi_14, macd_state"):
         labels_of("macd", 0.0)
     with pytest.raises(ValueError, match=r"macd_state cannot be 0\.0.*bullish"):

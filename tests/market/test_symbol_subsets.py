@@ -35,9 +35,9 @@ def test_every_path_has_the_numbers_of_its_symbols(tape):
     assert part.symbols == ("*1", "*2", "*3") and part.feature_names == tape.feature_names
     assert (part.tick_size, part.price_bits, part.first_day) == (tape.tick_size, tape.price_bits, tape.first_day)
     assert torch.equal(part.price_ticks()[0, :, 0], tape.price_ticks()[0, :, chosen[0][0][0]])
-
-
-def test_the_seed_determines_the_subsets(tape):
+    whole = symbol_subsets(tape, 5, 2, seed=0)
+    for name in ("ohlcv", "tradable", "features", "context"):
+        assert torch.equal(getattr(whole, name), getattr(tape, name).repeat_interleave(2, 0))
     same = [symbol_subsets(tape, 2, 6, seed).fingerprint() for seed in (1, 1, 2)]
     assert same[0] == same[1] != same[2]
 
@@ -51,12 +51,6 @@ def test_all_subsets_are_equally_likely(tape):
         assert int((counts > 0).sum()) == 10
         found = counts[counts > 0] / 4000
         assert float((found - 0.1).abs().max()) < 5 * (0.1 * 0.9 / 4000) ** 0.5
-
-
-def test_all_symbols_are_the_whole_tape(tape):
-    part = symbol_subsets(tape, 5, 2, seed=0)
-    for name in ("ohlcv", "tradable", "features", "context"):
-        assert torch.equal(getattr(part, name), getattr(tape, name).repeat_interleave(2, 0))
 
 
 def test_symbols_that_never_trade_on_a_path_are_not_drawn(tape):
@@ -79,14 +73,11 @@ def test_the_best_rule_of_a_subset_and_its_place_in_the_source_are_unknown():
     assert part.best_weights is None and part.path_span is None
 
 
-@pytest.mark.parametrize(("size", "count", "told"), [(0, 1, "size of subsets"), (2, 0, "count of subsets")])
-def test_sizes_below_one_are_refused(tape, size, count, told):
-    with pytest.raises(ValueError, match=f"{told} must be at least 1, got 0"):
-        symbol_subsets(tape, size, count, seed=0)
-
-
-def test_more_paths_than_memory_are_refused(tape, monkeypatch):
+def test_sizes_below_one_and_more_paths_than_memory_are_refused(tape, monkeypatch):
     """Of 7 numbers and a flag a day and symbol."""
+    for size, count, told in ((0, 1, "size"), (2, 0, "count")):
+        with pytest.raises(ValueError, match=f"{told} of subsets must be at least 1, got 0"):
+            symbol_subsets(tape, size, count, seed=0)
     asked = []
     monkeypatch.setattr(module, "check_memory", lambda needed, device, what: asked.append((needed, what)))
     part = symbol_subsets(tape, 3, 4, seed=0)

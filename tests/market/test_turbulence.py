@@ -59,37 +59,6 @@ def test_equals_reference_with_ragged_listings(monkeypatch: pytest.MonkeyPatch) 
     torch.testing.assert_close(turbulence(close, listed, LOOKBACK), whole, rtol=1e-12, atol=1e-12)
 
 
-def test_more_symbols_than_days() -> None:
-    close = random_closes(seed=2, paths=1, days=40, symbols=30)
-    values = turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK)
-    expected = reference(pd.DataFrame(close[0].numpy()), LOOKBACK)
-    np.testing.assert_allclose(values[0].numpy(), expected, rtol=1e-6)
-
-
-def test_starts_when_the_window_is_full() -> None:
-    close = random_closes(seed=3)
-    values = turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK)
-    assert (values[:, : LOOKBACK + 1] == 0.0).all()
-    assert (values[:, LOOKBACK + 1 :] > 0.0).all()
-
-
-def test_no_symbol_with_a_full_window_is_zero() -> None:
-    close = random_closes(seed=4)
-    listed = torch.ones_like(close, dtype=torch.bool)
-    listed[:, ::LOOKBACK] = False
-    assert (turbulence(close, listed, LOOKBACK) == 0.0).all()
-    assert (turbulence(close[:, : LOOKBACK + 1], listed[:, : LOOKBACK + 1], LOOKBACK) == 0.0).all()
-
-
-def test_flat_symbol_changes_nothing() -> None:
-    close = random_closes(seed=5)
-    with_flat = torch.cat([close, torch.full_like(close[..., :1], 103.3)], -1)
-    torch.testing.assert_close(
-        turbulence(with_flat, torch.ones_like(with_flat, dtype=torch.bool), LOOKBACK),
-        turbulence(close, torch.ones_like(close, dtype=torch.bool), LOOKBACK),
-    )
-
-
 def test_bars_after_a_day_change_nothing_up_to_it() -> None:
     close, listed = ragged(seed=6)
     other, day = random_closes(seed=7), 50
@@ -103,13 +72,26 @@ def test_bars_after_a_day_change_nothing_up_to_it() -> None:
     assert not torch.equal(after, before)
 
 
-def test_bad_arguments() -> None:
-    close = random_closes(seed=8)
+def test_symbols_and_days_that_do_not_count() -> None:
+    """More symbols than days, a flat symbol, no symbol with a full window, and what does not fit."""
+    close = random_closes(seed=2, paths=1, days=40, symbols=30)
     listed = torch.ones_like(close, dtype=torch.bool)
-    with pytest.raises(ValueError, match="got 1"):
-        turbulence(close, listed, lookback=1)
-    with pytest.raises(ValueError, match=r"\(2, 89, 5\)"):
-        turbulence(close, listed[:, 1:])
+    expected = reference(pd.DataFrame(close[0].numpy()), LOOKBACK)
+    values = turbulence(close, listed, LOOKBACK)
+    np.testing.assert_allclose(values[0].numpy(), expected, rtol=1e-6)
+    assert (values[:, : LOOKBACK + 1] == 0.0).all() and (values[:, LOOKBACK + 1 :] > 0.0).all()
+    few, here = close[..., :4], listed[..., :4]
+    with_flat = torch.cat([few, torch.full_like(few[..., :1], 103.3)], -1)
+    flat = turbulence(with_flat, listed[..., :5], LOOKBACK)
+    torch.testing.assert_close(flat, turbulence(few, here, LOOKBACK))
+    gaps = here.clone()
+    gaps[:, ::LOOKBACK] = False
+    assert (turbulence(few, gaps, LOOKBACK) == 0.0).all()
+    assert (turbulence(few[:, : LOOKBACK + 1], here[:, : LOOKBACK + 1], LOOKBACK) == 0.0).all()
+    with pytest.raises(ValueError, match="at least 2 days, got 1"):
+        turbulence(few, here, lookback=1)
+    with pytest.raises(ValueError, match=r"listed \(1, 39, 4\)"):
+        turbulence(few, here[:, 1:])
 
 
 @pytest.mark.gpu

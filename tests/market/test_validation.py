@@ -17,12 +17,14 @@ from vecenv.market.validation import MarketDataError, MarketDataWarning
 DAYS = [str(day.date()) for day in pd.bdate_range("2024-01-01", periods=10)]
 # Rows of the fixture: AAA from 0, BBB from 10, CCC from 20 to 25.
 B3 = 13
+PRICES = ["open", "high", "low", "close"]
 
 
-def _set(row: int, column: str, value: object) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A corruption of one cell."""
+def _set(row: int, column: str, value: object, first: object = None) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    """A corruption of one cell, of a new column of other values if they are given."""
 
     def corrupt(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame if first is None else frame.assign(**{column: first})
         frame = frame.astype({column: object}) if isinstance(value, str) else frame
         frame.loc[row, column] = value
         return frame
@@ -30,158 +32,120 @@ def _set(row: int, column: str, value: object) -> Callable[[pd.DataFrame], pd.Da
     return corrupt
 
 
-def _close_off(factor: float, column: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
-    """A corruption that moves one price of one row far from the others."""
-
-    def corrupt(frame: pd.DataFrame) -> pd.DataFrame:
-        frame.loc[B3, column] *= factor
-        return frame
-
-    return corrupt
+def _scaled(factor: float, column: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda frame: _set(B3, column, frame.loc[B3, column] * factor)(frame)
 
 
+def _zoned(value: str) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return lambda frame: _set(B3, "date", value, frame["date"] + " 00:00:00+05:30")(frame)
+
+
+AT = ("BBB", DAYS[3])
 FAULTS = {
-    "zero price": (_set(B3, "open", 0.0), "BBB", DAYS[3], "open", "non-positive price 0.0 (1 row in all)"),
-    "negative price": (_set(B3, "low", -2.5), "BBB", DAYS[3], "low", "non-positive price -2.5"),
-    "NaN price": (_set(B3, "high", np.nan), "BBB", DAYS[3], "high", "NaN, longest run 1 bars"),
+    "zero price": (_set(B3, "open", 0.0), *AT, "open", "non-positive price 0.0 (1 row in all)"),
+    "negative price": (_set(B3, "low", -2.5), *AT, "low", "non-positive price -2.5"),
+    "NaN price": (_set(B3, "high", np.nan), *AT, "high", "NaN, longest run 1 bars"),
     "NaN run": (
         lambda f: f.assign(close=f["close"].where(~f.index.isin([1, 8, 9, 10, 11, 12]))),
-        "AAA",
-        DAYS[1],
-        "close",
-        "NaN, longest run 3 bars (6 rows in all)",
+        *("AAA", DAYS[1], "close", "NaN, longest run 3 bars (6 rows in all)"),
     ),
     "NaN volume": (_set(25, "volume", np.nan), "CCC", DAYS[9], "volume", "NaN"),
-    "infinite price": (_set(B3, "close", np.inf), "BBB", DAYS[3], "close", "infinite value inf"),
-    "infinite factor": (
-        lambda f: _set(0, "factor", -np.inf)(f.assign(factor=1.0)),
-        "AAA",
-        DAYS[0],
-        "factor",
-        "infinite value -inf",
-    ),
-    "negative volume": (_set(B3, "volume", -1.0), "BBB", DAYS[3], "volume", "negative volume -1.0"),
-    "high below low": (_close_off(0.5, "high"), "BBB", DAYS[3], "high", "is below the low"),
-    "open above high": (_close_off(1.5, "open"), "BBB", DAYS[3], "open", "is outside [low, high]"),
-    "close below low": (_close_off(0.5, "close"), "BBB", DAYS[3], "close", "is outside [low, high]"),
-    "text for a price": (_set(B3, "close", "n/k"), "BBB", DAYS[3], "close", "'n/k' is not a number"),
-    "text in a factor": (
-        lambda f: _set(B3, "factor", "high")(f.assign(factor=1.0)),
-        "BBB",
-        DAYS[3],
-        "factor",
-        "'high' is not a number",
-    ),
-    "NaN context": (
-        lambda f: _set(B3, "vix", np.nan)(f.assign(vix=20.0)),
-        "BBB",
-        DAYS[3],
-        "vix",
-        "NaN",
-    ),
-    "context that differs": (
-        lambda f: _set(B3, "turbulence", 3.0)(f.assign(turbulence=1.0)),
-        "BBB",
-        DAYS[3],
-        "turbulence",
-        "3.0 differs from another symbol's value",
-    ),
+    "infinite price": (_set(B3, "close", np.inf), *AT, "close", "infinite value inf"),
+    "infinite factor": (_set(0, "factor", -np.inf, 1.0), "AAA", DAYS[0], "factor", "infinite value -inf"),
+    "negative volume": (_set(B3, "volume", -1.0), *AT, "volume", "negative volume -1.0"),
+    "high below low": (_scaled(0.5, "high"), *AT, "high", "is below the low"),
+    "open above high": (_scaled(1.5, "open"), *AT, "open", "is outside [low, high]"),
+    "close below low": (_scaled(0.5, "close"), *AT, "close", "is outside [low, high]"),
+    "text for a price": (_set(B3, "close", "n/k"), *AT, "close", "'n/k' is not a number"),
+    "text in a factor": (_set(B3, "factor", "high", 1.0), *AT, "factor", "'high' is not a number"),
+    "NaN context": (_set(B3, "vix", np.nan, 20.0), *AT, "vix", "NaN"),
+    "other context": (_set(B3, "turbulence", 3.0, 1.0), *AT, "turbulence", "3.0 differs from another symbol's value"),
     "duplicate date": (_set(B3, "date", DAYS[2]), "BBB", DAYS[2], "date", "duplicate date"),
     "duplicate apart": (_set(19, "date", DAYS[2]), "BBB", DAYS[2], "date", "duplicate date"),
-    "unsorted dates": (
-        lambda f: f.iloc[[*range(13), 15, 13, 14, *range(16, 26)]],
-        "BBB",
-        DAYS[3],
-        "date",
-        "dates are not sorted",
-    ),
+    "unsorted": (lambda f: f.iloc[[*range(13), 15, 13, 14, *range(16, 26)]], *AT, "date", "dates are not sorted"),
     "no date": (_set(B3, "date", "2024-13-01"), "BBB", "2024-13-01", "date", "'2024-13-01' is not a date"),
-    "day or month first": (_set(0, "date", "01/02/2024"), "AAA", "01/02/2024", "date", "is not a date"),
+    "month first": (_set(0, "date", "01/02/2024"), "AAA", "01/02/2024", "date", "is not a date"),
     "two zones": (
-        lambda f: _set(B3, "date", "2024-01-04 00:00:00+00:00")(f.assign(date=f["date"] + " 00:00:00+05:30")),
-        "BBB",
-        "2024-01-04 00:00:00+00:00",
-        "date",
-        "mixed time zones, +05:30 and +00:00",
+        _zoned("2024-01-04 00:00:00+00:00"),
+        *("BBB", "2024-01-04 00:00:00+00:00", "date", "mixed time zones, +05:30 and +00:00"),
     ),
     "zone and none": (
         _set(B3, "date", "2024-01-04T00:00:00Z"),
-        "BBB",
-        "2024-01-04T00:00:00Z",
-        "date",
-        "mixed time zones, no zone and +00:00",
+        *("BBB", "2024-01-04T00:00:00Z", "date", "mixed time zones, no zone and +00:00"),
     ),
 }
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "DataFrame"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_named_with_file_symbol_date_and_column(
-    fault: str, form: str, long_frame: pd.DataFrame, tmp_path: Path
+    fault: str, long_frame: pd.DataFrame, tmp_path: Path
 ) -> None:
     corrupt, symbol, day, column, what = FAULTS[fault]
     frame = corrupt(long_frame)
-    path = tmp_path / f"bars.{form}"
-    if form == "csv":
-        frame.to_csv(path, index=False)
-    elif form == "parquet":
-        # Parquet columns have one type: text in a column of numbers makes all of it text.
-        mixed = [name for name in frame if frame[name].map(type).nunique() > 1]
-        frame.astype(dict.fromkeys(mixed, str)).to_parquet(path, index=False)
-    with pytest.raises(MarketDataError) as caught:
-        read_bars(frame if form == "DataFrame" else path)
-    message = str(caught.value)
-    source = "DataFrame" if form == "DataFrame" else str(path)
-    assert message.startswith(f"{source}: symbol {symbol}, date {day}, column {column}: ")
-    assert what in message
-
-
-def test_the_number_of_faults_is_counted(long_frame: pd.DataFrame) -> None:
-    long_frame.loc[[2, 12, 13], "open"] = -1.0
-    with pytest.raises(MarketDataError, match=rf"symbol AAA, date {DAYS[2]}, .*\(3 rows in all\)"):
-        read_bars(long_frame)
-
-
-def test_a_missing_date_and_a_missing_symbol_are_refused(long_frame: pd.DataFrame) -> None:
-    with pytest.raises(MarketDataError, match=r"symbol BBB, .*column date: the date is missing"):
-        read_bars(_set(B3, "date", None)(long_frame))
-    for empty in (None, " "):
-        with pytest.raises(MarketDataError, match="column symbol: the symbol is missing, row 4"):
-            read_bars(_set(3, "symbol", empty)(long_frame.copy()))
-
-
-@pytest.mark.parametrize("unit", ["D", "s", "Y"])
-def test_numbers_since_an_epoch_are_no_dates(unit: str, long_frame: pd.DataFrame) -> None:
-    numbers = long_frame["date"].to_numpy("datetime64[D]").astype(f"datetime64[{unit}]").astype(int)
-    numbers += 1970 if unit == "Y" else 0
-    with pytest.raises(MarketDataError, match=rf"date {numbers[0]}, column date: '{numbers[0]}' is not a date"):
-        read_bars(long_frame.assign(date=numbers))
-
-
-def test_missing_columns_are_named_beside_those_there_are(long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "bars.csv"
-    long_frame.drop(columns=["high", "volume"]).to_csv(path, index=False)
-    with pytest.raises(MarketDataError, match=re.escape(f"{path}: missing columns high, volume; there are 5")):
-        read_bars(path)
-
-
-@pytest.mark.parametrize("twin", ["close", "Close", " CLOSE "])
-def test_duplicate_columns_are_refused_whatever_their_case(twin: str, long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    frame = pd.concat([long_frame, long_frame["close"].rename(twin)], axis=1)
-    path = tmp_path / "bars.csv"
-    frame.to_csv(path, index=False)
-    for source in (path, frame):
-        with pytest.raises(MarketDataError, match="duplicate columns close"):
+    csv, parquet = tmp_path / "bars.csv", tmp_path / "bars.parquet"
+    frame.to_csv(csv, index=False)
+    # Parquet columns have one type: text in a column of numbers makes all of it text.
+    mixed = [name for name in frame if frame[name].map(type).nunique() > 1]
+    frame.astype(dict.fromkeys(mixed, str)).to_parquet(parquet, index=False)
+    for source, name in ((frame, "DataFrame"), (csv, str(csv)), (parquet, str(parquet))):
+        with pytest.raises(MarketDataError) as caught:
             read_bars(source)
+        message = str(caught.value)
+        assert message.startswith(f"{name}: symbol {symbol}, date {day}, column {column}: ") and what in message
 
 
-def test_symbol_beside_tic_is_a_duplicate(long_frame: pd.DataFrame) -> None:
-    with pytest.raises(MarketDataError, match="duplicate columns symbol"):
-        read_bars(long_frame.assign(tic="AAA"))
+def _absent(symbol: object) -> Callable[[pd.DataFrame], pd.DataFrame]:
+    return _set(3, "symbol", symbol)
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "words"),
+    [
+        (
+            lambda f: f.assign(open=f["open"].where(~f.index.isin([2, 12, 13]), -1.0)),
+            r"AAA, date 2024-01-03, .*\(3 rows",
+        ),
+        (_set(B3, "date", None), "symbol BBB, .*column date: the date is missing"),
+        (_absent(None), "column symbol: the symbol is missing, row 4"),
+        (_absent(" "), "column symbol: the symbol is missing, row 4"),
+        (
+            lambda f: f.assign(date=f["date"].to_numpy("datetime64[D]").astype(int)),
+            "date 19723, .*'19723' is not a date",
+        ),
+        (lambda f: f.assign(date=2024), "date 2024, column date: '2024' is not a date"),
+        (
+            lambda f: f.drop(columns=["high", "volume"]),
+            "DataFrame: missing columns high, volume; there are 5: date, symbol",
+        ),
+        (lambda f: pd.concat([f, f["close"].rename(" CLOSE ")], axis=1), "duplicate columns close: close and CLOSE"),
+        (lambda f: f.assign(tic="AAA"), "duplicate columns symbol: symbol and tic are read as one"),
+        (lambda f: f.iloc[:0], "the file is empty, it has no rows"),
+    ],
+)
+def test_what_no_bar_may_have_is_refused(corrupt, words: str, long_frame: pd.DataFrame) -> None:
+    with pytest.raises(MarketDataError, match=words):
+        read_bars(corrupt(long_frame))
 
 
 def test_files_that_cannot_be_read_are_named(long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    def refused(name: str, content: bytes | None, what: str) -> None:
+    header = ",".join(long_frame).encode()
+    (tmp_path / "folder").mkdir()
+    long_frame.iloc[:0].to_parquet(tmp_path / "none.parquet")
+    for name, content, what in (
+        ("absent.csv", None, "there is no such file or folder"),
+        ("bars.xlsx", b"x", r"unknown extension .xlsx; known are .parquet, .csv, .npz and a folder"),
+        ("bars", b"x", r"unknown extension \(none\)"),
+        ("empty.csv", b"", "the file is empty, it has no header"),
+        ("header.csv", header + b"\n", "the file is empty, it has no rows"),
+        ("twice.csv", header + b",Close\n", "duplicate columns close"),
+        ("ragged.csv", header + b"\n1,2,3,4,5,6,7\n1,2,3,4,5,6,7,8,9", "csv"),
+        ("latin.csv", header + b"\n\xff\xfe", "cannot be read as .csv"),
+        ("empty.parquet", b"", "cannot be read as .parquet"),
+        ("text.parquet", b"date,symbol", "cannot be read as .parquet"),
+        ("none.parquet", None, "the file is empty, it has no rows"),
+        ("text.npz", b"date,symbol", "cannot be read as .npz"),
+        ("folder", None, "the folder holds no .csv file"),
+    ):
         path = tmp_path / name
         if content is not None:
             path.write_bytes(content)
@@ -189,48 +153,19 @@ def test_files_that_cannot_be_read_are_named(long_frame: pd.DataFrame, tmp_path:
             read_bars(path)
         assert str(path) in str(caught.value)
 
-    refused("absent.csv", None, "there is no such file or folder")
-    refused("bars.xlsx", b"x", r"unknown extension .xlsx; known are .parquet, .csv, .npz and a folder")
-    refused("bars", b"x", r"unknown extension \(none\)")
-    refused("empty.csv", b"", "the file is empty, it has no header")
-    refused("header.csv", ",".join(long_frame).encode() + b"\n", "the file is empty, it has no rows")
-    refused("ragged.csv", b"date,symbol,open,high,low,close,volume\n1,2,3,4,5,6,7\n1,2,3,4,5,6,7,8,9", "csv")
-    refused("latin.csv", b"date,symbol,open,high,low,close,volume\n\xff\xfe", "cannot be read as .csv")
-    refused("empty.parquet", b"", "cannot be read as .parquet")
-    refused("text.parquet", b"date,symbol", "cannot be read as .parquet")
-    refused("text.npz", b"date,symbol", "cannot be read as .npz")
-    (tmp_path / "folder").mkdir()
-    refused("folder", None, "the folder holds no .csv file")
 
-
-def test_an_empty_parquet_and_frame_are_refused(long_frame: pd.DataFrame, tmp_path: Path) -> None:
-    long_frame.iloc[:0].to_parquet(tmp_path / "bars.parquet")
-    for source in (tmp_path / "bars.parquet", long_frame.iloc[:0]):
-        with pytest.raises(MarketDataError, match="the file is empty, it has no rows"):
-            read_bars(source)
-
-
-def test_unknown_symbols_come_with_near_matches_and_what_exists(long_frame: pd.DataFrame) -> None:
-    with pytest.raises(MarketDataError, match=r"unknown symbols aab \(did you mean AAA.*there are 3: AAA, BBB, CCC"):
-        read_bars(long_frame, symbols=["BBB", "aab"])
-    with pytest.raises(MarketDataError, match="unknown symbols RELIANCE; there are 3: AAA, BBB, CCC"):
-        read_bars(long_frame, symbols=["RELIANCE"])
-    with pytest.raises(MarketDataError, match="asked for more than once: AAA"):
-        read_bars(long_frame, symbols=["AAA", "AAA"])
-    with pytest.raises(MarketDataError, match="no symbol was asked for"):
-        read_bars(long_frame, symbols=[])
-
-
-def test_a_span_without_bars_tells_the_span_there_is(long_frame: pd.DataFrame) -> None:
-    with pytest.raises(MarketDataError, match="the data runs from 2024-01-01 to 2024-01-12"):
-        read_bars(long_frame, start="2025-01-01")
-    with pytest.raises(MarketDataError, match="no bar from 2024-01-05 to 2024-01-03"):
-        read_bars(long_frame, start="2024-01-05", end="2024-01-03")
-    with pytest.raises(MarketDataError, match="end 'soon' is not a date"):
-        read_bars(long_frame, end="soon")
-
-
-def test_a_faulty_symbol_does_not_stop_the_others(long_frame: pd.DataFrame) -> None:
+def test_a_choice_that_finds_nothing_is_told_what_there_is(long_frame: pd.DataFrame) -> None:
+    for options, words in (
+        ({"symbols": ["BBB", "aab"]}, r"unknown symbols aab \(did you mean AAA.*there are 3: AAA, BBB, CCC"),
+        ({"symbols": ["RELIANCE"]}, "unknown symbols RELIANCE; there are 3: AAA, BBB, CCC"),
+        ({"symbols": ["AAA", "AAA"]}, "asked for more than once: AAA"),
+        ({"symbols": []}, "no symbol was asked for"),
+        ({"start": "2025-01-01"}, "no bar from 2025-01-01 to the end; the data runs from 2024-01-01 to 2024-01-12"),
+        ({"start": "2024-01-05", "end": "2024-01-03"}, "no bar from 2024-01-05 to 2024-01-03"),
+        ({"end": "soon"}, "end 'soon' is not a date"),
+    ):
+        with pytest.raises(MarketDataError, match=words):
+            read_bars(long_frame, **options)
     long_frame.loc[B3, "close"] = -1.0
     assert read_bars(long_frame, symbols=["CCC", "AAA"]).symbols == ("CCC", "AAA")
 
@@ -239,9 +174,10 @@ def test_a_faulty_symbol_does_not_stop_the_others(long_frame: pd.DataFrame) -> N
 def test_a_large_move_warns_once_with_count_and_the_first(
     factor: float, moves: str | None, long_frame: pd.DataFrame
 ) -> None:
-    prices = ["open", "high", "low", "close"]
-    long_frame[prices] = 100.0
-    long_frame.loc[B3:19, prices] *= factor
+    """A step from one symbol to the next is none."""
+    long_frame[PRICES] = 100.0
+    long_frame.loc[20:, PRICES] *= 50
+    long_frame.loc[B3:19, PRICES] *= factor
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         read_bars(long_frame)
@@ -251,14 +187,6 @@ def test_a_large_move_warns_once_with_count_and_the_first(
         assert re.match(message, str(caught[0].message))
         assert caught[0].category is MarketDataWarning
         assert caught[0].filename == __file__
-
-
-def test_a_step_from_one_symbol_to_the_next_is_no_move(long_frame: pd.DataFrame) -> None:
-    prices = ["open", "high", "low", "close"]
-    long_frame.loc[long_frame["symbol"] == "BBB", prices] *= 50
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        read_bars(long_frame)
 
 
 def test_rounding_passes_and_leaves_valid_bars(long_frame: pd.DataFrame) -> None:
