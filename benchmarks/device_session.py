@@ -174,7 +174,6 @@ class Session:
         return found
 
     def write(self) -> None:
-        """Write the summary: of each job the last that is known."""
         for part in self.parts:
             jobs = self.jobs(part)
             self.data["parts"][part.name]["jobs"] = {name: told for name, told in jobs.items() if name is not None}
@@ -197,7 +196,6 @@ class Session:
 
     @property
     def signal(self) -> str:
-        """Name of the signal that stopped the session."""
         return signal.Signals(self.stop).name
 
     def _whole(self, part: Part) -> bool:
@@ -302,7 +300,6 @@ class Session:
         return ("out of time", f"{lacking} of {len(states)} points have no result") if lacking else ("done", "")
 
     def failed(self) -> bool:
-        """Whether any part failed."""
         return any(part["status"] == "failed" for part in self.data["parts"].values())
 
 
@@ -344,7 +341,6 @@ def main(config: DeviceSessionConfig, parts: Sequence[Part] = PARTS) -> int:
 
 
 def machine_facts(device: str, small: bool) -> dict[str, Any]:
-    """Return facts of the machine and software, which must be equal to resume a session."""
     import torch
 
     from vecenv.benchmarks.device import nvidia_smi
@@ -356,7 +352,6 @@ def machine_facts(device: str, small: bool) -> dict[str, Any]:
 
 
 def summary_table(data: dict[str, Any]) -> str:
-    """Return a table of all jobs of a session, with a line for every part."""
     rows = []
     for name, part in data["parts"].items():
         told = ": ".join(filter(None, (part["what"], part.get("reason"))))

@@ -70,8 +70,8 @@ class Times(NamedTuple):
         first: of the first call, which compiles.
     """
 
-    wall: Sequence[float]
-    processor: Sequence[float]
+    wall: list[float]
+    processor: list[float]
     first: float
 
 
@@ -106,7 +106,6 @@ class Figure:
     told: dict[str, Any] = field(default_factory=dict)
 
     def line(self) -> str:
-        """Return the rate, what it is compared with, and further facts."""
         parts = [f"{self.per_second:,.0f} {self.unit}/s", f"{1e3 * self.seconds:,.2f} ms"]
         if self.limit_share is not None:
             parts.append(f"{self.limit_share:.1%} of the limit")
@@ -130,27 +129,32 @@ def figures_of(workloads: Sequence[Workload], times: Mapping[str, Times]) -> lis
     for workload in workloads:
         own = times[workload.name]
         median = statistics.median(own.wall)
-        ratios: list[float | None] = [None, None]
+        time_ratio = processor_ratio = None
         if workload.beside is not None:
             other = times[workload.beside]
-            pairs = ((own.wall, other.wall), (own.processor, other.processor))
-            ratios = [statistics.median(one / two for one, two in zip(*pair, strict=True)) for pair in pairs]
+            time_ratio = _median_ratio(own.wall, other.wall)
+            processor_ratio = _median_ratio(own.processor, other.processor)
         rate = workload.units / median
         figures.append(
             Figure(
-                workload.name,
-                workload.unit,
-                rate,
-                workload.units / min(own.wall),
-                median,
-                max(0.0, own.first - median),
-                workload.beside,
-                *ratios,
-                None if workload.limit is None else rate / workload.limit,
-                dict(workload.told() if callable(workload.told) else workload.told),
+                name=workload.name,
+                unit=workload.unit,
+                per_second=rate,
+                fastest=workload.units / min(own.wall),
+                seconds=median,
+                compile_seconds=max(0.0, own.first - median),
+                beside=workload.beside,
+                time_ratio=time_ratio,
+                processor_ratio=processor_ratio,
+                limit_share=None if workload.limit is None else rate / workload.limit,
+                told=dict(workload.told() if callable(workload.told) else workload.told),
             )
         )
     return figures
+
+
+def _median_ratio(seconds: Sequence[float], beside: Sequence[float]) -> float:
+    return statistics.median(one / two for one, two in zip(seconds, beside, strict=True))
 
 
 def timed(workloads: Sequence[Workload], device: torch.device, rounds: int) -> dict[str, Times]:
@@ -169,11 +173,13 @@ def timed(workloads: Sequence[Workload], device: torch.device, rounds: int) -> d
             each.call()
     once = {each.name: max(1e-6, _seconds(each.call, device)[0]) for each in workloads}
     bundles = {name: max(1, math.ceil(BUNDLE_SECONDS / seconds)) for name, seconds in once.items()}
-    measured: dict[str, list[tuple[float, float]]] = {each.name: [] for each in workloads}
+    found = {each.name: Times([], [], first[each.name]) for each in workloads}
     for _ in range(rounds):
         for each in workloads:
-            measured[each.name].append(_seconds(each.call, device, bundles[each.name]))
-    return {name: Times(*zip(*pairs, strict=True), first[name]) for name, pairs in measured.items()}
+            wall, processor = _seconds(each.call, device, bundles[each.name])
+            found[each.name].wall.append(wall)
+            found[each.name].processor.append(processor)
+    return found
 
 
 def _seconds(call: Callable[[], object], device: torch.device, bundle: int = 1) -> tuple[float, float]:

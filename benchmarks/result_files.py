@@ -57,14 +57,12 @@ def write_result(folder: Path | None, stem: str, result: Mapping[str, Any], page
 
 
 def spelled(value: Any, scale: float = 1.0, digits: int = 2) -> str:  # noqa: ANN401
-    """Return a number, or a mean with its interval, as text."""
     bounds = [value[name] for name in ("mean", "low", "high")] if isinstance(value, Mapping) else [value]
     shown = ["–" if bound is None else f"{scale * bound:.{digits}f}" for bound in bounds]
     return f"{shown[0]} ({shown[1]} … {shown[2]})" if len(shown) == 3 and None not in bounds else shown[0]
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [f"| {' | '.join(row)} |" for row in (headings, *rows)]
     return "\n".join([lines[0], "|---" * (lines[0].count(" | ") + 1) + "|", *lines[1:]])
 

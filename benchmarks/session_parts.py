@@ -35,7 +35,6 @@ PYTEST = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "g
 
 
 def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
-    """Return points of the harness as jobs."""
 
     def measure(point: Point) -> dict[str, Any]:
         figures = measured(point, torch.device(place.device), place.rounds)
@@ -45,24 +44,20 @@ def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
 
 
 def of_case(name: str, place: Place) -> Sequence[Job]:
-    """Return all points of a case."""
     size = "small" if place.small else "gpu"
     config = CaseConfig(name, device=place.device, size=size, compile=not place.small)  # type: ignore[arg-type]
     return of_points(points_of(config), place)
 
 
 def rollouts(place: Place) -> Sequence[Job]:
-    """Return a neural market: days drawn, its trunk, and training."""
     return of_case("worldmodel_rollouts", place)
 
 
 def turns(place: Place) -> Sequence[Job]:
-    """Return turns of language agents, and a tiny model."""
     return of_case("grpo_rollouts", place)
 
 
 def texts(place: Place) -> Sequence[Job]:
-    """Return observations and answers."""
     return of_case("texts", place)
 
 

@@ -18,12 +18,10 @@ NOT_STUDIES = {
     "__init__",
     "__main__",
     "matrix",
-    "transfer",
     "fixed_policies",
     "book_sessions",
     "book_statistics",
     "zero_intelligence",
-    "price_scores",
     "signal_figures",
 }
 """Modules that studies share."""

@@ -41,7 +41,6 @@ class RealismConfig:
 
 
 def main(config: RealismConfig) -> dict[str, Any]:
-    """Simulate, read real books where they are, print the table and write it."""
     path = preset_path("task", "calibrated_market")
     calibrated = with_values(TradingConfig(), read_values(path), str(path), ())
     readers = {

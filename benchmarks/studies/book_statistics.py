@@ -37,7 +37,6 @@ class Statistic(NamedTuple):
     timeless: bool = False
 
     def distance(self, value: float) -> float:
-        """Return how far a value is from the range, 0 inside."""
         if self.low is None or self.high is None or np.isnan(value):
             return NAN
         return max(self.low - value, value - self.high, 0.0)
@@ -79,7 +78,6 @@ def tail_index(sessions: Recorded, share: float = 0.05) -> float:
 
 
 def volume_correlation(sessions: Recorded) -> float:
-    """Return the correlation of a minute's volume with its absolute return."""
     traded, size = sessions.bought + sessions.sold, np.abs(minute_returns(sessions))
     minutes = traded.shape[1] // MINUTE
     volume = np.nansum(traded[:, : minutes * MINUTE].reshape(len(traded), minutes, MINUTE), -1)[:, 1:]
@@ -144,7 +142,6 @@ def impact_left(sessions: Recorded) -> float:
 
 
 def _of_returns(first: int, last: int, absolute: bool = False) -> Callable[[Recorded], np.ndarray]:
-    """Return what computes autocorrelations of minute returns, or of their sizes."""
     return lambda sessions: autocorrelations(
         np.abs(minute_returns(sessions)) if absolute else minute_returns(sessions), first, last
     )

@@ -77,7 +77,6 @@ class ContestRulesConfig:
 
 
 def main(config: ContestRulesConfig) -> dict[str, Any]:
-    """Play recorded actions under all rules, print the tables, and write them as JSON."""
     preset = with_values(CryptoLobConfig(), read_values(preset_path("task", "contest2024")), "contest2024")
     rules = replace(preset, book=config.book, episode_steps=EPISODE_STEPS, random_start=False)
     tape = tape_of_options(rules.options)

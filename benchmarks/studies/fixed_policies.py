@@ -50,12 +50,10 @@ class TargetWeights:
 
 
 def constant(exposure: float) -> Weights:
-    """Return equal weights of all symbols."""
     return lambda env, returns: returns.new_full((len(returns), returns.shape[-1]), exposure / returns.shape[-1])
 
 
 def ranked(score: Callable[[Tensor], Tensor]) -> Weights:
-    """Return equal weights of the fifth of the symbols with the highest score of past returns."""
     return lambda env, returns: _top_fifth(score(returns))
 
 
@@ -67,7 +65,6 @@ def drawn(env: VecEnv, returns: Tensor) -> Tensor:
 
 
 def inverse_volatility(env: VecEnv, returns: Tensor) -> Tensor:
-    """Return weights proportional to inverse volatility."""
     inverse = 1.0 / returns.std(1).clamp(min=1e-6)
     return inverse / inverse.sum(-1, keepdim=True)
 

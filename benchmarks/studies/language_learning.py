@@ -89,7 +89,6 @@ def answer_options(settings: TrainSettings) -> list[str]:
 
 
 def main(config: LanguageLearningConfig) -> dict[str, Any]:
-    """Train and compare for every seed, print, write and return the results."""
     runs = []
     for seed in range(config.num_seeds):
         with TemporaryDirectory() as folder:
@@ -103,7 +102,6 @@ def main(config: LanguageLearningConfig) -> dict[str, Any]:
 
 
 def _run(config: LanguageLearningConfig, seed: int, folder: Path) -> dict[str, Any]:
-    """Run all stages with one seed."""
     settings = TrainSettings.defaults(["--preset", PRESET])
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
     market = ["--market", settings.market, *MARKET]

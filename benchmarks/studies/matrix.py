@@ -76,7 +76,6 @@ class Column:
         return value
 
     def text(self, value: Any) -> str:  # noqa: ANN401
-        """Return a number, or a mean with its interval."""
         whole = self.interval or not isinstance(value, Mapping)
         return spelled(value if whole else value["mean"], self.scale, self.digits)
 
@@ -92,12 +91,10 @@ class Study:
     columns: Mapping[str, Column]
 
     def cells(self) -> Iterator[dict[str, str]]:
-        """Return all combinations: the name of a value for each axis."""
         for names in product(*self.axes.values()):
             yield dict(zip(self.axes, names, strict=True))
 
     def words(self, command: Sequence[str], cell: Mapping[str, str], places: Mapping[str, str]) -> list[str]:
-        """Return the words of a command for a combination."""
         values = {axis: self.axes[axis][name] for axis, name in cell.items()}
         spoken = {axis: value for axis, value in values.items() if isinstance(value, str)} | places
         words = list[str]()

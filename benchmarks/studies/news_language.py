@@ -55,7 +55,6 @@ class NewsLanguageConfig:
 
 
 def main(config: NewsLanguageConfig) -> dict[str, Any]:
-    """Train and compare for every seed, print, write and return the results."""
     runs = []
     for place in range(config.num_seeds):
         for news in (NEWS, SHUFFLED) if place == 0 else (NEWS,):
@@ -69,7 +68,6 @@ def main(config: NewsLanguageConfig) -> dict[str, Any]:
 
 
 def _run(config: NewsLanguageConfig, seed: int, shuffled: bool, folder: Path) -> dict[str, Any]:
-    """Run all stages with one seed."""
     settings = TrainSettings.defaults(["--preset", PRESET])
     data, start, run = folder / "conversations.jsonl", folder / "start", folder / "run"
     market = ["--market", settings.market, "--symbols", *settings.symbols, "--market-seed", str(seed), *PATHS]
@@ -105,7 +103,6 @@ def _told(env: VecEnv, agents: Mapping[str, Agent], seed: int) -> dict[str, Any]
 
 
 def _held_out(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[VecEnv, TrainSettings]:
-    """Return the environment of held-out episodes, and the settings of a run."""
     whole = TrainSettings.defaults(["--resume", str(run)])
     rules = replace(compared_config(whole.task, whole.env), shuffled=shuffled)
     test = whole.test(whole.tape(rules))
@@ -113,7 +110,6 @@ def _held_out(config: NewsLanguageConfig, run: Path, shuffled: bool) -> tuple[Ve
 
 
 def _agents(settings: TrainSettings, env: VecEnv, data: Path, start: Path, run: Path) -> Mapping[str, Agent]:
-    """Return the models before, between and after, and baselines, by name."""
     from vecenv.language.agent import LanguageAgent
     from vecenv.language.chat import ChatFormat
     from vecenv.language.tiny_config import TinyConfig

@@ -79,7 +79,6 @@ CANDIDATES: dict[str, tuple[Callable[[VecEnv, Any], NetworkLearner[Any]], Networ
 
 
 def main(config: QuarterlySelectionConfig) -> dict[str, Any]:
-    """Trade all quarters, print and write what every agent earned, and return it."""
     options = MarketOptions(
         symbols=10 if config.market == "synthetic" else None,
         features=RULES.features,
@@ -151,13 +150,11 @@ def trained_policy(training: MarketTape, config: QuarterlySelectionConfig, name:
 
 
 def held_out(tape: MarketTape, span: Span, rules: StockTradingConfig) -> VecEnv:
-    """Return the environment of one episode over all days of a window."""
     whole = replace(rules, episode_length=span.stop - span.start - 1, min_episode_length=0)
     return held_out_environment("stock_trading", tape.days(*span), whole, 1)[0]
 
 
 def played(tape: MarketTape, span: Span, rules: StockTradingConfig, agent: Agent) -> Tensor:
-    """Return the daily returns of an agent over a window. Shape: (days - 1,), float64."""
     return play(held_out(tape, span, rules), agent, 0).curves.returns[:, 0]
 
 

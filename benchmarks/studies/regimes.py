@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vecenv.benchmarks import device as machine
 from vecenv.benchmarks.result_files import RESULTS, markdown, result_of, spelled, write_result
-from vecenv.benchmarks.studies.transfer import complete_symbols
+from vecenv.benchmarks.studies.train_on_synthetic import complete_symbols
 from vecenv.learn.significance import bootstrap_interval
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
@@ -58,7 +58,6 @@ class RegimesConfig:
 
 
 def main(config: RegimesConfig) -> dict[str, Any]:
-    """Draw the paths of each regime, measure them and the real windows, print, write and return the figures."""
     file = model_file(config.model)
     known = load_network(file).record["starts"][config.market]
     whole = read_bars(config.history, end=config.end).symbols

@@ -41,7 +41,6 @@ class RewardPresetsConfig:
 
 
 def main(config: RewardPresetsConfig) -> dict[str, Any]:
-    """Train PPO on each reward preset, print, write and return the records of all updates."""
     rules = config_of(TASK)
     options = MarketOptions(symbols=rules.market_symbols, features=rules.features, num_paths=16, num_days=600)
     tape = load_market("synthetic", options)
@@ -57,7 +56,6 @@ def main(config: RewardPresetsConfig) -> dict[str, Any]:
 
 
 def _trained(rules: TierConfig, tape: MarketTape, preset: str, seed: int) -> list[dict[str, Any]]:
-    """Train PPO under one preset and return the `rollout_record` of every update."""
     # At one order a day HOLD is initially as likely as any other choice; the grader counts in presets with a grade.
     rules = replace(rules, reward=preset, grader="seed", max_orders=1, action="discrete")
     env = vecenv.make(TASK, NUM_ENVS, market=tape, seed=seed, compile=True, config=rules)

@@ -52,7 +52,6 @@ class Figures(NamedTuple):
 
 
 def figures_of(returns: Tensor, equal_weight: Tensor, held: Tensor) -> Figures:
-    """Return the figures of an account."""
     metrics = {name: float(value) for name, value in episode_metrics(EpisodeCurves.of_returns(returns)).items()}
     above = returns - equal_weight
     spread, ranked = float(above.std()), returns.sort().values

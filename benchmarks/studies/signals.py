@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from vecenv.benchmarks.result_files import RESULTS, result_of, write_result
-from vecenv.benchmarks.studies.price_scores import Score, with_scores_of_prices
 from vecenv.benchmarks.studies.signal_figures import study_page, told
 from vecenv.core.env import VecEnv
 from vecenv.core.random import EpisodeKey
@@ -30,13 +29,20 @@ from vecenv.learn.evaluation import play
 from vecenv.learn.ppo_ensemble import EnsemblePPO, MembersPolicy, row_seeds
 from vecenv.learn.ppo_objective import PPOConfig
 from vecenv.learn.runs import run
-from vecenv.market.panels import SCORES
+from vecenv.market.bars import CLOSE
+from vecenv.market.panels import HIGHEST, LOWEST, NEUTRAL, SCORES, Panels
 from vecenv.market.tape import MarketTape
 from vecenv.system.preset_files import preset_path, read_values, with_values
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.signals.config import SignalsConfig
 from vecenv.tasks.signals.task import SIGNALS
 from vecenv.tasks.stock_trading.config import StockTradingConfig
+
+Score = Literal["sentiment", "risk"]
+Span = Literal["past", "ahead"]
+
+WINDOW = 21
+"""Days of a month."""
 
 RiskForm = Literal["reward", "published", "trajectory"]
 
@@ -52,7 +58,6 @@ class Batch(NamedTuple):
     form: RiskForm = "reward"
 
     def variants(self) -> Iterator[str]:
-        """Return the names of what is compared, one for each strength."""
         for strength in self.strengths:
             parts = [f"{self.score} shown"] * self.observed + [f"rule {100 * strength:g}%"] * (strength > 0)
             parts += [self.form] * (strength > 0 and self.form == "published")
@@ -134,7 +139,6 @@ class MeanOfMembers:
 
     @torch.no_grad()
     def act(self, env: VecEnv) -> Tensor:
-        """Return actions for rows of which each is of one of the rules. Shape: (rules, *action)."""
         spec, count = env.scenario.action_spec, self.count
         observed = env.observations().repeat_interleave(count, 0)
         key = EpisodeKey(*(word.repeat_interleave(count, 0) for word in env.episode_keys))
@@ -144,7 +148,6 @@ class MeanOfMembers:
 
 
 def main(config: StudyConfig) -> dict[str, Any]:
-    """Train all variants, trade the test with each seed, print and write the comparison, and return it."""
     settings = _settings(config)
     # Stock trading needs no scores in the market's file.
     needed = settings.env if config.scores_of == "documents" else StockTradingConfig(features=settings.env.features)
@@ -192,7 +195,6 @@ def _untrained(test: MarketTape, rules: SignalsConfig, score: Score) -> dict[str
 
 
 def _settings(config: StudyConfig) -> TrainSettings:
-    """Return the preset on the market and the spans."""
     path = preset_path("train", PRESET)
     settings = with_values(TrainSettings(task="signals", env=SignalsConfig()), read_values(path), str(path))
     return replace(
@@ -257,7 +259,47 @@ def _varied(score: Score, strengths: Sequence[float], times: int = 1) -> dict[st
 
 
 def _coverage(tape: MarketTape, score: Score) -> float:
-    """Return the share of symbols and days of a market with a score."""
     assert tape.panels is not None
     known = tape.panels.known[:, tape.first_day :, :, SCORES.index(score)]
     return float(known[tape.tradable[:, tape.first_day :]].double().mean())
+
+
+def with_scores_of_prices(tape: MarketTape, score: Score, span: Span) -> MarketTape:
+    """Return a market with one score, the fifths of its symbols on each day, and no other.
+
+    Sentiment goes by the mean log-return of the month before or, ahead, by the next day's. Risk goes by the volatility
+    of the month before or of the month ahead. What is ahead is hindsight: nobody knows it.
+    """
+    close, tradable = tape.ohlcv[..., CLOSE].double(), tape.tradable
+    change = (close[:, 1:] / close[:, :-1]).log().where(tradable[:, 1:] & tradable[:, :-1], torch.nan)
+    returns = torch.cat([torch.full_like(close[:, :1], torch.nan), change], 1)
+    if score == "sentiment":
+        values = _mean_of_month(returns) if span == "past" else _earlier(returns, 1)
+    else:
+        volatility = _mean_of_month(returns.square()).sqrt()
+        values = volatility if span == "past" else _earlier(volatility, WINDOW)
+    place = SCORES.index(score)
+    scores = torch.full((*values.shape, len(SCORES)), NEUTRAL, device=values.device)
+    known = torch.zeros(scores.shape, dtype=torch.bool, device=values.device)
+    scores[..., place], known[..., place] = fifths(values), values.isfinite()
+    return replace(tape, panels=Panels(scores, known))
+
+
+def _mean_of_month(values: Tensor) -> Tensor:
+    """Return means of the month up to each day, NaN without a whole one. Shapes: (P, T, K)."""
+    head = torch.full_like(values[:, : WINDOW - 1], torch.nan)
+    return torch.cat([head, values.unfold(1, WINDOW, 1).mean(-1)], 1)
+
+
+def _earlier(values: Tensor, days: int) -> Tensor:
+    """Return values as they will be some days later, NaN at the end."""
+    return torch.cat([values[:, days:], torch.full_like(values[:, :days], torch.nan)], 1)
+
+
+def fifths(values: Tensor) -> Tensor:
+    """Return the fifth of each day's symbols that a value is in, from 1 for the smallest to 5; neutral for NaN."""
+    known = values.isfinite()
+    rank = values.where(known, torch.inf).argsort(dim=-1, stable=True).argsort(dim=-1, stable=True)
+    count = known.sum(-1, keepdim=True).clamp(min=1)
+    fifth = LOWEST + torch.floor((HIGHEST - LOWEST + 1) * (rank + 0.5) / count)
+    return fifth.where(known, NEUTRAL).float()

@@ -34,14 +34,12 @@ MIDDLE = 10_000
 
 
 def limit_rates() -> np.ndarray:
-    """Return λ at all distances. Shape: (20,)."""
     k, alpha = POWER_LAW
     beyond = k / np.arange(len(ARRIVALS) + 1, DISTANCES + 1) ** alpha
     return np.array([*ARRIVALS, *beyond])
 
 
 def cancel_rates(distance: np.ndarray) -> np.ndarray:
-    """Return θ at distances from the best price of the other side."""
     return np.array(CANCELLATIONS)[np.clip(distance, 1, len(CANCELLATIONS)) - 1]
 
 
@@ -135,7 +133,6 @@ def _messages(event: np.ndarray, best: np.ndarray, ids: np.ndarray, running: np.
 
 
 def _record(book: Book, rows: np.ndarray, shown: np.ndarray, second: np.ndarray) -> None:
-    """Write mid, spread, touch and depth of some sessions at their seconds."""
     sizes, prices = book.quantity.numpy()[rows], np.abs(book.key.numpy()[rows])
     live = sizes > 0
     bid = np.where(live[:, BUY], prices[:, BUY], -1).max(-1).astype(float)
@@ -150,6 +147,5 @@ def _record(book: Book, rows: np.ndarray, shown: np.ndarray, second: np.ndarray)
 
 
 def _forward_filled(values: np.ndarray) -> np.ndarray:
-    """Return values with gaps filled by the last before them. Shape: (S, T)."""
     place = np.where(np.isnan(values), 0, np.arange(values.shape[1]))
     return np.take_along_axis(values, np.maximum.accumulate(place, 1), 1)

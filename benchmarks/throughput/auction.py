@@ -17,13 +17,11 @@ MIDDLE = 1_000
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return numbers of auctions at once."""
     counts = config.sized((2,), (1, 64, 1024), (64, 1024, 16_384))
     return [Point(f"{count} auctions", partial(_auctions, config, count)) for count in counts]
 
 
 def _auctions(config: CaseConfig, count: int) -> Sequence[Workload]:
-    """Return a number of auctions, whose volume is what is sold."""
     agents, levels = config.sized((20, 16), (1_000, 256))
     generator, device = torch.Generator().manual_seed(count), config.on()
     shape = (count, agents)

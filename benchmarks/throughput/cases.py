@@ -71,7 +71,6 @@ class CaseConfig:
 
 
 def points_of(config: CaseConfig) -> Sequence[Point]:
-    """Return the points of the case that the settings name."""
     points: Callable[[CaseConfig], Sequence[Point]] = import_module(
         f"vecenv.benchmarks.throughput.{config.name}"
     ).points

@@ -208,7 +208,6 @@ def _workloads(
 def _advance(
     config: BenchConfig, env: VecEnv, column: Column, mode: Mode, num_steps: int
 ) -> tuple[FusedCollector, Callable[[], object]]:
-    """Return the collector and the timed call."""
     if column in GIVEN:
         collector = FusedCollector(env, "given", num_steps, store_observations=column == "environment", mode=mode)
         fill_given_actions(collector)
@@ -222,7 +221,6 @@ def _advance(
 
 
 def _write(config: BenchConfig, result: dict[str, Any]) -> None:
-    """Write the JSON and the picture, named by task, device and what differs from the defaults."""
     parts = ["figure3" if config.preset == "figure3" else "throughput"]
     parts += [machine.file_stem(config.task)] if config.task != STOCK_TRADING else []
     parts.append(machine.file_stem(result["device"]))

@@ -31,7 +31,6 @@ on the same observations, and the same networks on the few numbers of an order b
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return every workload at every number of threads."""
     names, threads = config.sized((("order books",), (1,)), (tuple(WORKLOADS), (1, 2)), (tuple(WORKLOADS), (1,)))
     return [
         Point(f"{name}, {count} thread{'s' * (count > 1)}", partial(_beside, config, name, count))
@@ -41,7 +40,6 @@ def points(config: CaseConfig) -> Sequence[Point]:
 
 
 def _beside(config: CaseConfig, name: str, threads: int) -> Sequence[Workload]:
-    """Return sampling and updates of one learner, and of the members of an ensemble."""
     torch.set_num_threads(threads)
     task, rules, learning = WORKLOADS[name]
     members, rows = config.sized((2, 8), (8, 256))

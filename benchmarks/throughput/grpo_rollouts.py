@@ -22,7 +22,6 @@ from vecenv.text.door import TextDoor
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return turns of the largest tier by number and size of groups, and an episode of a tiny model."""
     task = config.sized("single_stock", "full_autonomous")
     groups = config.sized(((2, 2),), ((4, 8), (64, 16), (512, 16)))
     found = [Point(f"{count} groups of {size}", partial(_canned, config, task, count, size)) for count, size in groups]
@@ -74,7 +73,6 @@ def _model(config: CaseConfig, groups: int, size: int) -> Sequence[Workload]:
 
 
 def _environment(config: CaseConfig, task: str, agents: int) -> VecEnv:
-    """Return an environment of a tier whose actions are orders."""
     rules = workload_config(task, given=True)
     tape = task_market(rules, "synthetic", config.sized(400, 1500), None, None, config.on())
     return vecenv.make(task, agents, market=tape, device=config.on(), compile=config.compile, config=rules)

@@ -23,7 +23,6 @@ TASK = "stock_trading"
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return drawing and sampling."""
     return [Point("new paths", lambda: _drawn_and_sampled(config))]
 
 

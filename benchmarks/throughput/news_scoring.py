@@ -25,7 +25,6 @@ _MONTHS = ("March", "June", "September", "December")
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return texts of at least 12 and of at least 60 words."""
     return [Point(f"texts of {words} words", partial(_scored, config, words)) for words in (12, 60)]
 
 

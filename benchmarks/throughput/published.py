@@ -15,7 +15,6 @@ class Published(NamedTuple):
     messages_per_second: int | None = None
 
     def line(self) -> str:
-        """Return a line of a table."""
         rates = [
             f"{rate:,} {unit}/s"
             for rate, unit in ((self.steps_per_second, "steps"), (self.messages_per_second, "messages"))

@@ -50,7 +50,6 @@ VARIANTS = {
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return all variants, in turns."""
     return [Point("trading on scores", lambda: _variants(config))]
 
 
@@ -81,7 +80,6 @@ def _variants(config: CaseConfig) -> Sequence[Workload]:
 
 
 def random_panels(tape: MarketTape) -> Panels:
-    """Return scores of all sizes for a market."""
     generator = torch.Generator().manual_seed(0)
     shape = (tape.num_paths, tape.num_days, tape.num_symbols, len(SCORES))
     known = torch.rand(shape, generator=generator) < COVERAGE
@@ -90,7 +88,6 @@ def random_panels(tape: MarketTape) -> Panels:
 
 
 def _with_columns(tape: MarketTape, count: int) -> MarketTape:
-    """Return a market with further columns of random features."""
     generator = torch.Generator().manual_seed(1)
     columns = torch.rand((*tape.features.shape[:-1], count), generator=generator).to(tape.features.device)
     names = (*tape.feature_names, *(f"column_{place}" for place in range(count)))

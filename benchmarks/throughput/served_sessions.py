@@ -28,7 +28,6 @@ DAYS, CHARACTERS = 20, 700
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return numbers of sessions, each with both servers."""
     return [
         Point(f"{count} session{'s' * (count > 1)}", partial(_served, config, count))
         for count in config.sized((2,), (1, 16, 64))

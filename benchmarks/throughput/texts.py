@@ -32,7 +32,6 @@ STYLES: tuple[Style, ...] = get_args(Style)
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return the texts of the largest tier, of a small one in small."""
     task, days, count, rows = config.sized(
         ("multi_stock_3", 330, 8, (2, 6)), ("full_autonomous", 3000, 65_536, (64, 2048))
     )
@@ -106,7 +105,6 @@ def typical_texts(symbols: Sequence[str], count: int) -> list[str]:
 
 
 def started_env(task: str, tape: MarketTape | None, num_envs: int, style: Style) -> VecEnv:
-    """Return an environment some days into its episodes, with a text style."""
     assert tape is not None
     task_config = replace(workload_config(task, given=True), text_style=style)
     env = vecenv.make(task, num_envs, market=tape, device=tape.device, compile=False, config=task_config)
@@ -117,7 +115,6 @@ def started_env(task: str, tape: MarketTape | None, num_envs: int, style: Style)
 
 
 def simulated_env(task: str, num_envs: int) -> VecEnv:
-    """Return an environment of a task without a tape some steps into its episodes."""
     env = make_spoken(task, num_envs)
     draw = Random(1)
     for _ in range(DAYS_BEFORE):

@@ -34,7 +34,6 @@ BACKWARD = 3
 
 
 def points(config: CaseConfig) -> Sequence[Point]:
-    """Return rollouts by number of trajectories, on a GPU also in bfloat16, the trunk alone, and training."""
     device = config.on()
     batches = config.sized((4, 8), (256, 1024, 4096), (1024, 10_240, 102_400))
     symbols = config.sized(2, 16)
@@ -66,7 +65,6 @@ def _rollout(
 def _trunk(
     config: CaseConfig, network: Callable[[], MarketNetwork], limit: Callable[[], float], rows: int
 ) -> Sequence[Workload]:
-    """Return the trunk with its cache, and with a full prefill every day."""
     trunk = network().trunk
     context = torch.randn(rows, config.sized(5, 60), _transformer(network()).embed.in_features, device=config.on())
     with torch.no_grad():

@@ -30,8 +30,8 @@ def test_rates_and_ratios_of_made_up_timings():
     one = Workload("one", nothing, 12.0, limit=8.0)
     two = Workload("two", nothing, 20.0, "texts", beside="one", told={"width": 7})
     times = {
-        "one": Times((3.0, 4.0, 2.0), (3.0, 3.0, 3.0), 13.0),
-        "two": Times((3.0, 8.0, 8.0), (6.0, 1.5, 3.0), 7.5),
+        "one": Times([3.0, 4.0, 2.0], [3.0, 3.0, 3.0], 13.0),
+        "two": Times([3.0, 8.0, 8.0], [6.0, 1.5, 3.0], 7.5),
     }
     first, second = figures_of([one, two], times)
     assert (first.per_second, first.fastest, first.seconds, first.compile_seconds) == (4.0, 6.0, 3.0, 10.0)
@@ -61,8 +61,8 @@ def test_workloads_take_turns_and_short_calls_are_bundled(monkeypatch):
     # The first calls, one to warm up, one to count the bundle, and the rounds.
     assert "".join(calls) == "ab" + "ab" + "ab" + 3 * "aaab"
     assert (found["a"].first, found["b"].first) == (1.0, 2.0)
-    assert found["a"].wall == (1 / 128,) * 3 and found["a"].processor == (1 / 256,) * 3
-    assert found["b"].wall == (1 / 16,) * 3 and found["b"].processor == (1 / 32,) * 3
+    assert found["a"].wall == [1 / 128] * 3 and found["a"].processor == [1 / 256] * 3
+    assert found["b"].wall == [1 / 16] * 3 and found["b"].processor == [1 / 32] * 3
 
 
 def test_a_gpu_is_timed_between_events(monkeypatch):
