@@ -4,6 +4,9 @@ Comments that stand directly above a block of the shell, one a line, say what a 
 
     <!-- small: OLD => NEW -->            run NEW wherever the block has OLD
     <!-- not run: START: REASON -->       leave out the commands of the block that begin with START
+
+The gate runs every page whose commands take seconds that way, all but those of `NIGHTLY`. What a page shows, and not
+what a test runs instead, is held against the settings of its commands by a test of seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +22,19 @@ PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ROOMS for path in (ROOT /
 
 NOT_RUN = ("pip install", "docker", "vf-eval", "git clone", ".ci/run", "pytest", "pre-commit", "vecenv data fetch")
 """Beginnings of the commands that may be left out: they install, download, need a service, or run these tests."""
+
+NIGHTLY = (
+    "benchmarks/README.md",
+    "tasks/agent_market/README.md",
+    "tasks/crypto_lob/README.md",
+    "tasks/crypto_lob/contest2024.md",
+    "tests/device/README.md",
+    "vecenv/adapters/README.md",
+    "vecenv/language/README.md",
+    "vecenv/learn/README.md",
+    "worldmodel/README.md",
+)
+"""Pages whose commands take minutes even when they are small."""
 
 _FENCE = re.compile(r"((?:^<!--[^\n]*-->\n)*)^```(?:sh|bash|shell|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _MARK = re.compile(r"<!-- (small|not run): (.+) -->")

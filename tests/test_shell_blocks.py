@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import re
 import shlex
@@ -12,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +23,21 @@ import pytest
 
 from tests.book_files import write_books
 from tests.news_files import write_news
-from tests.pages import PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks
+from tests.pages import NIGHTLY, PAGES, ROOT, ShellBlock, blocks_of, page_name, shell_blocks, shown_commands
+from vecenv.language.supervised import SupervisedConfig
 from vecenv.market.parquet_files import write_parquet
 from vecenv.market.synthetic import synthetic_bars
+from vecenv.system.preset_files import with_values
+from vecenv.tasks.commands import cli
+from vecenv.tasks.commands.applicable import refuse_inapplicable
+from vecenv.tasks.commands.collect import CollectSettings
+from vecenv.tasks.commands.evaluate import EvaluateSettings
+from vecenv.tasks.commands.play import PlaySettings
+from vecenv.tasks.commands.serve import ServeSettings
+from vecenv.tasks.commands.sft import SftSettings
+from vecenv.tasks.commands.train_settings import TrainSettings
+from vecenv.tasks.commands.training_checks import check_training
+from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
 PROGRAMS = {
@@ -48,7 +63,7 @@ TYPED = "BUY 0.5\nHOLD\nSELL\n"
 """Answers of a person who plays an episode."""
 
 SECONDS = 300
-"""Longest command."""
+"""Longest command of another process."""
 
 NEEDS = {"vecenv sft": "transformers", "vecenv serve": "openenv", "vecenv worldmodel validate": "sklearn"}
 """Modules without which a command cannot run."""
@@ -77,12 +92,19 @@ def environment() -> dict[str, str]:
 
 
 def finished(command: str, folder: Path) -> None:
-    """Run a command to its end, which must be a good one; tests run in the project's own folder."""
+    """Run a command to its end, which must be a good one; ``vecenv`` in this process, which has imported it."""
+    program, *words = shlex.split(command)
+    if program == "vecenv":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr("sys.stdin", io.StringIO(TYPED))
+            assert cli.main(words) == 0, command
+        return
     done = subprocess.run(
         words_of(command),
+        # Tests run in the project's own folder.
         cwd=ROOT if " -m pytest " in command else folder,
         env=environment(),
-        input=TYPED,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -94,14 +116,8 @@ def finished(command: str, folder: Path) -> None:
 @contextmanager
 def serving(command: str, folder: Path) -> Iterator[None]:
     """Run a server until it says that it serves, and interrupt it in the end: it must tell so by its exit code."""
-    process = subprocess.Popen(
-        words_of(command),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(words_of(command), cwd=folder, env=environment(), **options)
     assert process.stdout is not None
     timer = threading.Timer(SECONDS, process.kill)
     timer.start()
@@ -138,8 +154,13 @@ def run_block(block: ShellBlock, folder: Path) -> None:
                 finished(command, folder)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("page", [page for page in PAGES if shell_blocks(page)], ids=page_name)
+def marked(page: Path):
+    """Return a page with the mark of when its commands run."""
+    mark = pytest.mark.nightly if page_name(page) in NIGHTLY else pytest.mark.assembly
+    return pytest.param(page, marks=mark, id=page_name(page))
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if shell_blocks(page)])
 def test_commands_of_a_page(page, tmp_path):
     blocks = shell_blocks(page)
     commands = "\n".join(command for block in blocks for command in block.run())
@@ -154,6 +175,57 @@ def test_commands_of_a_page(page, tmp_path):
         write_news(tmp_path / NEWS)
     for block in blocks:
         run_block(block, tmp_path)
+
+
+def test_pages_of_the_night_are_pages():
+    assert set(NIGHTLY) <= {page_name(page) for page in PAGES if shell_blocks(page)}
+
+
+def given_values(words: list[str]) -> dict:
+    """Return what words of a command line give, as a preset would: values by setting, nested by their dots."""
+    values: dict = {}
+    for place, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        given = (
+            [value] if equals else list(itertools.takewhile(lambda each: not each.startswith("--"), words[place + 1 :]))
+        )
+        *outer, own = name.replace("-", "_").split(".")
+        inner = values
+        for part in outer:
+            inner = inner.setdefault(part, {})
+        if given:
+            inner[own] = given
+        else:
+            inner[own.removeprefix("no_")] = not own.startswith("no_")
+    return values
+
+
+def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
+    """Names and values are known, and each has an effect; what a page shows may take hours, and is only read."""
+    # There is no such run here.
+    monkeypatch.setattr(EvaluateSettings, "_trained", classmethod(lambda cls, place: cls(env=StockTradingConfig())))
+    kinds = {"train": TrainSettings, "evaluate": EvaluateSettings, "collect": CollectSettings, "play": PlaySettings}
+    kinds |= {"serve": ServeSettings, "sft": SftSettings}
+    seen = set()
+    for command in dict.fromkeys(shown_commands()):
+        program, *words = shlex.split(command)
+        if program != "vecenv" or words[0] not in kinds:
+            continue
+        name, *words = (word for word in words if word != "--help")
+        seen.add(name)
+        settings, values = kinds[name].defaults(words), given_values(words)
+        if name == "sft":
+            own = {item.name for item in fields(SupervisedConfig)}
+            values = {key: value for key, value in values.items() if key not in own} | {
+                "training": {key: value for key, value in values.items() if key in own}
+            }
+        settings = with_values(settings, values, command)
+        refuse_inapplicable(settings, words)
+        if name == "train" and settings.model is None and not settings.initial and not settings.beside:
+            check_training(settings, settings.rows())
+    assert seen == set(kinds)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)

@@ -54,16 +54,10 @@ class CollectSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         return without_effect() if is_simulated(self.task) else super().inapplicable()
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> CollectSettings:
-        """Return the defaults of the command line.
-
-        Raises:
-            ValueError: there is no such task or preset.
-        """
         options = early_options(TextTaskOptions, args)
         record = task_named(options.task)
         agents = tuple(name for name in cls.agents if name in record.agents) or (record.reference,)
@@ -152,11 +146,7 @@ def _grade(record: EpisodeRecord) -> float:
 
 
 def _check(settings: CollectSettings) -> None:
-    """Reject invalid settings before any work.
-
-    Raises:
-        ValueError: the task has no text, or the file cannot be written.
-    """
+    """Reject invalid settings before any work."""
     task_named(settings.task).check_text()
     task_named(settings.task).check_recording()
     if settings.out.suffix != ".jsonl" or not settings.out.absolute().parent.is_dir():

@@ -66,7 +66,6 @@ class NewsSettings:
     """Device of a model: cpu, cuda, or auto for cuda if available."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         return dict.fromkeys(("batch_size", "device"), "a model as --scorer") if self.scorer == "lexicon" else {}
 
 

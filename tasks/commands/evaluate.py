@@ -107,7 +107,6 @@ class EvaluateSettings(MarketSettings, EvaluateOptions, Generic[TaskConfig]):
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         market = without_effect() if is_simulated(self.task) else super().inapplicable()
         names = market | ({"language": "--model"} if self.model is None else {})
         if not self.checkpoint:
@@ -234,11 +233,7 @@ def _on_tape(settings: EvaluateSettings, checkpoints: Mapping[str, Path], consol
 
 
 def _checkpoints(places: Sequence[Path], baselines: Sequence[str]) -> dict[str, Path]:
-    """Return the checkpoints of one place by seed, of several by the names of their folders.
-
-    Raises:
-        ValueError: as `policies_by_folder`.
-    """
+    """Return the checkpoints of one place by seed, of several by the names of their folders."""
     return policy_files(places[0]) if len(places) == 1 else policies_by_folder(places, {ENSEMBLE, *baselines})
 
 
@@ -249,11 +244,7 @@ def _agents(
     names: Sequence[str],
     combination: Combination | None,
 ) -> dict[str, Agent]:
-    """Return the agents by name, the trained ones, if any, first.
-
-    Raises:
-        ValueError: a checkpoint or the model does not fit, or there is no such model.
-    """
+    """Return the agents by name, the trained ones, if any, first."""
     if settings.model is None:
         return trained_agents(checkpoints, env, combination) | baseline_agents(env, names)
     return {MODEL: loaded_model(settings.model, env.device, settings.language)} | baseline_agents(env, names)

@@ -72,11 +72,7 @@ def language_learner(env: VecEnv, model: str, config: LanguageConfig, group_size
 
 
 def _others(env: VecEnv, config: LanguageConfig) -> Agent:
-    """Return the agent of the other groups.
-
-    Raises:
-        ValueError: it is neither a baseline nor a run.
-    """
+    """Return the agent of the other groups."""
     known = task_of(env).agents
     if config.others in known:
         return known[config.others]()

@@ -118,7 +118,6 @@ class MarketSettings:
                 raise ValueError(f"{first} {low} must be before {last} {high}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         generate = generator_of(self.market)
         names: dict[str, str] = {}
         if generate is None:

@@ -59,11 +59,7 @@ def check_initial(settings: TrainSettings) -> None:
 
 
 def _check_resumed(settings: TrainSettings, folder: Path) -> None:
-    """Reject a resumption with another initial policy than that of the run.
-
-    Raises:
-        ValueError: it started from another one, or from none.
-    """
+    """Reject a resumption with another initial policy than that of the run."""
     recorded = read_values(folder / SETTINGS).get("initial")
     given = None if settings.initial is None else str(settings.initial)
     if given != recorded:
@@ -125,31 +121,22 @@ def check_beside(settings: TrainSettings) -> None:
             raise ValueError(f"{path}: {error}") from error
 
 
-def check_beside_on(settings: TrainSettings, tape: MarketTape, config: Any, env: VecEnv) -> None:  # noqa: ANN401
+def check_beside_on(settings: TrainSettings, env: VecEnv, tape: MarketTape | None = None, config: Any = None) -> None:  # noqa: ANN401
     """Reject runs to compare with whose policies cannot play the test, before the training begins.
 
     Args:
         settings: of the training.
-        tape: its market.
-        config: rules of its task.
         env: of the test.
+        tape: market of the training, if it is one of bars.
+        config: rules of its task.
 
     Raises:
         ValueError: naming the checkpoint and the difference.
     """
     for path in policies_beside(settings).values():
-        try:
-            check_fits(read_checkpoint(path), tape, config)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-    check_beside_plays(settings, env)
-
-
-def check_beside_plays(settings: TrainSettings, env: VecEnv) -> None:
-    """Reject runs to compare with whose policies do not fit the test environment.
-
-    Raises:
-        ValueError: a policy does not fit.
-    """
-    for path in policies_beside(settings).values():
+        if tape is not None:
+            try:
+                check_fits(read_checkpoint(path), tape, config)
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
         trained_agent(path, env)

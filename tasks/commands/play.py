@@ -51,7 +51,6 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
     """Rules of the task."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         if is_simulated(self.task):
             return without_effect()
         split = ("train_end", "test_start", "test_fraction", "embargo")
@@ -59,11 +58,6 @@ class PlaySettings(MarketSettings, PlayOptions, Generic[TaskConfig]):
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> PlaySettings:
-        """Return the defaults of the command line.
-
-        Raises:
-            ValueError: there is no such task or preset, or the task cannot be played.
-        """
         options = early_options(PlayOptions, args)
         record = task_named(options.task)
         if not _playable(record):

@@ -17,6 +17,7 @@ from vecenv.registry import task_named
 from vecenv.text.recording import Recording, recorded_start, write_report
 from vecenv.text.records import EpisodeRecord, read_lines
 
+
 @dataclass(frozen=True)
 class ReplaySettings:
     """Settings of ``vecenv replay``."""

@@ -79,7 +79,6 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
             raise ValueError(f"port must be in [0, 65536), got {self.port}")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         if is_simulated(self.task):
             return without_effect() | {"validation_fraction": OWNER}
         names = super().inapplicable()
@@ -92,11 +91,6 @@ class ServeSettings(MarketSettings, TextTaskOptions, Generic[TaskConfig]):
 
     @classmethod
     def defaults(cls, args: Sequence[str]) -> ServeSettings:
-        """Return the defaults of the command line.
-
-        Raises:
-            ValueError: there is no such task or preset.
-        """
         options = early_options(TextTaskOptions, args)
         return cls(
             task=options.task,

@@ -56,7 +56,6 @@ class SftSettings(SftOptions):
     """Sizes of a tiny model."""
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         return {"lora_rank": "a model that is loaded"} if self.model == TINY else {"tiny": "--model tiny"}
 
     @classmethod

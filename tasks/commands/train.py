@@ -53,12 +53,7 @@ from vecenv.tasks.commands.comparison import (
 from vecenv.tasks.commands.fresh_paths import FreshPaths, first_round
 from vecenv.tasks.commands.known_before import tell_known_before
 from vecenv.tasks.commands.language_training import language_learner, with_seed
-from vecenv.tasks.commands.other_runs import (
-    check_beside_on,
-    check_beside_plays,
-    policies_beside,
-    start_from_initial,
-)
+from vecenv.tasks.commands.other_runs import check_beside_on, policies_beside, start_from_initial
 from vecenv.tasks.commands.progress import TrainingBar, working
 from vecenv.tasks.commands.run_folder import checkpoint_path
 from vecenv.tasks.commands.seeds import (
@@ -136,49 +131,45 @@ def main(settings: TrainSettings) -> dict[str, Any]:
 def _run(settings: TrainSettings, rows: int, folder: Path, lock: WriteLock) -> dict[str, Any]:
     """Train in a locked folder, and compare."""
     console = wide_console()
+    spans: dict[str, MarketTape] = {}
+    tape, note = None, ""
     config = settings.with_symbols(settings.env)
     config = config if settings.model is None else text_config(settings.task, config)
-    # Reading bars from a file is over before the thread would be of use.
-    drawn = generator_of(settings.market) is not None
     if is_simulated(settings.task):
-        return _run_simulated(replace(settings, env=config), rows, folder, lock, console)
-    with (
-        toolchain_prepared(settings.compile and drawn and device_named(settings.device).type == "cpu"),
-        working(console, f"Making the market {settings.market} …"),
-    ):
-        if settings.refresh_every is None:
-            tape = settings.tape(config)
-        else:
-            settings, tape = first_round(settings, config)
-    parts = {"Training": settings.training(tape), "Validation": settings.validation(tape), "Test": settings.test(tape)}
-    spans = {name: part for name, part in parts.items() if part is not None}
-    test_env, note = held_out_environment(
-        settings.task, spans["Test"], compared_config(settings.task, config), settings.episodes
-    )
-    check_beside_on(settings, tape, config, test_env)
+        settings = replace(settings, env=config)
+        test_env = held_out_simulation(settings.task, config, settings.episodes, "test", settings.device)
+    else:
+        settings, tape = _market(settings, config, console)
+        parts = (settings.training(tape), settings.validation(tape), settings.test(tape))
+        named = zip(("Training", "Validation", "Test"), parts, strict=True)
+        spans = {name: part for name, part in named if part is not None}
+        compared = compared_config(settings.task, config)
+        test_env, note = held_out_environment(settings.task, spans["Test"], compared, settings.episodes)
+    check_beside_on(settings, test_env, tape, config)
     runs = runs_of_seeds(settings, folder)
     shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, config, spans)
     env = _training_environment(shared, trainings(settings, folder)[0].settings)
-    show_market(console, tape, spans)
-    tell_known_before(console, settings.market, spans["Test"], [*policies_beside(settings).values(), settings.initial])
+    if tape is None:
+        show_simulation(console, {"train": env, "test": test_env}, settings.seed)
+    else:
+        show_market(console, tape, spans)
+        others = [*policies_beside(settings).values(), settings.initial]
+        tell_known_before(console, settings.market, spans["Test"], others)
     if note:
         console.print(note)
     console.print(f"Run       {folder}", soft_wrap=True)
     return _trained_and_compared(shared, runs, env, test_env)
 
 
-def _run_simulated(
-    settings: TrainSettings, rows: int, folder: Path, lock: WriteLock, console: Console
-) -> dict[str, Any]:
-    """Train on a task that simulates its own market, and compare on held-out episodes."""
-    test_env = held_out_simulation(settings.task, settings.env, settings.episodes, "test", settings.device)
-    check_beside_plays(settings, test_env)
-    runs = runs_of_seeds(settings, folder)
-    shared = _Shared(settings, rows, folder, runs[0].folder, lock, console, settings.env, {})
-    env = _training_environment(shared, trainings(settings, folder)[0].settings)
-    show_simulation(console, {"train": env, "test": test_env}, settings.seed)
-    console.print(f"Run       {folder}", soft_wrap=True)
-    return _trained_and_compared(shared, runs, env, test_env)
+def _market(settings: TrainSettings, config: Any, console: Console) -> tuple[TrainSettings, MarketTape]:  # noqa: ANN401
+    """Make the market; if its paths are drawn anew later, the settings fix its tick."""
+    # Reading bars from a file is over before the thread would be of use.
+    drawn = generator_of(settings.market) is not None
+    with (
+        toolchain_prepared(settings.compile and drawn and device_named(settings.device).type == "cpu"),
+        working(console, f"Making the market {settings.market} …"),
+    ):
+        return (settings, settings.tape(config)) if settings.refresh_every is None else first_round(settings, config)
 
 
 def _trained_and_compared(shared: _Shared, runs: Sequence[SeedRun], env: VecEnv, test_env: VecEnv) -> dict[str, Any]:
@@ -240,16 +231,7 @@ def _training_environment(shared: _Shared, settings: TrainSettings) -> VecEnv:
 
 
 def _train_seed(shared: _Shared, run: SeedRun, env: VecEnv | None = None) -> tuple[AnyLearner, float]:
-    """Train with one seed, and return the learner and the seconds it took.
-
-    Args:
-        shared: by all seeds.
-        run: that of the seed.
-        env: of the training, made by default.
-
-    Raises:
-        KeyboardInterrupt: after a line that says how to resume.
-    """
+    """Train with one seed, and return the learner and the seconds it took."""
     settings = run.settings
     try:
         with nullcontext(shared.lock) if run.folder == shared.folder else WriteLock(run.folder) as lock:

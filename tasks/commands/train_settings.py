@@ -162,30 +162,18 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
     def training(self, tape: MarketTape) -> MarketTape:
-        """Return the days or paths for training, without those for validation.
-
-        Raises:
-            ValueError: there is none after the warm-up.
-        """
+        """Return the days or paths for training, without those for validation."""
         whole = super().training(tape)
         return self.split(whole, self.validation_fraction)[0] if self.validation_fraction else whole
 
     def validation(self, tape: MarketTape) -> MarketTape | None:
-        """Return the days or paths for validation; None without.
-
-        Raises:
-            ValueError: there is none after the warm-up.
-        """
+        """Return the days or paths for validation; None without."""
         if not self.validation_fraction:
             return None
         return self.split(super().training(tape), self.validation_fraction)[1]
 
     def subsets(self, tape: MarketTape) -> MarketTape:
-        """Return the market of the training environment: the random subsets of symbols, if any, of the training's.
-
-        Raises:
-            ValueError: fewer symbols trade.
-        """
+        """Return the market of the training environment: the random subsets of symbols, if any, of the training's."""
         if self.symbols_per_path is None:
             return tape
         return symbol_subsets(tape, self.symbols_per_path, self.subsets_per_path, self.seed)
@@ -230,11 +218,7 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         return rows
 
     def _check_actions(self) -> None:
-        """Check that the algorithm can learn the kind of actions, as far as the task tells before its market is made.
-
-        Raises:
-            ValueError: it cannot.
-        """
+        """Check that the algorithm can learn the kind of actions, as far as the task tells without its market."""
         task, config = task_named(self.task), getattr(self, self.algorithm)
         if self.algorithm == "dqn":
             needed, fits = "a single choice", task.one_choice(self.env)
@@ -259,7 +243,6 @@ class TrainSettings(MarketSettings, TrainOptions, Generic[TaskConfig]):
         return replace(config, seed=config.seed + self.seed)
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect: see `commands.applicable`."""
         simulated = is_simulated(self.task)
         names = without_effect() if simulated else super().inapplicable()
         if simulated:

@@ -71,11 +71,7 @@ def check_ensemble(settings: TrainSettings) -> None:
 
 
 def _check_combining(settings: TrainSettings) -> None:
-    """Reject a combination of the policies that the comparison could not make.
-
-    Raises:
-        ValueError: it needs the Sharpe ratios of validations, and there are none.
-    """
+    """Reject a combination of the policies that the comparison could not make."""
     if settings.num_policies() == 1 or asked_combination(settings.combine, settings.sharpe_temperature) is None:
         return
     task = task_named(settings.task)
@@ -90,11 +86,7 @@ def _check_combining(settings: TrainSettings) -> None:
 
 
 def _check_size(settings: TrainSettings, rows: int) -> None:
-    """Reject rollout sizes beyond the memory before the market is made; the environment checks its own size.
-
-    Raises:
-        ValueError: they need more than the available memory.
-    """
+    """Reject rollout sizes beyond the memory before the market is made; the environment checks its own size."""
     steps = getattr(settings, settings.algorithm).num_steps if settings.algorithm in SAMPLING else 1
     what = f"{steps:,} steps of {rows:,} sub-environments"
     device = device_named(settings.device)
@@ -106,11 +98,7 @@ def _check_size(settings: TrainSettings, rows: int) -> None:
 
 
 def _check_references(settings: TrainSettings) -> None:
-    """Reject observations by reference for other policies than flat ones; the task's are checked with its environment.
-
-    Raises:
-        ValueError: the policy has none.
-    """
+    """Reject observations by reference for other policies than flat ones; the task is checked with its environment."""
     config = getattr(settings, settings.algorithm)
     if isinstance(config, OnPolicyConfig) and config.by_reference and (config.policy != "flat" or not config.hidden):
         raise ValueError(f"no observations by reference: {NOT_FLAT}, set --{settings.algorithm}.policy flat")

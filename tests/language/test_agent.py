@@ -15,7 +15,6 @@ from vecenv.tasks.commands.comparison import held_out_environment
 from vecenv.tasks.tiers.recording import TierRecording
 from vecenv.text.door import TextDoor
 
-held_out_environment.__test__ = False
 MODEL, TOKENIZER = small_model()
 CHAT = small_chat()
 CONFIGS = {
@@ -62,8 +61,7 @@ def test_the_model_is_shown_the_day_after_the_instructions(name):
     assert name != "sliding" or any(1 < len(one.segments) < DAYS for one in agent.conversations)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.assembly
+@pytest.mark.parametrize("name", ["alone", "sliding"])
 def test_a_row_says_the_same_alone_as_among_others(name):
     among, agent = played(CONFIGS[name], 6)
     part, some = played(CONFIGS[name], 6, [4, 1])
@@ -103,7 +101,6 @@ def test_rows_that_are_over_say_nothing_and_new_episodes_begin_anew():
     assert [one.turns for one in agent.conversations] == [1, 2, 1]
 
 
-@pytest.mark.assembly
 def test_it_is_evaluated_and_recorded_like_any_agent():
     env, _ = held_out_environment("single_stock_costs", signal_env(1).scenario.tape, signal_env(1).scenario.config, 4)
     agent = LanguageAgent(MODEL, CHAT, ALONE)

@@ -102,16 +102,6 @@ def test_adapters_are_merged_into_what_is_written(tmp_path):
     assert torch.equal(adapted(tokens).logits, expected)
 
 
-def test_a_frozen_copy_stays():
-    model, _ = small_model()
-    copy = frozen_copy(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1.0)
-    assert all(map(torch.equal, copy.parameters(), MODEL.parameters()))
-    assert not any(parameter.requires_grad for parameter in copy.parameters())
-
-
 def test_a_place_without_a_model_is_named(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path}: no causal language model with a tokenizer could be loaded"):
         load_model(str(tmp_path))

@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.language.tiny import ALONE, DAYS, signal_env, small_chat, small_model
+from tests.language.tiny import ALONE, DAYS, signal_env, small_chat
 from vecenv.language import agent as agent_module
 from vecenv.language.agent import LanguageAgent
 from vecenv.language.conversation import NO_ROOM
 from vecenv.language.generation import Written
-from vecenv.language.grpo import LanguageGRPO
-from vecenv.language.log_probs import flattened, segment_log_probs
 from vecenv.text.door import TextDoor
 from vecenv.text.tool_calls import FAULT
 
@@ -115,18 +113,7 @@ def test_calls_of_the_other_form(scripted):
     assert "RELIANCE: no shares" in text and "Action Input: " in text and "price_history" not in text
 
 
-def test_thoughts_call_nothing(scripted):
-    """A call in thoughts is none, one after them is one, and an answer is what follows them."""
-    script = calls_then("<think>BUY?</think>SELL", f"<think>{PLAN}</think>{PRICES}")
-    scripted(lambda row, context: script(context) if row == 0 else f"<think>{PLAN}</think>BUY 0.5")
-    env = signal_env(2)
-    agent = LanguageAgent(None, CHAT, replace(LONG, answer_tokens=200))
-    assert torch.equal(agent.act(env), TextDoor(env).parse(["SELL", "BUY 0.5"], range(2))[0])
-    assert agent.calls == {"days": 2, "calls": 1, "faults": 0}
-
-
-@pytest.mark.parametrize("history", [None, 0, 1])
-@pytest.mark.parametrize("context_tokens", [1060, 1200, 1500])
+@pytest.mark.parametrize(("history", "context_tokens"), [(None, 1060), (0, 1200), (1, 1200), (None, 1500)])
 def test_budgets_hold_with_tools(scripted, history, context_tokens):
     """The day stays in view whatever its tools say, and contexts are what the model reads, whoever begins anew."""
     long = '{"name": "price_history", "arguments": {"days": 30}}'
@@ -162,22 +149,3 @@ def test_what_does_not_fit_beside_the_day_is_said_so(scripted):
     agent = LanguageAgent(None, CHAT, replace(config, context_tokens=len(opening) + 60 + 50))
     agent.act(env)
     assert NO_ROOM in CHAT.tokenizer.decode(model.read_so_far[0]) and agent.said == ["HOLD"]
-
-
-@pytest.mark.nightly
-def test_a_model_learns_with_tools():
-    """What an untrained model draws in several turns has the log-probability that it was drawn with."""
-    config = replace(
-        LONG, answer_tokens=6, context_tokens=3000, tool_form="react", minibatches=1, total_frames=8 * DAYS, turns=2
-    )
-    model, _ = small_model()
-    one = LanguageGRPO(signal_env(8), model, CHAT, config, 4)
-    metrics = one.update()
-    assert metrics["approx_kl"] == pytest.approx(0, abs=1e-7)
-    assert 0 <= metrics["tool_faults"] <= 1 and metrics["tool_calls"] >= 0
-    segments = flattened(one.collect().said)
-    with torch.no_grad():
-        again = segment_log_probs(model, segments, CHAT.pad, 1.0)
-    assert again.tolist() == pytest.approx([value for part in segments for value in part.log_prob], abs=1e-4)
-    with pytest.raises(ValueError, match="unknown tools moon"):
-        LanguageGRPO(signal_env(8), model, CHAT, replace(config, tools=("moon",)), 4).update()

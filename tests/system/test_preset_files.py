@@ -106,9 +106,9 @@ def test_written_values_read_back():
         with_values(Outer(), {"name": "b"}, "text", without=("name",))
 
 
-@pytest.mark.parametrize("config", [*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})])
-def test_the_configs_of_tiers_read_back(config):
-    for text in (yaml.safe_dump(json.loads(json.dumps(as_values(config)))), json.dumps(as_values(config))):
+def test_the_configs_of_tiers_read_back():
+    for config in (*TIERS.values(), TierConfig(reward_weights={"profit": 5.0, "invalid": -1.5})):
+        text = yaml.safe_dump(json.loads(json.dumps(as_values(config))))
         assert with_values(TierConfig(), yaml.safe_load(text), "text") == config
 
 
@@ -116,7 +116,6 @@ MARKETS = (TradingConfig(), ExecutionConfig(), MarketMakingConfig())
 """What a preset of the agent-based market fits."""
 
 
-@pytest.mark.assembly
 def test_every_shipped_preset_fits_its_settings():
     paths = [path for kind in ("train", "task") for path in sorted((CONFIGS / kind).glob("*.yaml"))]
     assert len(paths) >= 8
@@ -180,15 +179,15 @@ def test_the_presets_of_the_tiers_have_the_same_rules():
         assert {name: nifty[name] for name in names} == {name: own[name] for name in shared or own}
 
 
-@pytest.mark.parametrize("task", [*TIERS, "curriculum"])
 @pytest.mark.parametrize(
     ("preset", "rules"), [("tiers", ("limit_weights", "grade_potential")), ("tiers_signal", ("discrete", "signal"))]
 )
-def test_a_preset_of_tiers_fits_every_tier(preset, rules, task):
-    settings = TrainSettings.defaults(["--preset", preset, "--task", task])
-    assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
-    assert (settings.env.action, settings.env.reward) == rules
-    assert settings.env.market_symbols == config_of(task).market_symbols
+def test_a_preset_of_tiers_fits_every_tier(preset, rules):
+    for task in (*TIERS, "curriculum"):
+        settings = TrainSettings.defaults(["--preset", preset, "--task", task])
+        assert (settings.task, settings.env.max_orders, settings.ppo.gamma) == (task, 5, 1.0)
+        assert (settings.env.action, settings.env.reward) == rules
+        assert settings.env.market_symbols == config_of(task).market_symbols
 
 
 def test_the_presets_of_signal_are_those_of_the_published_runs():

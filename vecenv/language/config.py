@@ -47,7 +47,6 @@ class AnswerConfig:
             )
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
         return {} if self.tools else dict.fromkeys(("tool_form", "turns"), "tools")
 
 
@@ -84,6 +83,5 @@ class LanguageConfig(AnswerConfig, GroupConfig):
         self._check_positive("temperature")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return what each setting belongs to that does nothing beside the others."""
         names = AnswerConfig.inapplicable(self) | GroupConfig.inapplicable(self)
         return names | ({"others": "a number of groups that the model plays"} if self.groups is None else {})

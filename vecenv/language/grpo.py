@@ -22,9 +22,15 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.chat import ChatFormat
 from vecenv.language.config import LanguageConfig
 from vecenv.language.conversation import Segment
-from vecenv.language.log_probs import flattened, packed, padded_tokens, segment_log_probs
+from vecenv.language.log_probs import (
+    TokenTable,
+    counted_tokens,
+    flattened,
+    packed,
+    padded_tokens,
+    segment_log_probs,
+)
 from vecenv.language.models import frozen_copy, longest_context, without_adapters
-from vecenv.language.token_table import TokenTable, counted_tokens
 from vecenv.learn.agents import Agent
 from vecenv.learn.checkpoints import check_optimiser, check_same_form
 from vecenv.learn.episode_metrics import outcomes
@@ -200,11 +206,7 @@ class LanguageGRPO:
         return action
 
     def _learn(self, episodes: LanguageEpisodes) -> Metrics:
-        """Make all optimiser steps of one update and return the means of the loss metrics.
-
-        Raises:
-            FloatingPointError: a loss is not finite.
-        """
+        """Make all optimiser steps of one update and return the means of the loss metrics."""
         config = self.config
         credit = step_credit(episodes, config, self.group_size, self.update_number / self.num_updates)
         reference = self._reference_log_probs(episodes.said) if config.kl_coef else None
@@ -272,11 +274,7 @@ class LanguageGRPO:
         return found
 
     def _answers(self, episodes: LanguageEpisodes) -> Metrics:
-        """Return metrics of answers.
-
-        Mean ``answer_tokens``; ``cut_off``, the share of truncated answers; with tools, the ``tool_calls`` per day and
-        the share of invalid ones, ``tool_faults``.
-        """
+        """Return metrics of answers."""
         lengths, cut_off = [], 0
         for segment in flattened(episodes.said):
             for turn in dict.fromkeys(segment.turn):

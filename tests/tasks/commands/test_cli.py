@@ -1,7 +1,8 @@
-"""The command line, called in this process: its commands, presets, help and ends."""
+"""The command line, called in this process: its commands, help, progress, errors and ends."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.tasks.commands.small_runs import SHARES, settings_on
 from vecenv.learn.run_files import RunStoppedError
@@ -21,6 +23,7 @@ from vecenv.tasks.commands.collect import CollectSettings
 from vecenv.tasks.commands.collect import main as collect_command
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.evaluate import main as evaluate_command
+from vecenv.tasks.commands.progress import StepBar, TextBar, TrainingBar, working
 from vecenv.tasks.commands.sft import SftSettings
 from vecenv.tasks.commands.sft import main as sft_command
 from vecenv.tasks.commands.train import TrainSettings
@@ -164,3 +167,65 @@ def test_help_shows_docstrings_and_the_values_of_the_preset(tmp_path, capsys):
     assert cli.main(["train", "--preset", str(tmp_path / "a.yaml"), "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--env.hmax FLOAT Largest order in shares per symbol and day. (default: 10.0)" in text
+
+
+NAN = float("nan")
+
+
+def metrics(frames: int, outcome: float = NAN) -> dict[str, float]:
+    return {"frames": frames, "samples_per_second": 1234.5, "return_percent": outcome, "grade": 0.5}
+
+
+def written(terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, force_interactive=terminal, width=150)
+
+
+def test_a_log_gets_a_line_after_the_first_update_and_after_every_tenth():
+    console = written(False)
+    with TrainingBar(console, 100, "compiling …") as bar:
+        for frames in range(2, 102, 2):
+            if frames % 8 == 0:
+                bar.say("drawing new paths …")
+            bar.show(metrics(frames, 3.0 if frames > 10 else NAN))
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "Training  compiling …"
+    assert lines[1] == "Training    2% 1,234 samples/s · after 0 s"
+    assert lines[2] == "Training  drawing new paths …"
+    shares = [int(line.split()[1][:-1]) for line in lines if "samples/s" in line]
+    assert shares == [2, *range(10, 101, 10)] and len(lines) == 2 + len(shares)
+    assert lines[-1] == "Training  100% 1,234 samples/s · return +3.0% · grade 0.50 · after 0 s"
+
+
+def test_a_terminal_gets_a_bar_that_says_what_is_done():
+    console = written(True)
+    with TrainingBar(console, 100, "compiling …") as bar:
+        bar.refresh()
+        bar.show(metrics(50))
+        bar.say("drawing new paths …")
+        bar.refresh()
+    shown = console.file.getvalue()
+    assert shown.index("compiling …") < shown.index("drawing new paths …")
+    assert "50%" in shown and "after" not in shown
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_work_is_announced(terminal, capsys):
+    console = written(terminal)
+    with working(console, "Making the market …"):
+        pass
+    assert ("Making the market …" in console.file.getvalue()) == terminal
+    assert capsys.readouterr().err == ("" if terminal else "Making the market …\n")
+
+
+def test_other_work_has_lines_of_its_own():
+    for bar, shown, lines in (
+        (StepBar(written(False), "loss"), [(1, 20, 0.5), (2, 20, 0.25), (20, 20, 0.125)],
+         ["Training    5% loss 0.500", "Training   10% loss 0.250", "Training  100% loss 0.125"]),
+        (TextBar(written(False)), [(0, 4000), (4000, 4000)],
+         ["Scoring     0% 0 of 4,000 texts", "Scoring   100% 4,000 of 4,000 texts"]),
+    ):  # fmt: skip
+        with bar:
+            for step in shown:
+                bar.show(*step)
+        told = [line.partition(" · after")[0] for line in bar.console.file.getvalue().splitlines()]
+        assert told == lines

@@ -114,13 +114,12 @@ def test_conversations_of_a_simulated_market(tmp_path):
     assert [line["step"] for line in lines_of(tmp_path / "steps.jsonl")] == [1, 2, 1, 2]
 
 
-def test_the_prompt_s_examples_are_orders():
+def test_the_examples_of_the_prompt_are_orders():
     names = ("RELIANCE", "INFY")
     prompt = system_prompt(names, 20)
     examples = [line.strip().split("  ")[0] for line in prompt.splitlines() if line.startswith("  ")]
     assert examples == ["HOLD", "BUY RELIANCE 0.5", "SELL RELIANCE 30%"]
-    assert all(parse_orders(example, symbol_slots(names)) is not None for example in examples)
-    assert parse_orders("BUY RELIANCE; SELL INFY", symbol_slots(names)) is not None
+    assert all(parse_orders(each, symbol_slots(names)) is not None for each in (*examples, "BUY RELIANCE; SELL INFY"))
 
 
 def test_what_cannot_be_collected_is_refused_and_leaves_no_file(tmp_path, capsys):

@@ -28,18 +28,15 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     # Trained under smooth rules, compared under those of its run.
     assert not read_checkpoint(place / "exact")["scenario"]["config"]["whole_shares"]
     assert EvaluateSettings.defaults(["--checkpoint", str(place / "exact")]).env == TILTS
-    # The checkpoint alone brings the rules.
-    (tmp_path / "alone.pt").write_bytes((place / "shares" / "checkpoint.pt").read_bytes())
-    alone = EvaluateSettings.defaults(["--checkpoint", str(tmp_path / "alone.pt")])
-    assert (alone.env, alone.market) == (SHARES, "neural")
-
-
-def test_rules_that_a_scenario_does_not_tell_are_those_of_the_folder(place, tmp_path):
-    run = made_run(tmp_path / "run", settings_on(place))
+    # A scenario may not tell its rules.
     state = read_checkpoint(run)
     del state["scenario"]["config"]
     save_checkpoint(state, run / "checkpoint.pt")
     assert EvaluateSettings.defaults(["--checkpoint", str(run)]).env == TILTS
+    # The checkpoint alone brings the rules.
+    (tmp_path / "alone.pt").write_bytes((place / "shares" / "checkpoint.pt").read_bytes())
+    alone = EvaluateSettings.defaults(["--checkpoint", str(tmp_path / "alone.pt")])
+    assert (alone.env, alone.market) == (SHARES, "neural")
 
 
 def test_without_a_run_they_are_those_of_the_task():

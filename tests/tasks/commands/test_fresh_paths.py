@@ -1,4 +1,4 @@
-"""New training paths at fixed update numbers: the same whatever the number of environments, and after a resume."""
+"""Training paths that are drawn anew at fixed updates, and random subsets of their symbols."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import pytest
 import torch
 
 import vecenv
+from tests.tasks.commands.small_runs import settings_on
 from vecenv.core.env import VecEnv
-from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market import load
 from vecenv.market.bars import VOLUME
 from vecenv.market.load import generator_of
+from vecenv.market.symbol_subsets import symbol_subsets
 from vecenv.tasks.commands.fresh_paths import HEADROOM, SEED_STRIDE, FreshPaths, first_round
 from vecenv.tasks.commands.market_settings import MarketSettings
+from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 
 CONFIG = StockTradingConfig(features=("rsi_30",), episode_length=10, hmax=10)
 MARKET = MarketSettings(market="random_walk", symbols=("A", "B"), num_paths=5, num_days=120, device="cpu")
-LEARNER = PPOConfig(num_steps=4, total_frames=4 * 4 * 16, epochs=1, minibatches=2, hidden=(8,), anneal=False)
 
 
 def made(num_envs: int = 16, every: int = 2, config=CONFIG, task: str = "stock_trading") -> tuple[VecEnv, FreshPaths]:
@@ -41,7 +42,10 @@ def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
     for update in range(5):
         env.rollout(3, break_when_any_done=False)
         running = env.rows.elapsed.clone()
+        places = {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
         fresh.before_update(update)
+        # In place, so that nothing is compiled anew.
+        assert places == {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
         rounds.append(env.scenario.shared["close"].clone())
         assert bool((env.rows.elapsed == 0).all()) == (update in (2, 4))
         assert update in (2, 4) or torch.equal(env.rows.elapsed, running)
@@ -50,21 +54,6 @@ def test_rounds_of_paths_begin_at_fixed_updates(num_envs):
     for update, close in enumerate(rounds):
         assert torch.equal(close, expected[update // 2])
     assert not torch.equal(expected[0], expected[1]) and not torch.equal(expected[1], expected[2])
-
-
-def test_accounts_start_on_the_new_paths():
-    env, fresh = made(every=1)
-    fresh.before_update(1)
-    other = replace(fresh.settings, market_seed=SEED_STRIDE)
-    tape = other.training(other.tape(CONFIG))
-    again = vecenv.make("stock_trading", 16, market=tape, compile=False, config=CONFIG)
-    values = []
-    for each in (env, again):
-        step = each.reset()
-        for _ in range(3):
-            step = each.step(step.set("action", torch.ones(16, 2)))["next"]
-        values.append(each.state.portfolio_value.clone())
-    assert torch.equal(*values) and len(values[0].unique()) > 4
 
 
 def test_a_run_that_resumes_within_a_round_or_at_its_start_has_its_paths():
@@ -79,15 +68,6 @@ def test_a_run_that_resumes_within_a_round_or_at_its_start_has_its_paths():
         again.before_update(update)
         assert torch.equal(resumed.scenario.shared["close"], env.scenario.shared["close"]) and again.round == 2
         assert bool((resumed.rows.elapsed == 0).all()) == restarted
-
-
-def test_the_learner_is_compiled_once():
-    env, fresh = made(every=1)
-    learner = PPO(env, LEARNER)
-    learner.update()
-    market = {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()}
-    fresh.before_update(1)
-    assert {name: tensor.data_ptr() for name, tensor in env.scenario.shared.items()} == market
 
 
 def test_later_rounds_may_have_higher_prices(monkeypatch):
@@ -123,3 +103,32 @@ def test_what_cannot_be_refreshed_is_refused():
         FreshPaths(replace(fresh.settings, market="bars.parquet"), CONFIG, env, 1)
     with pytest.raises(ValueError, match="the shared tensors: close must be"):
         env.write_shared({**env.scenario.shared, "close": torch.zeros(3)})
+
+
+RULES = StockTradingConfig(features=("rsi_30",), episode_length=10, action="tilt")
+GENERATED = TrainSettings(
+    market="random_walk", num_paths=5, num_days=120, device="cpu", symbols=("A", "B", "C", "D"), compile=False,
+    symbols_per_path=2, subsets_per_path=3, seed=6, validation_fraction=0.25, env=RULES,
+)  # fmt: skip
+
+
+def test_new_paths_are_subsets_too():
+    settings, tape = first_round(GENERATED, RULES)
+    whole = settings.training(tape)
+    env = vecenv.make("stock_trading", 8, market=settings.subsets(whole), compile=False, config=RULES)
+    assert env.scenario.tape.fingerprint() == symbol_subsets(whole, 2, 3, 6).fingerprint()
+    assert (whole.num_paths, env.scenario.tape.num_paths, env.scenario.tape.num_symbols) == (3, 9, 2)
+    assert settings.validation(tape).num_symbols == settings.test(tape).num_symbols == 4
+    FreshPaths(settings, RULES, env, 1).before_update(1)
+    other = replace(settings, symbols_per_path=None, market_seed=settings.market_seed + (1 << 40))
+    expected = symbol_subsets(other.training_alone(RULES), 2, 3, 6)
+    assert torch.equal(env.scenario.shared["close"], expected.price_ticks().flatten(0, 1))
+
+
+def test_runs_without_subsets_train_on_the_whole_tape(place):
+    settings = replace(GENERATED, symbols_per_path=None)
+    whole = settings.training(settings.tape(RULES))
+    assert settings.subsets(whole) is whole
+    few = settings_on(place, symbols_per_path=4)
+    with pytest.raises(ValueError, match="subsets of 4 symbols cannot be drawn: 3 of 3 trade on the training days"):
+        few.subsets(few.training(few.tape(few.env)))

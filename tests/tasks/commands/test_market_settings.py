@@ -110,10 +110,8 @@ def test_kind_and_strength_reach_the_planted_market():
     expected = planted_bars(1, DAYS, ("A", "B"), kind="reversal", strength=0.002)
     assert np.array_equal(chosen.tape(CONFIG).ohlcv, MarketTape.from_bars(expected, CONFIG.features).ohlcv)
     assert settings(market="planted").generator() == {}
-    with pytest.raises(ValueError, match="unknown kind 'carry' of planted market, expected one of signal, momentum"):
-        settings(market="planted", planted_kind="carry").tape(CONFIG)
-    with pytest.raises(ValueError, match="'synthetic' takes no kind"):
-        settings(planted_kind="reversal").tape(CONFIG)
+    chosen = settings(market="news", news_coverage=0.5, news_accuracy=0.25, history="a.csv")
+    assert chosen.generator() == {"coverage": 0.5, "accuracy": 0.25, "history": "a.csv"}
 
 
 def test_dates_override_the_fraction(dates):

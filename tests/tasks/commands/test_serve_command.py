@@ -174,9 +174,8 @@ def test_text_rows_of_a_served_split_are_the_tasks_own():
     assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3 and not env.compiled
 
 
-@pytest.mark.parametrize("task", ["execution", "market_making"])
-def test_splits_of_a_simulated_market_have_random_numbers_of_their_own(task):
-    given = replace(ServeSettings.defaults(("--task", task)), compile=False, limits=Limits(sessions=1))
+def test_splits_of_a_simulated_market_have_random_numbers_of_their_own():
+    given = replace(ServeSettings.defaults(("--task", "execution")), compile=False, limits=Limits(sessions=1))
     pools = row_pools(given, Console(quiet=True))
     opened = {name: [pool.serve([Opening(0, 7, index)])[0] for index in (0, 1, 0)] for name, pool in pools.items()}
     assert list(opened) == ["train", "validation", "test"]

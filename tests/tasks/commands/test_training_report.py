@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from vecenv.learn.a2c_objective import A2CConfig
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.metrics import Interval
 from vecenv.learn.metrics_log import MetricsLog
-from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.learn.validation import ValidatedLearner
@@ -161,32 +159,20 @@ def test_the_seed_of_a_run_is_added_to_that_of_its_learner(place):
     assert several.num_policies() == 3 and replace(several, ensemble=None, seeds=2).num_policies() == 2
 
 
-@pytest.mark.parametrize(("shortest", "warned"), [(0, True), (2, False)])
-def test_rows_that_march_in_step_are_warned_of(shortest, warned):
-    """Paths with one start day: episodes of full length stay on the same days, those of other lengths come apart."""
-    options = {"num_paths": 8, "num_days": 60, "symbols": ["SYN00"]}
-    env = vecenv.make(
-        "stock_trading", 64, market="synthetic", market_options=options, compile=False, features=("daily_change",),
-        episode_length=58, min_episode_length=shortest,
-    )  # fmt: skip
-    learner, out = PPO(env, PPOConfig(num_steps=8, minibatches=1, epochs=1, total_frames=512)), StringIO()
-    for _ in range(3):
-        learner.collect()
-    metrics = learner.update()
-    tell_batch(Console(file=out, width=400), learner, metrics)
-    days = f"Batch     512 steps on {metrics['market_rows']:,.0f} different days of the market, of 464\n"
-    assert out.getvalue().startswith(days)
-    # 464 (1 - exp(-512 / 464)) of independent ones.
-    line = (
-        "The rows march in step: independent ones would show 310 days; start them apart with --env.min-episode-length"
+def test_rows_that_march_in_step_are_warned_of(place):
+    """Of 8 x 58 days 512 steps of independent rows show 464 (1 - exp(-512 / 464)) = 310."""
+    tape, out = SimpleNamespace(num_paths=8, num_days=60, first_day=1), StringIO()
+    env = learner_of(settings_on(place)).env
+    env.scenario.tape = tape
+    learner, console = SimpleNamespace(env=env), Console(file=out, width=400)
+    line = "Batch     512 steps on {} different days of the market, of 464\n"
+    warning = (
+        "The rows march in step: independent ones would show 310 days; start them apart with "
+        "--env.min-episode-length 10\n"
     )
-    assert (line in out.getvalue()) == warned
-
-
-def test_figures_of_a_batch_are_told_of_markets_alone(place):
-    learner, out = learner_of(settings_on(place)), StringIO()
-    tell_batch(Console(file=out), learner, {"frames": 8.0})
+    for rows, told in ((156.0, line.format(156)), (155.0, line.format(155) + warning)):
+        tell_batch(console, learner, {"frames": 512.0, "market_rows": rows})
+        assert out.getvalue() == told
+        out.truncate(0), out.seek(0)
+    tell_batch(console, learner, {"frames": 8.0})
     assert out.getvalue() == ""
-    days = {"frames": 1000.0, "market_rows": 40.0}
-    tell_batch(Console(file=out, width=400), learner, days)
-    assert re.match(r"Batch     1,000 steps on 40 different days of the market, of \d+\n", out.getvalue())
