@@ -19,7 +19,7 @@ QUICK = {
     "stock_trading short", "single_stock_costs discrete", "PPO stock_trading", "A2C stock_trading", "DQN variants",
     "TD3", "exact tilt", "text tools", "worldmodel rollout", "worldmodel training",
 }  # fmt: skip
-"""Paths that every run of CI has; the others are long."""
+"""Paths that every gate has; the others are nightly."""
 
 OTHERS = {name: learner_path(name) for name in LEARNER_PATHS}
 OTHERS |= TEXT_PATHS | WORLDMODEL_PATHS | {name: market_path(name) for name in MARKETS}

@@ -29,111 +29,80 @@ STEPS = 6
 
 SHORT = {"task": "stock_trading", "episode_length": 5, "min_episode_length": 3}
 
+BOOKS = {"task": "crypto_lob", "synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2}
 SCORED = {**BOTH_RULES, "observed": ("sentiment", "risk"), "episode_length": 5, "min_episode_length": 3}
 
-PPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "PPO stock_trading": (SHORT, {"by_reference": False}),
-    "PPO by reference": (SHORT, {"by_reference": True}),
-    "PPO target_kl": (SHORT, {"target_kl": 0.02, "epochs": 2}),
-    "PPO tier": ({"task": "single_stock_costs", "days": 5}, {}),
-    "PPO curriculum": ({"task": "curriculum", "tiers": ("single_stock",)}, {}),
-    "PPO signals": (SCORED, {"by_reference": True}),
-    "PPO dirichlet": ({**SHORT, "action": "weights"}, {"head": "dirichlet", "policy": "symbol"}),
-}
-"""Environment and settings of the learner."""
-
-A2C_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "A2C stock_trading": (SHORT, {"by_reference": True}),
-    "A2C tier": ({"task": "single_stock_costs", "days": 5}, {"minibatches": 2}),
-}
-"""Environment and settings of the learner."""
-
 SMOOTH = {**SHORT, "whole_shares": False, "reward": "excess_log_return"}
+TIER = {"task": "single_stock_costs", "days": 5}
+ROLLOUTS: dict[str, Any] = {"num_steps": STEPS, "total_frames": 3 * ROWS * STEPS, "hidden": (8,)}
+EPOCH = {**ROLLOUTS, "minibatches": 2, "epochs": 1}
+REPLAY = {**ROLLOUTS, "minibatches": 2, "minibatch_size": 8, "buffer_size": 100}
 
-EXACT_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "exact shares": (SMOOTH, {}),
-    "exact tilt": ({**SMOOTH, "action": "tilt"}, {"policy": "symbol", "worst": 0.5}),
-    "exact dirichlet": ({**SMOOTH, "action": "weights"}, {"head": "dirichlet"}),
+UPDATES: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
+    "PPO stock_trading": (PPO, PPOConfig, SHORT, {**EPOCH, "by_reference": False}),
+    "PPO by reference": (PPO, PPOConfig, SHORT, {**EPOCH, "by_reference": True}),
+    "PPO target_kl": (PPO, PPOConfig, SHORT, {**EPOCH, "target_kl": 0.02, "epochs": 2}),
+    "PPO tier": (PPO, PPOConfig, TIER, EPOCH),
+    "PPO curriculum": (PPO, PPOConfig, {"task": "curriculum", "tiers": ("single_stock",)}, EPOCH),
+    "PPO signals": (PPO, PPOConfig, SCORED, {**EPOCH, "by_reference": True}),
+    "PPO dirichlet": (
+        PPO,
+        PPOConfig,
+        {**SHORT, "action": "weights"},
+        {**EPOCH, "head": "dirichlet", "policy": "symbol"},
+    ),
+    "CPPO stock_trading": (CPPO, CPPOConfig, SHORT, {**EPOCH, "by_reference": False}),
+    "CPPO signals": (CPPO, CPPOConfig, {**SCORED, "risk_form": "trajectory"}, {**EPOCH, "weigh_risk": True}),
+    "CPPO tier": (CPPO, CPPOConfig, TIER, {**EPOCH, "cvar_clip_of": "advantage"}),
+    "CPPO risk": (CPPO, CPPOConfig, {"task": "tails"}, {**EPOCH, "weigh_risk": True}),
+    "A2C stock_trading": (A2C, A2CConfig, SHORT, {**ROLLOUTS, "by_reference": True}),
+    "A2C tier": (A2C, A2CConfig, TIER, {**ROLLOUTS, "minibatches": 2}),
+    "DQN plain": (DQN, DQNConfig, {**BOOKS, "action": "target"}, REPLAY),
+    "DQN variants": (DQN, DQNConfig, {**BOOKS, "action": "target"}, {**REPLAY, "double": True, "duelling": True}),
+    "DDPG": (DDPG, DDPGConfig, {**SHORT, "action": "weights"}, REPLAY),
+    "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}, REPLAY),
+    "SAC": (SAC, SACConfig, {**SHORT, "action": "weights"}, REPLAY),
+    "SAC order books": (SAC, SACConfig, {**BOOKS, "action": "continuous"}, REPLAY),
+    "exact shares": (Exact, ExactConfig, SMOOTH, ROLLOUTS),
+    "exact tilt": (Exact, ExactConfig, {**SMOOTH, "action": "tilt"}, {**ROLLOUTS, "policy": "symbol", "worst": 0.5}),
+    "exact dirichlet": (Exact, ExactConfig, {**SMOOTH, "action": "weights"}, {**ROLLOUTS, "head": "dirichlet"}),
 }
-"""Environment and settings of the learner."""
+"""Learner, its settings' class, environment and settings."""
 
-CPPO_PATHS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "CPPO stock_trading": (SHORT, {"by_reference": False}),
-    "CPPO signals": ({**SCORED, "risk_form": "trajectory"}, {"weigh_risk": True}),
-    "CPPO tier": ({"task": "single_stock_costs", "days": 5}, {"cvar_clip_of": "advantage"}),
-}
-"""Environment and settings of the learner."""
-
-
-ENSEMBLE_PATHS: dict[str, dict[str, Any]] = {
+ENSEMBLES: dict[str, dict[str, Any]] = {
     "ensemble flat": {"by_reference": False},
     "ensemble symbol": {"policy": "symbol", "gamma": 0.0},
 }
 """Settings of the members, of which there are two."""
 
-DQN_PATHS: dict[str, dict[str, Any]] = {"DQN plain": {}, "DQN variants": {"double": True, "duelling": True}}
-"""Settings of the learner, on order books."""
-
-CONTINUOUS_PATHS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "DDPG": (DDPG, DDPGConfig, {**SHORT, "action": "weights"}),
-    "TD3": (TD3, TD3Config, {**SHORT, "action": "tilt"}),
-    "SAC": (SAC, SACConfig, {**SHORT, "action": "weights"}),
-    "SAC order books": (SAC, SACConfig, {}),
-}
-"""Learners of continuous actions from replay, with their settings and the environment, by default on order books."""
-
-FROM_REPLAY: dict[str, Any] = {
-    "num_steps": STEPS, "minibatches": 2, "minibatch_size": 8, "buffer_size": 100, "total_frames": 3 * ROWS * STEPS,
-    "hidden": (8,),
-}  # fmt: skip
-
-RISK_PATH = "CPPO risk"
-"""The path of a learner that weighs risk, on a task of the tests."""
-
-GRPO_PATHS = tuple(f"GRPO {variant}" for variant in VARIANTS)
-
-AGENT_PATHS = ("agents stock_trading", "agents full_autonomous")
-
 LEARNER_PATHS = (
-    *PPO_PATHS, *CPPO_PATHS, RISK_PATH, *ENSEMBLE_PATHS, *A2C_PATHS, *DQN_PATHS, *CONTINUOUS_PATHS, *EXACT_PATHS,
-    *GRPO_PATHS, *AGENT_PATHS,
-)  # fmt: skip
+    *UPDATES,
+    *ENSEMBLES,
+    *(f"GRPO {variant}" for variant in VARIANTS),
+    "agents stock_trading",
+    "agents full_autonomous",
+)
 
 
 def learner_path(name: str) -> Path:
     """Return the path of a learner, or of agents, in `LEARNER_PATHS`."""
-    if name in PPO_PATHS:
-        return lambda trial: _ppo(trial, *PPO_PATHS[name])
-    if name in CPPO_PATHS:
-        return lambda trial: _cppo(trial, make(trial.device, **CPPO_PATHS[name][0]), CPPO_PATHS[name][1])
-    if name == RISK_PATH:
-        return lambda trial: _cppo(trial, _rated(trial), {"weigh_risk": True})
-    if name in ENSEMBLE_PATHS:
-        return lambda trial: _ensemble(trial, ENSEMBLE_PATHS[name])
-    if name in A2C_PATHS:
-        return lambda trial: _a2c(trial, *A2C_PATHS[name])
-    if name in EXACT_PATHS:
-        return lambda trial: _exact(trial, *EXACT_PATHS[name])
-    if name in CONTINUOUS_PATHS:
-        return lambda trial: _continuous(trial, *CONTINUOUS_PATHS[name])
-    if name in DQN_PATHS:
-        return lambda trial: _dqn(trial, DQN_PATHS[name])
+    if name in UPDATES:
+        learner, config, rules, settings = UPDATES[name]
+        return lambda trial: _updates(trial, learner(_environment(trial, **rules), config(**settings)))
+    if name in ENSEMBLES:
+        return lambda trial: _ensemble(trial, ENSEMBLES[name])
     kind, _, which = name.partition(" ")
     return lambda trial: _grpo(trial, which) if kind == "GRPO" else _agents(trial, which)
 
 
-def _ppo(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
-    config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
-    _updates(trial, PPO(make(trial.device, **rules), replace(config, **settings)))
-
-
-def _rated(trial: Trial) -> VecEnv:
-    return VecEnv(RatedTails(7), ROWS, 0, trial.device, trial.device == "cuda")
-
-
-def _cppo(trial: Trial, env: VecEnv, settings: dict[str, Any]) -> None:
-    config = CPPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS * STEPS, hidden=(8,))
-    _updates(trial, CPPO(env, replace(config, **settings)))
+def _environment(trial: Trial, task: str, **rules: Any) -> VecEnv:
+    """Return one of a task of the market, of order books, or of risk."""
+    compiled = trial.device == "cuda"
+    if task == "tails":
+        return VecEnv(RatedTails(7), ROWS, 0, trial.device, compiled)
+    if task == "crypto_lob":
+        return vecenv.make(task, ROWS, device=trial.device, compile=compiled, **rules)
+    return make(trial.device, task=task, **rules)
 
 
 def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
@@ -142,32 +111,8 @@ def _ensemble(trial: Trial, settings: dict[str, Any]) -> None:
         num_envs=ROWS, market_options=options, device=trial.device, compile=trial.device == "cuda", **SHORT,
         action="tilt", **row_seeds((3, 4), ROWS // 2),
     )  # fmt: skip
-    config = PPOConfig(num_steps=STEPS, minibatches=2, epochs=1, total_frames=3 * ROWS // 2 * STEPS, hidden=(8,))
-    _updates(trial, EnsemblePPO(env, replace(config, **settings), (3, 4)))
-
-
-def _a2c(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
-    config = A2CConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
-    _updates(trial, A2C(make(trial.device, **rules), replace(config, **settings)))
-
-
-def _exact(trial: Trial, rules: dict[str, Any], settings: dict[str, Any]) -> None:
-    config = ExactConfig(num_steps=STEPS, total_frames=3 * ROWS * STEPS, hidden=(8,))
-    _updates(trial, Exact(make(trial.device, **rules), replace(config, **settings)))
-
-
-def _dqn(trial: Trial, settings: dict[str, Any]) -> None:
-    _updates(trial, DQN(_books(trial, "target"), replace(DQNConfig(**FROM_REPLAY), **settings)))
-
-
-def _continuous(trial: Trial, learner: Any, config: Any, rules: dict[str, Any]) -> None:
-    env = make(trial.device, **rules) if rules else _books(trial, "continuous")
-    _updates(trial, learner(env, config(**FROM_REPLAY)))
-
-
-def _books(trial: Trial, action: str) -> VecEnv:
-    rules = {"synthetic_hours": 1.0, "episode_steps": 5, "cost_ramp": 2, "action": action}
-    return vecenv.make("crypto_lob", ROWS, device=trial.device, compile=trial.device == "cuda", **rules)
+    config = PPOConfig(**EPOCH | {"total_frames": 3 * ROWS // 2 * STEPS} | settings)
+    _updates(trial, EnsemblePPO(env, config, (3, 4)))
 
 
 def _grpo(trial: Trial, variant: Any) -> None:

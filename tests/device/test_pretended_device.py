@@ -14,6 +14,7 @@ from tests.device import guard
 ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
 REASON = guard.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+PATHS, FAULTS = (str(HERE / f"check_{name}.py") for name in ("paths", "faults"))
 
 
 def check(*arguments: str, **more: str) -> None:
@@ -37,16 +38,12 @@ def check(*arguments: str, **more: str) -> None:
     assert ran.returncode == 0, ran.stdout[-8_000:] + ran.stderr[-2_000:]
 
 
-@pytest.mark.nightly
-def test_all_tasks():
-    check(str(HERE / "check_paths.py"), "-m", "long", "-k", "test_a_task")
-
-
 @pytest.mark.assembly
 def test_representative_paths_and_planted_faults():
-    check(str(HERE / "check_paths.py"), str(HERE / "check_faults.py"), "-m", "not nightly")
+    check(PATHS, FAULTS, "-m", "not nightly")
 
 
 @pytest.mark.nightly
-def test_learners_text_and_the_neural_market():
-    check(str(HERE / "check_paths.py"), "-m", "long", "-k", "not test_a_task")
+@pytest.mark.parametrize("names", ["test_a_task", "not test_a_task"])
+def test_all_other_paths(names):
+    check(PATHS, "-m", "nightly", "-k", names)
