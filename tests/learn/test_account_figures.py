@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vecenv.learn.account_figures import drawdown_figure, equity_figure, exposure_figure, holdings_figure
+from vecenv.learn.account_figures import equity_figure, exposure_figure, holdings_figure
 
 
 def medians(axis):
@@ -66,17 +66,6 @@ def test_values_that_differ_many_times_are_on_a_logarithmic_scale(evaluation, mo
     assert [axis.get_yscale() for axis in equity_figure(evaluation).axes] == ["log", "linear"]
 
 
-def test_an_agent_has_one_colour_in_all_pictures(evaluation):
-    equity, exposure = (
-        {line.get_label(): line.get_color() for line in draw(evaluation).axes[0].get_lines()}
-        for draw in (equity_figure, exposure_figure)
-    )
-    drawdown = {line.get_label(): line.get_color() for line in drawdown_figure(evaluation).axes[0].get_lines()}
-    assert len({drawdown[name] for name in evaluation.records}) == len(evaluation.records)
-    for name in evaluation.records:
-        assert drawdown[name] == equity.get(name, drawdown[name]) == exposure.get(name, drawdown[name])
-
-
 def test_exposure_picture_shows_the_invested_share(evaluation):
     figure = exposure_figure(evaluation)
     lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
@@ -94,10 +83,3 @@ def test_holdings_stack_up_to_the_account(evaluation):
     labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert labels[-1] == "cash"
     assert labels[0] == "4 others"
-
-
-def test_no_others_are_named_where_every_position_is_shown(evaluation, monkeypatch):
-    monkeypatch.setattr("vecenv.learn.account_figures._LARGEST_POSITIONS", 12)
-    figure = holdings_figure(evaluation, "buy_and_hold")
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert len(labels) == 13 and not any("others" in label for label in labels)

@@ -8,7 +8,6 @@ from torch import Tensor
 from torchrl.objectives.value.functional import generalized_advantage_estimate, vec_generalized_advantage_estimate
 
 from vecenv.learn.advantages import discounted_sums, generalised_advantages
-from vecenv.learn.running_moments import RunningMoments
 
 STEPS, ROWS, GAMMA, LAMBDA = 40, 7, 0.97, 0.9
 
@@ -86,18 +85,3 @@ def test_discounted_sums_go_on_in_the_next_rollout_and_start_anew_in_the_next_ep
             assert sums[step, row].item() == pytest.approx(expected, abs=1e-12)
             if done[step, row]:
                 expected = 0.0
-
-
-def test_running_moments_equal_those_of_all_samples_together() -> None:
-    generator = torch.Generator().manual_seed(5)
-    samples = torch.randn(30_000, 4, generator=generator) * torch.tensor([1e-4, 1.0, 50.0, 0.0]) + torch.tensor(
-        [1e-3, 0.0, 1e4, 0.3]
-    )
-    moments = RunningMoments((4,), torch.device("cpu"))
-    for part in samples.split([1, 9_000, 20_999]):
-        moments.update(part)
-    torch.testing.assert_close(moments.mean, samples.double().mean(0), rtol=1e-6, atol=1e-7)
-    deviation = samples.double().std(0, correction=0)
-    torch.testing.assert_close(moments.deviation()[:3], deviation[:3], rtol=1e-4, atol=0)
-    assert moments.deviation()[3] == 1.0
-    assert moments.mean[3] == samples[0, 3].double()

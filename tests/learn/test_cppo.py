@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.learn.planted_env import HORIZON, episode_returns, planted_env
+from tests.learn.chain_task import same
 from tests.learn.tails_task import SAFE, RatedTails, Tails, tails_env
 from vecenv import VecEnv
 from vecenv.kernels.rewards import risk_weighed
-from vecenv.learn import cppo, ppo
-from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.cppo import CPPO, CPPOConfig, train
-from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig
-from vecenv.learn.runs import Metrics
-from vecenv.market.planted import planted_optimal_growth
+from vecenv.learn.cppo import CPPO, CPPOConfig
+from vecenv.learn.cppo_objective import mean_return, shortfall_penalty, trajectory_returns
+from vecenv.learn.ppo import PPO, PPOConfig
 
 PLAIN = {"num_steps": 5, "total_frames": 4 * 5 * 16, "epochs": 2, "minibatches": 2, "hidden": (8,)}
 SMALL = CPPOConfig(**PLAIN, beta=6.0, lam_start=0.2, lam_lr=0.01, cvar_clip_ratio=0.5)
@@ -90,9 +86,10 @@ def expected(learner: Watched, lengths: Tensor | None) -> tuple[list[list[float]
     return learned, returns
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.9])
-@pytest.mark.parametrize("ends", ["terminated", "truncated"])
-@pytest.mark.parametrize("cap", [("value", 0.5), ("advantage", 0.9), ("value", 1e6)])
+@pytest.mark.parametrize(
+    ("gamma", "ends", "cap"),
+    [(0.0, "truncated", ("value", 0.5)), (0.9, "terminated", ("advantage", 0.9)), (0.9, "truncated", ("value", 1e6))],
+)
 def test_each_step_is_charged_with_its_own_trajectory(gamma: float, ends: str, cap: tuple[str, float]) -> None:
     config = replace(SMALL, gamma=gamma, cvar_clip_of=cap[0], cvar_clip_ratio=cap[1], reward_unit=2.0)
     learner = Watched(tails_env(16, 0, Tails(7, 1, ends)), config)
@@ -119,9 +116,9 @@ def test_targets_of_the_critic_are_not_penalised() -> None:
 
 
 def test_lambda_and_nu_by_hand() -> None:
-    learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, total_frames=6 * 5 * 16, nu_delay=0.5))
+    learner = CPPO(tails_env(16, 0, Tails(3)), replace(SMALL, nu_delay=0.5))
     nu, multiplier = SMALL.nu_start, SMALL.lam_start
-    for _ in range(6):
+    for _ in range(3):
         metrics = learner.update()
         multiplier += 0.01 * (6.0 - nu)
         assert metrics["cvar_lambda"] == pytest.approx(multiplier) and metrics["cvar_nu"] == pytest.approx(nu)
@@ -136,30 +133,35 @@ def test_lambda_falls_to_its_bound_and_rises_from_it() -> None:
     assert learner.update()["cvar_lambda"] == pytest.approx(0.001 + 0.01)
 
 
-def same(left: list[Tensor], right: list[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+def test_the_penalty_by_hand() -> None:
+    """Returns below, at and above a threshold of 1, with the second capped."""
+    returns, nu, multiplier = torch.tensor([[0.5, -3.0, 1.0, 2.0]]), torch.tensor(1.0), torch.tensor(0.3)
+    found = shortfall_penalty(returns, nu, multiplier, 0.4, torch.tensor(2.0), torch.full((1, 4), 0.9))
+    assert found.amount[0].tolist() == pytest.approx([0.125, 0.9, 0.0, 0.0])
+    assert found.short[0].tolist() == [True, True, False, False]
+    assert found.capped[0].tolist() == [False, True, False, False]
+    so_far, done = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.tensor([[True, False], [False, False]])
+    whole = trajectory_returns(so_far, done, torch.tensor([10.0, 20.0]))
+    assert whole.tolist() == [[1.0, 25.0], [13.0, 25.0]]
+    assert float(mean_return(whole, done)) == pytest.approx((1 + 13 + 25) / 3)
 
 
-@pytest.mark.assembly
 def test_without_an_active_constraint_it_is_ppo_bit_for_bit() -> None:
-    def env() -> VecEnv:
-        return tails_env(16, 3, Tails(7))
-
-    learned = train(env(), CPPOConfig(**PLAIN, **NEVER))
-    plain = ppo.train(env(), PPOConfig(**PLAIN))
-    assert same(learned.learner.parameters, plain.learner.parameters)
-    for one, other in zip(learned.metrics, plain.metrics, strict=True):
+    config = CPPOConfig(**PLAIN, **NEVER)
+    learned, plain = CPPO(tails_env(16, 3, Tails(7)), config), PPO(tails_env(16, 3, Tails(7)), PPOConfig(**PLAIN))
+    for _ in range(2):
+        one, other = learned.update(), plain.update()
         shared = {name: value for name, value in one.items() if name in other and name != "samples_per_second"}
         assert str(shared) == str({name: other[name] for name in shared})
-    penalised = train(env(), SMALL)
-    assert not same(penalised.learner.parameters, plain.learner.parameters)
+    assert same(learned.parameters, plain.parameters)
 
 
-@pytest.mark.assembly
 def test_the_unit_of_rewards_does_not_matter() -> None:
     """Rewards that count fourfold, with a constraint that is as much larger, are the same problem, bit for bit."""
     other = replace(SMALL, reward_unit=4.0, beta=4 * SMALL.beta, nu_start=4 * SMALL.nu_start, lam_lr=SMALL.lam_lr / 4)
-    learners = [train(tails_env(16, 0, Tails(7)), config).learner for config in (SMALL, other)]
+    learners = [CPPO(tails_env(16, 0, Tails(7)), config) for config in (SMALL, other)]
+    for learner in learners:
+        learner.update(), learner.update()
     assert same(learners[0].parameters, learners[1].parameters)
     assert float(learners[1].nu) == 4 * float(learners[0].nu)
 
@@ -179,9 +181,8 @@ class DonatedTails(RatedTails):
     donated = frozenset({"pays"})
 
 
-@pytest.mark.parametrize("scenario", [RatedTails, DonatedTails])
-def test_rewards_are_weighed_by_the_risk_of_what_was_held(scenario: type[Tails]) -> None:
-    env = tails_env(16, 0, scenario(7))
+def test_rewards_are_weighed_by_the_risk_of_what_was_held() -> None:
+    env = tails_env(16, 0, DonatedTails(7))
     lengths = env.engine.bound().of_rows(torch.arange(16).repeat_interleave(20))
     rows = lengths.start(env.seed_tensor, env.start_ids.repeat_interleave(20), torch.arange(20).repeat(16))
     learner = Watched(env, replace(SMALL, weigh_risk=True, cvar_clip_ratio=1e6))
@@ -214,63 +215,6 @@ def test_risk_that_the_task_does_not_have_is_refused() -> None:
         Tails().risk_level(None, None, {}, {})
 
 
-@pytest.mark.assembly
-def test_an_interrupted_run_resumes_bit_for_bit(tmp_path: Path) -> None:
-    def env(seed: int = 0) -> VecEnv:
-        return tails_env(16, seed, RatedTails(7))
-
-    config = replace(SMALL, weigh_risk=True)
-    whole = train(env(), config, tmp_path / "whole")
-
-    def interrupt(metrics: Metrics) -> None:
-        if metrics["update"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(env(), config, tmp_path / "parts", on_update=interrupt)
-    resumed = train(env(9), config, tmp_path / "parts", resume=True)
-    assert [metrics["update"] for metrics in resumed.metrics] == [3, 4]
-    states = [torch.load(tmp_path / name / CHECKPOINT, weights_only=True) for name in ("whole", "parts")]
-    for name in ("nu", "multiplier", "carried_return"):
-        assert torch.equal(states[0][name], states[1][name]) and states[0][name].abs().sum() > 0
-    assert same(*([*state["actor"], *state["critic"], *state["environment"]["rows"]] for state in states))
-    for one, other in zip(whole.metrics[2:], resumed.metrics, strict=True):
-        assert all(one[name] == other[name] for name in cppo.CVAR_METRICS)
-
-
-def test_a_checkpoint_of_ppo_is_not_resumed_by_it(tmp_path: Path) -> None:
-    ppo.train(tails_env(16), PPOConfig(**PLAIN), tmp_path)
-    with pytest.raises(ValueError, match="other alpha, beta"):
-        train(tails_env(16), SMALL, tmp_path, resume=True)
-
-
-def test_constants_are_the_published_ones() -> None:
-    """Those of the signature of `cppo` in FinRL_DeepSeek's train_cppo_llm_risk.py."""
-    published = {
-        "alpha": 0.85, "beta": 3000.0, "nu_start": 0.1, "nu_delay": 0.75, "lam_start": 0.01, "lam_lr": 5e-4,
-        "lam_low_bound": 0.001, "cvar_clip_ratio": 0.05, "cvar_clip_of": "value", "reward_unit": 1.0,
-    }  # fmt: skip
-    assert {name: getattr(CPPOConfig(), name) for name in published} == published
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({"alpha": 1.0}, r"alpha must be in \[0, 1\), got 1.0"),
-        ({"alpha": -0.1}, r"alpha must be in \[0, 1\), got -0.1"),
-        ({"reward_unit": 0.0}, "reward_unit must be positive"),
-        ({"lam_low_bound": -1.0}, "lam_low_bound must be at least 0"),
-        ({"lam_start": 0.0}, "lam_start must be at least 0.001, got 0.0"),
-        ({"lam_lr": -1.0}, "lam_lr must be at least 0"),
-        ({"cvar_clip_ratio": -1.0}, "cvar_clip_ratio must be at least 0"),
-        ({"gamma": 2.0}, r"gamma must be in \[0, 1\]"),
-    ],
-)
-def test_settings_are_checked(settings: dict, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        CPPOConfig(**settings)
-
-
 TOY = {
     "num_steps": 8, "total_frames": 8 * 256 * 60, "epochs": 2, "minibatches": 4, "hidden": (8,), "learning_rate": 3e-3,
     "anneal": False,
@@ -297,23 +241,3 @@ def test_it_chooses_the_thinner_tail_and_ppo_does_not(longest: int) -> None:
     for settings in ({"cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}, {"beta": longest, "cvar_clip_ratio": 1.0}):
         shares = safe_shares(CPPO, CPPOConfig(**TOY, **settings), longest)
         assert min(shares) > 0.75 and sum(shares) / len(shares) > 0.9
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("published", [True, False])
-def test_reaches_the_optimum_of_the_planted_signal(published: bool) -> None:
-    """With the published constants and with those of the study of scores, whose returns count in percent."""
-    tail = (
-        {} if published else {"reward_unit": 100.0, "beta": 10.0, "cvar_clip_of": "advantage", "cvar_clip_ratio": 0.5}
-    )
-    config = CPPOConfig(
-        num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3, **tail
-    )
-    trained, untrained = train(planted_env(512), config), CPPO(planted_env(16), config)
-    start = ActorPolicy(untrained.network, untrained.moments, untrained.actor, deterministic=True)
-    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
-    reached, before = (
-        episode_returns(planted_env(2048, market_seed=1, seed=1), policy).mean().item() / optimum
-        for policy in (trained.policy(), start)
-    )
-    assert reached >= 0.9 and before < 0.3

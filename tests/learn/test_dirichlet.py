@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,14 +14,11 @@ import vecenv
 from vecenv import FusedCollector, VecEnv
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
-from vecenv.learn.exact import ExactConfig
-from vecenv.learn.exact import train as train_exactly
-from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, train
-from vecenv.market.planted import planted_bars, planted_optimal_growth
+from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 
-ROWS = 40_000
+ROWS = 20_000
 SMALL = PPOConfig(num_steps=8, total_frames=4 * 8 * 16, epochs=2, minibatches=2, hidden=(8, 8), head="dirichlet")
 
 
@@ -65,7 +61,7 @@ def test_density_and_entropy_are_those_of_pytorch(initial_std: float) -> None:
     torch.testing.assert_close(entropy.double(), reference.entropy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("initial_std", "spread"), [(0.1, 0.5), (0.5, 1.0), (2.0, 2.0), (100.0, 0.0)])
+@pytest.mark.parametrize(("initial_std", "spread"), [(0.1, 0.5), (2.0, 2.0), (100.0, 0.0)])
 def test_samples_have_the_moments_of_the_distribution(initial_std: float, spread: float) -> None:
     """Within six standard errors: of means, and of covariances by a bound on fourth moments of numbers in [0, 1]."""
     head, own = head_of(4, initial_std)
@@ -82,22 +78,7 @@ def test_samples_have_the_moments_of_the_distribution(initial_std: float, spread
     assert ((products.mean(0) - covariance).abs() < 6 * products.std(0) / ROWS**0.5).all()
 
 
-def test_one_weight_has_the_beta_distribution() -> None:
-    """The largest distance of the empirical distribution function from the beta distribution's (Kolmogorov)."""
-    head, own = head_of(1, initial_std=0.8)
-    outputs = torch.tensor([[0.3, 4.0]]).expand(ROWS, -1)
-    drawn = head.sample(outputs, own, *keys_of(ROWS)).flatten().double().sort().values
-    first, second = head.concentrations(outputs[:1], own)[0].double().tolist()
-    grid = torch.linspace(0, 1, 200_001, dtype=torch.float64)[1:-1]
-    density = torch.distributions.Beta(first, second).log_prob(grid).exp()
-    cumulative = torch.cat([torch.zeros(1, dtype=torch.float64), density.cumsum(0) / 200_000])
-    places = (drawn * 200_000).long().clamp(max=len(cumulative) - 1)
-    expected = (torch.arange(ROWS, dtype=torch.float64) + 0.5) / ROWS
-    # The probability of 1.95 / sqrt(n) is 1e-3, and the seed is fixed.
-    assert (cumulative[places] - expected).abs().max() < 1.95 / ROWS**0.5
-
-
-@pytest.mark.parametrize("alpha", [1.0, 1.5, 3.0, 50.0])
+@pytest.mark.parametrize("alpha", [1.0, 3.0])
 def test_candidates_are_accepted_as_often_as_stated(alpha: float) -> None:
     numbers, accepted = gamma_candidates(torch.full((ROWS, 5), alpha), *keys_of(ROWS))
     assert len(numbers) == len(accepted) == CANDIDATES
@@ -137,17 +118,6 @@ def test_zero_outputs_hold_the_benchmark_and_any_portfolio_can_be() -> None:
     torch.testing.assert_close(head.mode(corner), torch.eye(5)[2:3])
 
 
-def test_the_mode_has_the_largest_density() -> None:
-    head, own = head_of(4)
-    outputs = outputs_of(head, 1)
-    mode = head.mode(outputs)
-    others = mode + 0.02 * torch.randn(500, 4, generator=torch.Generator().manual_seed(1))
-    others = others[((others > 0).all(-1)) & (others.sum(-1) < 1)]
-    highest = head.evaluate(outputs, own, mode)[0]
-    assert len(others) > 100
-    assert (head.evaluate(outputs.expand(len(others), -1), own, others)[0] < highest).all()
-
-
 @pytest.mark.parametrize("shares", [[0.0, 1.0, 0.0], [1e-30, 0.0, 0.0], [0.5, 0.5, 1e-7], [1 / 3, 1 / 3, 1 / 3 + 1e-6]])
 def test_densities_at_the_edge_are_finite(shares: list[float]) -> None:
     head, own = head_of(3)
@@ -175,31 +145,6 @@ def test_gradients_are_those_of_finite_differences() -> None:
             ends[0][number], ends[1][number] = tensor - step, tensor + step
             difference = float(told(*ends[1]) - told(*ends[0])) / 0.02
             assert float(gradient.flatten()[place]) == pytest.approx(difference, rel=2e-3, abs=2e-3)
-
-
-@pytest.mark.nightly
-def test_compiled_draws_and_densities_are_the_eager_ones() -> None:
-    """But for rounding, which may also turn a candidate at the edge of acceptance."""
-    head, own = head_of(5)
-    outputs, keys = outputs_of(head, 512), keys_of(512)
-
-    def drawn(outputs: Tensor, own: list[Tensor], key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor, ...]:
-        action = head.sample(outputs, own, key, elapsed)
-        return action, *head.evaluate(outputs, own, action)
-
-    eager = drawn(outputs, own, *keys)
-    compiled = torch.compile(drawn, fullgraph=True, dynamic=False)(outputs, own, *keys)
-    same = [(one - other).abs() <= 1e-4 + 1e-4 * one.abs() for one, other in zip(eager, compiled, strict=True)]
-    assert (same[0].all(-1) & same[1] & same[2]).sum() >= 511
-
-
-def test_draws_depend_on_their_episode_alone() -> None:
-    head, own = head_of(5)
-    outputs = outputs_of(head, 64)
-    whole = head.sample(outputs, own, *keys_of(64))
-    key, elapsed = keys_of(64)
-    some = EpisodeKey(*(word[10:20] for word in key)), elapsed[10:20]
-    torch.testing.assert_close(head.sample(outputs[10:20], own, *some), whole[10:20], rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -232,67 +177,6 @@ def test_the_account_gets_the_weights_that_were_drawn() -> None:
     held = env.state.holdings * prices / env.state.start_value.unsqueeze(-1)
     # A share of 100 of 10,000,000 is 1e-5.
     torch.testing.assert_close(held.float(), collector.actions[0], rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("policy", ["flat", "symbol"])
-def test_first_ratios_are_one_and_updates_change_the_policy(policy: str) -> None:
-    first = replace(SMALL, policy=policy, epochs=1, minibatches=1)
-    learner = PPO(weights_env(), first)
-    before = [parameter.clone() for parameter in learner.actor]
-    metrics = learner.update()
-    assert abs(metrics["approx_kl"]) < 1e-7
-    assert metrics["clip_fraction"] == 0
-    assert any(not torch.equal(one, other) for one, other in zip(before, learner.actor, strict=True))
-    for _ in range(3):
-        metrics = learner.update()
-    assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "entropy", "approx_kl"))
-
-
-@pytest.mark.assembly
-def test_a_policy_is_loaded_for_any_number_of_symbols(tmp_path: Path) -> None:
-    config = replace(SMALL, policy="symbol")
-    trained = train(weights_env(), config, tmp_path).policy()
-    env = weights_env(symbols=3)
-    again = load_policy(tmp_path / CHECKPOINT, env)
-    FusedCollector(env, again, 4).rollout()
-    for one, other in zip(trained.parameters, again.parameters, strict=True):
-        assert torch.equal(one, other)
-    more = weights_env(symbols=7)
-    collector = FusedCollector(more, load_policy(tmp_path / CHECKPOINT, more), 4)
-    collector.rollout()
-    assert (collector.actions.sum(-1) <= 1 + 1e-6).all()
-
-
-def test_groups_learn_with_it_too() -> None:
-    config = GRPOConfig(hidden=(8,), epochs=1, minibatches=2, total_frames=16 * 20 * 2, head="dirichlet", kl_coef=0.01)
-    learner = GRPO(weights_env(), config, 4)
-    metrics = learner.update()
-    assert abs(metrics["approx_kl"]) < 1e-3
-    assert all(parameter.isfinite().all() for parameter in learner.actor)
-
-
-@pytest.mark.nightly
-def test_the_exact_gradient_learns_by_softmax_weights() -> None:
-    env = weights_env(64)
-    config = ExactConfig(
-        num_steps=8, total_frames=30 * 64 * 8, hidden=(8,), policy="symbol", head="dirichlet", learning_rate=3e-2
-    )
-    metrics = train_exactly(env, config).metrics
-    early, late = (sum(row["reward"] for row in rows) for rows in (metrics[:8], metrics[-8:]))
-    assert late > early + 0.004
-
-
-@pytest.mark.nightly
-def test_the_planted_signal_is_learned() -> None:
-    config = PPOConfig(
-        num_steps=16, total_frames=80 * 256 * 16, hidden=(16,), policy="symbol", head="dirichlet", gamma=0.0,
-        gae_lambda=0.0, epochs=2, minibatches=4, learning_rate=3e-3, initial_std=1.0,
-    )  # fmt: skip
-    trained, test = train(weights_env(256), config), weights_env(512, market_seed=2)
-    FusedCollector(test, trained.policy(), 20).rollout()
-    gain = float(test.info()["total_return"].mean())
-    optimum = planted_optimal_growth(20, 3, strength=0.01, flip=0.2) - 1
-    assert gain >= 0.9 * optimum
 
 
 def test_divergence_is_that_of_pytorch() -> None:

@@ -1,4 +1,4 @@
-"""DQN learns known values, explores as told, and its variants vote."""
+"""DQN's targets and losses by hand, the values that it learns, its exploration, and what it cannot learn."""
 
 from __future__ import annotations
 
@@ -7,20 +7,49 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.learn.chain_task import GAMMA, PLACES, SMALL, VARIANTS, chain_env, chain_values, same
 from tests.learn.guess_task import guess_env
 from tests.ledger_task import LedgerTask
 from vecenv import FusedCollector, VecEnv
-from vecenv.learn.actor_policy import ActorPolicy
-from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, load_policy, train
-from vecenv.learn.ensemble import VotePolicy, disagreement, load_ensemble
-from vecenv.learn.evaluation import evaluate
-from vecenv.tasks.crypto_lob.config import CryptoLobConfig
-from vecenv.tasks.crypto_lob.task import parted
+from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, train
+from vecenv.learn.dqn_objective import dqn_losses, duelling_values, one_step_targets
+from vecenv.learn.initial_policy import start_from
+from vecenv.learn.ppo import PPO, PPOConfig
+from vecenv.registry import task_named
+
+
+def test_targets_by_hand() -> None:
+    """A mask, a termination and, in the last row, a step whose episode goes on or was truncated, which is the same."""
+    reward, terminated = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, True, False])
+    following = torch.tensor([[1.0, 5.0, 2.0], [9.0, 9.0, 9.0], [-1.0, -2.0, -3.0]])
+    learned = torch.tensor([[7.0, 0.0, 1.0], [0.0, 0.0, 0.0], [-9.0, -8.0, -7.0]])
+    allowed = torch.tensor([[True, False, True], [True, True, True], [False, True, True]])
+    for judged, mask, expected in (
+        (following, None, [1 + 2.5, 2.0, 3 - 0.5]),
+        (learned, None, [1 + 0.5, 2.0, 3 - 1.5]),
+        (following, allowed, [1 + 1.0, 2.0, 3 - 1.0]),
+        (learned, allowed, [1 + 0.5, 2.0, 3 - 1.5]),
+    ):
+        assert one_step_targets(reward, terminated, following, judged, mask, 0.5).tolist() == expected
+
+
+def test_the_loss_by_hand() -> None:
+    values = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    losses = dqn_losses(values, torch.tensor([[1], [0]]), torch.tensor([1.5, 0.0]))
+    # Huber: half the square of 0.5, and 3 - 0.5.
+    assert [float(term) for term in losses] == [(0.125 + 2.5) / 2, (0.5 + 3) / 2, 2.5, 0.75]
+
+
+def test_duelling_subtracts_the_mean_of_the_advantages() -> None:
+    value, advantages = torch.tensor([10.0, -1.0]), torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]])
+    values = duelling_values(value, advantages)
+    assert values.tolist() == [[8.0, 9.0, 13.0], [-2.0, -2.0, 1.0]]
+    assert torch.equal(values.mean(-1), value)
+    # Of value and advantages neither can take a constant from the other.
+    torch.testing.assert_close(duelling_values(value, advantages + 5), values)
 
 
 def test_transitions_are_what_the_environment_does() -> None:
@@ -51,7 +80,7 @@ def test_a_warm_up_and_donated_state_are_learned_from() -> None:
 
 def test_the_buffer_holds_the_last_steps() -> None:
     learner = DQN(chain_env(16), replace(SMALL, total_frames=64 * 20))
-    kept: list[Tensor] = []
+    kept = []
     for update in range(1, 8):
         learner.update()
         kept.append(learner._transitions()["observation"].clone())
@@ -61,9 +90,8 @@ def test_the_buffer_holds_the_last_steps() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_values_of_value_iteration_are_learned(variant: str, seed: int) -> None:
+def test_the_values_of_value_iteration_are_learned(variant: str, seed: int = 0) -> None:
     """Truncated episodes bootstrap: their values are those of endless ones. Greedy play reaches 98% of the best."""
     config = DQNConfig(
         num_steps=8, total_frames=64 * 8 * 80, minibatches=8, minibatch_size=128, hidden=(32,), gamma=GAMMA,
@@ -80,7 +108,7 @@ def test_the_values_of_value_iteration_are_learned(variant: str, seed: int) -> N
     assert reached[0] > 0.98 * best and reached[1] < 0.7 * best
 
 
-def discounted(network: object, moments: list[Tensor], actor: list[Tensor]) -> float:
+def discounted(network, moments, actor) -> float:
     """Return the mean discounted return of greedy play over first episodes of unseen rows, all starts alike."""
     env = chain_env(500, seed=9)
     start = env.observations().argmax(-1)
@@ -90,43 +118,6 @@ def discounted(network: object, moments: list[Tensor], actor: list[Tensor]) -> f
     weight = GAMMA ** torch.arange(7.0).unsqueeze(-1)
     returns = (collector.reward * first * weight).sum(0)
     return float(torch.stack([returns[start == place].mean() for place in range(PLACES - 1)]).mean())
-
-
-@pytest.mark.assembly
-def test_a_choice_without_a_dimension_is_learned() -> None:
-    """Name the number that is shown, by an action of shape ()."""
-    config = DQNConfig(
-        num_steps=16, total_frames=64 * 16 * 20, minibatches=8, minibatch_size=128, hidden=(16,), gamma=0.0,
-        learning_rate=1e-2, buffer_size=8192,
-    )  # fmt: skip
-    trained = train(guess_env(64, choices=(5,)), config)
-    assert trained.learner.collector.actions.shape == (16, 64)
-    greedy = FusedCollector(guess_env(64, 1, (5,)), trained.policy(), 8)
-    greedy.rollout()
-    assert greedy.reward.mean() > 0.99
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_signal_in_order_books_is_found(variant: str, seed: int) -> None:
-    """Episodes of a minute on books without fees, on hours that were not trained on."""
-    rules = CryptoLobConfig(synthetic_hours=3.0, episode_steps=60, taker_fee=0.0, synthetic_strength=0.3)
-    config = DQNConfig(
-        num_steps=8, total_frames=256 * 8 * 60, minibatches=16, minibatch_size=256, hidden=(32,), gamma=0.9,
-        learning_rate=2e-3, buffer_size=65_536, seed=seed, **VARIANTS[variant],
-    )  # fmt: skip
-    env = vecenv.make("crypto_lob", 256, compile=False, config=parted(rules, "train"), seed=seed)
-    trained = train(env, config)
-    test = vecenv.make("crypto_lob", 32, compile=False, config=parted(rules, "test"))
-    first = DQN(env, config)
-    agents = {
-        "trained": PolicyAgent(trained.policy()),
-        "untrained": PolicyAgent(ActorPolicy(first.network, first.moments, first.actor, deterministic=True)),
-        "oracle": env.scenario.task.agents["oracle"](),
-    }  # fmt: skip
-    reward = {name: float(record.reward.mean()) for name, record in evaluate(test, agents).records.items()}
-    assert reward["trained"] > 0.4 * reward["oracle"] and reward["untrained"] < 0.2 * reward["oracle"]
 
 
 def drawn_shares(env: VecEnv, learner: DQN, epsilon: float) -> list[float]:
@@ -152,25 +143,12 @@ def test_actions_are_drawn_at_the_rate_of_epsilon_from_the_allowed_ones(forbid: 
 
 
 def test_epsilon_falls_along_a_line_and_stays() -> None:
-    rates = [metrics["epsilon"] for metrics in train(chain_env(), replace(SMALL, total_frames=64 * 8)).metrics]
+    learner = DQN(chain_env(), replace(SMALL, total_frames=64 * 8))
+    assert learner.update()["epsilon"] == float(learner.epsilon) == 1.0
+    assert learner.update()["epsilon"] == pytest.approx(0.7625) == float(learner.epsilon)
+    rates = [learner.config.epsilon(number / 8) for number in range(8)]
     assert rates == pytest.approx([1.0, 0.7625, 0.525, 0.2875, 0.05, 0.05, 0.05, 0.05])
-    config = replace(SMALL, exploration_fraction=0.0)
-    assert config.epsilon(0.0) == pytest.approx(config.epsilon_end)
-
-
-@pytest.mark.nightly
-def test_a_compiled_rollout_reads_epsilon_and_draws_as_an_eager_one() -> None:
-    rollouts = []
-    for compiled in (False, True):
-        learner = DQN(chain_env(256, compiled=compiled), replace(SMALL, num_steps=4, buffer_size=1024))
-        learner.actor[-1].copy_(torch.tensor([0.0, 9.0, 0.0]))
-        for epsilon in (1.0, 0.0, 0.5):
-            learner.epsilon.fill_(epsilon)
-            learner.collector.rollout()
-            rollouts.append(learner.collector.actions.clone())
-    for eager, compiled_ in zip(rollouts[:3], rollouts[3:], strict=True):
-        assert torch.equal(eager, compiled_)
-    assert [round(float((actions == 1).float().mean()), 1) for actions in rollouts[:3]] == [0.3, 1.0, 0.7]
+    assert replace(SMALL, exploration_fraction=0.0).epsilon(0.0) == pytest.approx(0.05)
 
 
 def test_exploration_is_the_same_alone_or_among_others() -> None:
@@ -182,15 +160,6 @@ def test_exploration_is_the_same_alone_or_among_others() -> None:
         learner.collector.rollout()
         actions.append(learner.collector.actions)
     assert torch.equal(actions[0][:, [2, 7, 11]], actions[1]) and len(actions[1].unique()) == 3
-
-
-def test_the_mask_holds_in_rollouts_and_the_greedy_policy(tmp_path: Path) -> None:
-    trained = train(chain_env(forbid=True), SMALL, tmp_path)
-    assert not (trained.learner.replay[:]["action"] == 1).any()
-    for policy in (trained.policy(), load_policy(tmp_path / CHECKPOINT, chain_env(forbid=True))):
-        collector = FusedCollector(chain_env(64, True, seed=3), policy, 8)
-        collector.rollout()
-        assert not (collector.actions == 1).any()
 
 
 def test_the_target_network_follows_at_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,29 +189,63 @@ def test_the_target_network_follows_at_its_rate(monkeypatch: pytest.MonkeyPatch)
         torch.testing.assert_close(own, 0.75 * old + 0.25 * parameter)
 
 
-def book_env(num_envs: int = 8) -> VecEnv:
-    rules = CryptoLobConfig(synthetic_hours=2.0, episode_steps=50)
-    return vecenv.make("crypto_lob", num_envs, compile=False, config=parted(rules, "train"))
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (MultiCategorical([3]), r"MultiCategorical of shape \(1,\)"),
+        (Categorical(3, (2,)), r"Categorical of shape \(2,\)"),
+        (Bounded(-1.0, 1.0, (1,)), r"BoundedContinuous of shape \(1,\)"),
+    ],
+)
+def test_only_single_choices_are_learned(spec: object, told: str) -> None:
+    with pytest.raises(ValueError, match=rf"DQN learns .* an action of 'any' here is {told}"):
+        check_one_choice(spec, "any")
+    for fitting in (Categorical(3), Categorical(3, (1,))):
+        check_one_choice(fitting, "any")
 
 
-@pytest.mark.assembly
-def test_three_variants_vote(tmp_path: Path) -> None:
-    """Networks of other widths too; the vote is the choice of two of three, and they do not always agree."""
-    paths = []
-    for number, (name, own) in enumerate(VARIANTS.items()):
-        config = replace(SMALL, total_frames=4 * 8 * 3, seed=number, hidden=(8 + number,), **own)
-        learner = train(book_env(), config, tmp_path / name).learner
-        paths.append(tmp_path / name / CHECKPOINT)
-        assert learner.update_number == 3
-    env = book_env(64)
-    policy = load_ensemble(paths, env)
-    assert isinstance(policy, VotePolicy)
-    members = [PolicyAgent(load_policy(path, env)) for path in paths]
-    for _ in range(5):
-        said = torch.cat([member.act(env) for member in members], dim=-1)
-        voted = PolicyAgent(policy).act(env)
-        most = said.mode(-1).values
-        agree = (said == most.unsqueeze(-1)).sum(-1) >= 2
-        assert torch.equal(voted[agree, 0], most[agree]) and torch.equal(voted[~agree, 0], said[~agree, 0])
-        env.advance(voted)
-    assert disagreement(policy, env, 0, 20) > 0
+@pytest.mark.parametrize(
+    ("task", "actions"),
+    [("crypto_lob", ("target", "step", "continuous", "limit")), ("agent_market", ("discrete", "continuous", "limit"))],
+)
+def test_tasks_tell_which_of_their_actions_are_single_choices(task: str, actions: tuple[str, ...]) -> None:
+    record, told = task_named(task), []
+    rules = {"synthetic_hours": 1.0, "episode_steps": 50} if task == "crypto_lob" else {}
+    for action in actions:
+        config = replace(record.config(), action=action, **rules)
+        try:
+            check_one_choice(record.build(config=config).action_spec, task)
+            told.append(action)
+        except ValueError:
+            pass
+        assert record.one_choice(config) == (action in told)
+    assert told
+
+
+def test_a_run_starts_from_another_of_its_kind_only(tmp_path: Path) -> None:
+    source = train(chain_env(), SMALL, tmp_path / "dqn").learner
+    path = tmp_path / "dqn" / CHECKPOINT
+    own = DQN(chain_env(seed=3), replace(SMALL, seed=5, double=True))
+    start_from(own, path)
+    assert same(own.actor, source.actor) and len(own.replay) == 0
+    own.prepare()
+    assert same(own.target, own.parameters)
+    with pytest.raises(ValueError, match=r"gives values of choices, which .* gives advantages of choices"):
+        start_from(DQN(chain_env(), replace(SMALL, duelling=True)), path)
+    ppo = PPO(chain_env(), PPOConfig(num_steps=4, minibatches=1, hidden=(8,)))
+    with pytest.raises(ValueError, match=r"gives values of choices, which .* gives distributions of actions"):
+        start_from(ppo, path)
+
+
+def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_not() -> None:
+    env = vecenv.make("crypto_lob", 2, compile=False, synthetic_hours=1.0, episode_steps=50, action="limit")
+    with pytest.raises(ValueError, match="an action of 'crypto_lob' here is MultiCategorical"):
+        DQN(env, SMALL)
+    with pytest.raises(ValueError, match=r"buffer_size must be at least a rollout, num_steps 4 x num_envs 16, got 63"):
+        DQN(chain_env(), replace(SMALL, buffer_size=63))
+    assert DQN(chain_env(), replace(SMALL, buffer_size=64)).config.buffer_size == 64
+    with pytest.raises(ValueError, match="10,000,000,000,000 kept steps need"):
+        DQN(chain_env(), replace(SMALL, buffer_size=10**13))
+    learner = DQN(guess_env(16, choices=(5,)), SMALL)
+    learner.update()
+    assert learner.collector.actions.shape == (4, 16) and learner.taken().shape == (4, 16, 1)

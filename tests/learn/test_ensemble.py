@@ -8,7 +8,6 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.small_env import same_bits
-from vecenv import FusedCollector
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.combination import Combination, best_of, sharpe_weights
@@ -20,7 +19,6 @@ from vecenv.learn.ensemble import (
     disagreement,
     load_ensemble,
 )
-from vecenv.learn.evaluation import evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.synthetic import synthetic_bars
@@ -48,42 +46,6 @@ def checkpoints(tmp_path_factory):
         paths.append(folder / f"{seed}.pt")
         save_checkpoint(learner.state_dict(), paths[-1])
     return paths
-
-
-def by_hand(paths, env):
-    """The mean of the policies' actions, each as the environment takes it."""
-    actions = [PolicyAgent(load_policy(path, env)).act(env) for path in paths]
-    assert any(bool((action.abs() > 1).any()) for action in actions)
-    return sum(action.clamp(-1, 1) for action in actions) / len(actions)
-
-
-@pytest.mark.assembly
-def test_an_ensemble_acts_by_the_mean_of_its_policies(checkpoints):
-    env, again = market_env(), market_env()
-    agent = PolicyAgent(load_ensemble(checkpoints, env))
-    for _ in range(5):
-        action = agent.act(env)
-        torch.testing.assert_close(action, by_hand(checkpoints, again), rtol=0, atol=1e-6)
-        env.advance(action)
-        again.advance(by_hand(checkpoints, again))
-    torch.testing.assert_close(env.state.portfolio_value, again.state.portfolio_value, rtol=1e-6, atol=0)
-    assert len(env.state.portfolio_value.unique()) > 1
-
-
-def test_an_ensemble_of_one_plays_as_its_policy(checkpoints):
-    env = market_env()
-    alone = load_policy(checkpoints[0], env)
-    assert type(load_ensemble(checkpoints[:1], env)) is type(alone)
-    agents = {"alone": PolicyAgent(alone), "mean": PolicyAgent(MeanPolicy([alone] * 3, env.scenario.action_spec))}
-    records = evaluate(env, agents).records
-    torch.testing.assert_close(records["mean"].curves.equity, records["alone"].curves.equity, rtol=1e-6, atol=0)
-
-
-def test_an_ensemble_collects_rollouts_like_any_policy(checkpoints):
-    env, other = market_env(), market_env()
-    policy = load_ensemble(checkpoints, env)
-    batch = FusedCollector(env, policy, num_steps=3).rollout()
-    assert same_bits(batch["action"][:, 0], PolicyAgent(policy).act(other))
 
 
 def test_what_cannot_be_averaged_is_refused(checkpoints):
@@ -117,16 +79,6 @@ def test_a_vote_is_the_choice_of_most_and_of_the_first_among_equals(said, voted,
     policy = VotePolicy([Says(torch.tensor(action)) for action in said], MultiCategorical([3, 2]))
     action, agreed = policy.act(policy.parameters, torch.zeros(5, 1), None, None)
     assert action.tolist() == [voted] * 5 and agreed.tolist() == pytest.approx([agreement] * 5)
-
-
-def test_votes_of_one_choice_and_of_many_policies():
-    """Against counting, with random choices of eleven policies."""
-    said = torch.randint(0, 4, (11, 1), generator=torch.Generator().manual_seed(0))
-    policy = VotePolicy([Says(action) for action in said], Categorical(4, (1,)))
-    counts = [(said == choice).sum() for choice in range(4)]
-    most = max(counts)
-    wanted = next(int(choice) for choice in said if counts[int(choice)] == most)
-    assert policy.act(policy.parameters, torch.zeros(1, 1), None, None)[0].tolist() == [[wanted]]
 
 
 def test_disagreement_is_measured_on_the_votes_episodes():

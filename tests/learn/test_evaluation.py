@@ -11,23 +11,16 @@ import torch
 from rich.console import Console
 
 import vecenv
-from vecenv.learn.evaluation import evaluate, play
-from vecenv.learn.evaluation_table import evaluation_table
-from vecenv.learn.metrics import episode_metrics
+from tests.learn.test_worst_days import evaluation_of
+from tests.learn.test_worst_days import record as record_of
+from vecenv.learn.evaluation import AgentRecord, evaluate
+from vecenv.learn.evaluation_table import _interval_text, _ratio_text, _short, evaluation_table
+from vecenv.learn.metrics import Interval, episode_metrics
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.stock_trading.agents import BASELINES, BuyAndHold, Hold
 
 EPISODES = 24
-
-
-class AllIn:
-    """Puts everything into one symbol, to be ruined early."""
-
-    def act(self, env):
-        action = torch.zeros(env.action_spec.shape)
-        action[:, 0] = 1.0
-        return action
 
 
 def make(**overrides):
@@ -92,14 +85,6 @@ def test_an_episode_stops_at_its_end(evaluation):
     assert bool((curves.traded[~ended[:-1]] > 0).any())
 
 
-def test_ruin_ends_an_episode_early():
-    record = play(make(action="weights", ruin_fraction=0.97), AllIn(), seed=9)
-    shorter = record.curves.length < 20
-    assert 0 < int(shorter.sum()) < EPISODES
-    final = record.curves.equity.gather(0, record.curves.length[None])[0]
-    assert bool((final[shorter] <= 0.97e5).all())
-
-
 def test_equity_is_what_the_account_says(evaluation):
     for name, record in evaluation.records.items():
         account = record.curves.cash[:, 0] + record.account.positions.sum(-1)
@@ -107,19 +92,6 @@ def test_equity_is_what_the_account_says(evaluation):
     hold = evaluation.records["hold"]
     assert bool((hold.curves.equity == 1e5).all())
     assert bool((hold.curves.traded == 0).all())
-
-
-def test_oracle_is_best_and_below_the_bound(evaluation):
-    returns = {name: episode_metrics(record.curves)["cumulative_return"] for name, record in evaluation.records.items()}
-    for name in ("hold", "random", "buy_and_hold"):
-        assert bool((returns["oracle"] > returns[name]).all()), name
-    assert bool((returns["oracle"] < evaluation.market.return_bound).all())
-    assert float(evaluation.records["oracle"].grades["grade"].min()) > 0.5
-
-
-def test_another_seed_names_other_episodes(evaluation):
-    other = evaluate(make(), {"hold": Hold()}, seed=10)
-    assert not torch.equal(other.market.start_day, evaluation.market.start_day)
 
 
 def test_json_says_everything(evaluation):
@@ -180,3 +152,59 @@ def test_bad_agents():
         evaluate(make(), {})
     with pytest.raises(ValueError, match="Wrong returned 2 actions for 24 rows"):
         evaluate(make(), {"wrong": Wrong()})
+
+
+def test_agents_that_were_ruined_earlier_are_compared_over_the_days_of_the_longest():
+    days = {"held": [[100.0, 110.0, 99.0]], "ruined": [[100.0, 50.0]]}
+    records = {
+        name: record_of(equity, [[10.0] * (len(equity[0]) - 1)], [len(equity[0]) - 1]) for name, equity in days.items()
+    }
+    told = evaluation_of(records, path=[0], start=[1])
+    assert told._groups.shape == (2, 1)
+    means = {name: summary.mean["cumulative_return"] for name, summary in told.summaries.items()}
+    assert means == pytest.approx({"held": -0.01, "ruined": -0.5})
+    assert told.excess_log_returns["ruined"].mean == pytest.approx(math.log(0.5 / 0.99))
+
+
+def test_a_task_that_does_not_trade_is_told_by_rewards_and_outcomes():
+    """Four episodes of three blocks, two of which share one."""
+    rewards = {"held": [1.0, 1.0, 1.0, 1.0], "new": [2.0, 4.0, 0.0, 6.0]}
+    records = {
+        name: AgentRecord(
+            grades={"grade": torch.tensor([0.25, 0.75, 0.5, 0.5])},
+            outcomes={"filled": torch.tensor([0.1, 0.2, 0.3, 0.4])},
+            reward=torch.tensor(reward, dtype=torch.float64),
+            length=torch.tensor([1, 2, 3, 4]),
+            account=None,
+        )
+        for name, reward in rewards.items()
+    }
+    told = replace(
+        evaluation_of(records, path=[0] * 4, start=[0] * 4),
+        traded=None, metadata={"task": "fill"}, units={"filled": "share"}, blocks=torch.tensor([0, 0, 1, 2]),
+    )  # fmt: skip
+    assert told.summaries == told.excess_log_returns == told.deflated_sharpes == told.shares_of_best == {}
+    agents = told.to_json()["agents"]
+    assert agents["new"]["reward"]["mean"] == 3.0 and agents["new"]["minus_held"]["reward"]["mean"] == 2.0
+    assert agents["new"]["filled"]["mean"] == pytest.approx(0.25) and "minus_held" not in agents["held"]
+    assert agents["held"]["grade"] == {"mean": 0.5, "ci": [0.5, 0.5]}
+    # Resampled blocks have means 3, 0 and 6.
+    assert (agents["new"]["reward"]["low"], agents["new"]["reward"]["high"]) == (0.0, 6.0)
+    with pytest.raises(ValueError, match="fill does not trade"):
+        told.market  # noqa: B018
+    with pytest.raises(ValueError, match="the task has no accounts"):
+        records["new"].curves  # noqa: B018
+    table = evaluation_table(told)
+    headers = [column.header for column in table.columns]
+    assert headers == ["Agent", "Grade", "95%\ninterval", "Reward", "95%\ninterval", "Reward above\nheld", "Filled\n%"]
+    cells = [list(column.cells) for column in table.columns]
+    assert [column[0] for column in cells] == ["held", "0.500", "0.50 … 0.50", "1.00", "1.00 … 1.00", "", "25.00"]
+    assert [column[1] for column in cells][3:] == ["3.00", "0.00 … 6.00", "-1.00 … 5.00", "25.00"]
+    assert table.title == "4 episodes, the same for every agent"
+
+
+def test_numbers_of_a_table_are_short():
+    assert [_short(value) for value in (0.125, 9999.994, 1e4, -123456.0)] == ["0.12", "9999.99", "1e+04", "-1.2e+05"]
+    assert _interval_text(Interval(0.0, math.nan, math.nan)) == "too few days"
+    assert _interval_text(Interval(0.0, -0.0512, 0.25)) == "-5.1 … 25.0"
+    assert (_ratio_text(math.nan), _ratio_text(0.456)) == ("", "0.46")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from tensordict import TensorDict
-from torchrl.objectives.llm import GRPOLoss
 
 from vecenv.learn.group_objective import GroupObjective, group_losses
 
@@ -45,6 +42,12 @@ def test_token_ratios_by_hand(aggregation, expected):
     k3 = sum(ratio - 1 - math.log(ratio) for ratio in (1.5, 0.5, 0.7, 1.3, 1.0))
     assert float(found.approx_kl) == pytest.approx(k3 / 5)
     assert float(found.reference_kl) == 0
+    # Halves and doubles of the first sequence; what is beyond its end counts for nothing.
+    reference = RATIOS + logs([2.0, 0.5, 9.0], [1.0, 1.0, 4.0])
+    away = [2 - 1 - math.log(2), 0.5 - 1 - math.log(0.5), 0.0, 0.0, 4 - 1 - math.log(4)]
+    averages = {"sequence_mean": (sum(away[:2]) / 2 + sum(away[2:]) / 3) / 2, "token_mean": sum(away) / 5}
+    told = loss(GroupObjective("token", aggregation, 0.2, 0.28), reference=reference).reference_kl
+    assert float(told) == pytest.approx(averages.get(aggregation, sum(away) / 10))
 
 
 def test_sequence_ratios_by_hand():
@@ -111,44 +114,3 @@ def test_tokens_of_others_count_for_nothing(ratio, aggregation):
     assert torch.equal(clean.grad.where(MASK, 0.0), clean.grad)
     assert torch.equal(clean.grad, dirty.grad)
     assert loss(objective, clean.detach()).policy == loss(objective, dirty.detach()).policy
-
-
-def test_a_sequence_without_tokens_adds_nothing():
-    empty = torch.zeros_like(MASK)
-    assert all(float(part) == 0 for part in loss(TOKEN, mask=empty))
-
-
-class TorchrlLoss(GRPOLoss):
-    """Theirs, of given log-probabilities instead of an actor's."""
-
-    def _get_cur_log_prob(self, tensordict):
-        return tensordict["own"], SimpleNamespace(mask=tensordict["mask"]), False
-
-
-@pytest.mark.parametrize(("theirs", "ours"), [("prompt_mean", "sequence_mean"), ("token_mean", "token_mean")])
-@pytest.mark.parametrize("clip", [(0.2, 0.2), (0.2, 0.28)])
-def test_losses_and_gradients_are_those_of_torchrl(theirs, ours, clip):
-    torch.manual_seed(1)
-    mask = torch.rand(8, 12) < 0.8
-    mask[:, 0] = True
-    own, old, reference = (0.3 * torch.randn(8, 12) for _ in range(3))
-    advantage = torch.randn(8, 1).expand(8, 12)
-    one, other = own.clone().requires_grad_(), own.clone().requires_grad_()
-    found = group_losses(one, old, advantage, mask, GroupObjective("token", ours, *clip), 12)
-    batch = TensorDict(
-        {
-            "own": other, "mask": mask, "advantage": advantage.unsqueeze(-1),
-            ("tokens", "full"): torch.zeros(8, 12), ("log_probs", "full"): old,
-        },
-        batch_size=[8],
-    )  # fmt: skip
-    expected = TorchrlLoss(clip_epsilon=clip, aggregation=theirs, entropy_bonus=False)(batch)
-    torch.testing.assert_close(found.policy, expected.loss_objective.squeeze())
-    found.policy.backward()
-    expected.loss_objective.sum().backward()
-    torch.testing.assert_close(one.grad, other.grad)
-    # Their divergence is a mean over all places, those of others with 0.
-    apart = group_losses(own, old, advantage, mask, GroupObjective("token", "fixed_length", *clip), 12, reference)
-    batch = batch.set(("next", "ref_log_probs", "full"), reference)
-    expected = TorchrlLoss(clip_epsilon=clip, entropy_bonus=False, kl_to_ref_coeff=1.0)(batch)
-    torch.testing.assert_close(apart.reference_kl, expected.kl_to_ref)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 import vecenv
 from tests.learn.guess_task import guess_env
-from tests.learn.planted_env import HORIZON, episode_returns, planted_env
+from tests.learn.planted_env import HORIZON, planted_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.learn.group_advantages import has_spread
 from vecenv.learn.group_credit import group_returns, step_anchors, step_credit
 from vecenv.learn.group_episodes import audit, group_episodes
-from vecenv.learn.grpo import GRPO, VARIANTS, EpisodeReward, GRPOConfig, train
-from vecenv.learn.policies import load_policy
-from vecenv.learn.runs import CHECKPOINT
-from vecenv.market.planted import planted_optimal_growth
+from vecenv.learn.grpo import GRPO, EpisodeReward, GRPOConfig
 
 RETURN = EpisodeReward(grade=0.0, total_return=1.0)
 SMALL = GRPOConfig(total_frames=4 * HORIZON * 16, epochs=2, minibatches=2, hidden=(8, 8), reward=RETURN)
@@ -136,16 +131,6 @@ def test_a_smaller_trade_after_a_larger_one_is_a_trade() -> None:
 
 
 @pytest.mark.assembly
-def test_first_ratios_are_one() -> None:
-    """What the learner evaluates is what the collector's policy drew."""
-    config = replace(SMALL, epochs=1, learning_rate=1e-12, total_frames=1, kl_coef=0.1)
-    for env in (planted_env(16), tier_env(16)):
-        metrics = GRPO(env, config, GROUP).update()
-        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9) and metrics["clip_fraction"] == 0
-        assert metrics["reference_kl"] == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.assembly
 def test_groups_without_spread_are_filled_anew() -> None:
     """Members that all hold cash earn the same; dapo draws others, and what it cannot fill counts for nothing."""
     learner = GRPO(tier_env(64), replace(SMALL, variant="dapo", reward=EpisodeReward(), refills=50), GROUP)
@@ -197,67 +182,6 @@ def test_only_good_episodes_teach_at_first() -> None:
     assert signs == [(True, False), (True, False), (True, True), (True, True)]
 
 
-@pytest.mark.assembly
-def test_the_reference_holds_the_policy_back() -> None:
-    divergences = []
-    for weight in (1e-9, 10.0):
-        config = replace(SMALL, kl_coef=weight, learning_rate=0.02, anneal=False, epochs=4)
-        divergences.append(train(planted_env(16), GROUP, config).metrics[-1]["reference_kl"])
-    assert 0 < divergences[1] < 0.5 * divergences[0]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("variant", list(VARIANTS))
-def test_reaches_the_optimum_of_the_planted_signal(variant: str) -> None:
-    """The bounds of gspo are made for language models: wider ones, or it learns slowly."""
-    bounds = {"clip_low": 0.03, "clip_high": 0.04} if variant == "gspo" else {}
-    config = GRPOConfig(
-        variant=variant, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3,
-        reward=RETURN, **bounds,
-    )  # fmt: skip
-    trained = train(planted_env(512), 16, config)
-    agent = episode_returns(planted_env(2048, market_seed=1, seed=1), trained.policy()).mean().item()
-    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
-    assert agent >= 0.9 * optimum
-
-
-@pytest.mark.parametrize("settings", [pytest.param({}, marks=pytest.mark.nightly), {"variant": "dapo", "kl_coef": 0.1}])
-@pytest.mark.nightly
-def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, settings: dict) -> None:
-    config = replace(SMALL, **settings)
-    part = replace(config, total_frames=2 * HORIZON * 16, anneal=False)
-    config = replace(config, anneal=False)
-    whole = train(planted_env(), GROUP, config, tmp_path / "whole").learner
-    train(planted_env(), GROUP, part, tmp_path / "parts")
-    resumed = train(planted_env(), GROUP, config, tmp_path / "parts", resume=True).learner
-    assert resumed.update_number == 4 and resumed.rollouts == whole.rollouts
-    assert all(torch.equal(one, other) for one, other in zip(whole.parameters, resumed.parameters, strict=True))
-    again = train(planted_env(), GROUP, config).learner
-    assert all(torch.equal(one, other) for one, other in zip(whole.parameters, again.parameters, strict=True))
-    other = train(planted_env(), GROUP, replace(config, seed=1)).learner
-    assert not torch.equal(other.parameters[0], whole.parameters[0])
-    with pytest.raises(ValueError, match="trained with groups of 4"):
-        train(planted_env(), 8, config, tmp_path / "whole", resume=True)
-
-
-@pytest.mark.assembly
-def test_a_checkpoint_is_a_policy_like_any_other(tmp_path: Path) -> None:
-    trained = train(planted_env(), GROUP, SMALL, tmp_path)
-    policy = load_policy(tmp_path / CHECKPOINT, planted_env(8, seed=5))
-    own = episode_returns(planted_env(8, seed=5), trained.policy())
-    assert torch.equal(episode_returns(planted_env(8, seed=5), policy), own)
-
-
-@pytest.mark.nightly
-def test_compiled_gradients_equal_eager_ones() -> None:
-    def parameters(compiled: bool) -> list[Tensor]:
-        env = planted_env(16, compile=compiled)
-        return train(env, GROUP, replace(SMALL, total_frames=1, variant="dapo", kl_coef=0.1)).learner.parameters
-
-    for eager, compiled in zip(parameters(False), parameters(True), strict=True):
-        torch.testing.assert_close(eager, compiled, rtol=1e-3, atol=1e-5)
-
-
 def test_what_cannot_be_compared_is_refused() -> None:
     for size in (1, 5):
         with pytest.raises(ValueError, match=rf"divide the 16 sub-environments, got {size}"):
@@ -271,32 +195,3 @@ def test_what_cannot_be_compared_is_refused() -> None:
         GRPO(mixed, SMALL, GROUP)
     with pytest.raises(ValueError, match="guess does not say how long an episode may be"):
         GRPO(guess_env(16), SMALL, GROUP)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"variant": "ppo"}, "unknown variant 'ppo'; there are grpo"),
-        ({"clip_low": 0.0}, "clip_low must be positive"),
-        ({"positive_share": 1.5}, "positive_share must be in"),
-        ({"refills": -1}, "refills must be at least 0"),
-        ({"position_buckets": 0}, "position_buckets must be at least 1"),
-    ],
-)
-def test_config_is_checked(values: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        replace(SMALL, **values)
-
-
-def test_a_reward_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is nothing to learn"):
-        EpisodeReward(grade=0.0)
-    with pytest.raises(ValueError, match="invalid must not be negative"):
-        EpisodeReward(invalid=-1.0)
-
-
-def test_bounds_that_are_set_take_the_place_of_the_variant_s() -> None:
-    for name, rules in VARIANTS.items():
-        assert GRPOConfig(variant=name).rules == rules
-        changed = GRPOConfig(variant=name, clip_high=0.5).rules
-        assert changed.objective == replace(rules.objective, clip_high=0.5)

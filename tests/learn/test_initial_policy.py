@@ -16,11 +16,10 @@ from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.exact import Exact, ExactConfig
 from vecenv.learn.grpo import GRPO, GRPOConfig
 from vecenv.learn.initial_policy import check_same_network, start_from
-from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig, train
 from vecenv.learn.running_moments import RunningMoments
-from vecenv.learn.runs import CHECKPOINT, load_run, run
+from vecenv.learn.runs import CHECKPOINT, run
 from vecenv.learn.validation import ValidatedLearner, Validation
 
 CONFIG = PPOConfig(num_steps=4, total_frames=3 * 4 * 8, minibatches=2, epochs=1, policy="symbol", hidden=(8,))
@@ -120,22 +119,6 @@ def test_groups_take_the_initial_policy_as_their_reference(source):
     start_from(learner, source)
     assert same(learner.reference, learner.actor) and same(learner.actor, read(source)["actor"])
     assert learner.update()["reference_kl"] == pytest.approx(0.0, abs=1e-4)
-
-
-def test_a_resumed_run_is_the_uninterrupted_one_without_the_file(source, tmp_path):
-    def learner() -> NetworkLearner:
-        return PPO(market_env(4, 3), CONFIG)
-
-    whole, parted = learner(), learner()
-    for each in (whole, parted):
-        start_from(each, source)
-    run(whole)
-    parted.update()
-    save_checkpoint(parted.state_dict(), tmp_path / CHECKPOINT)
-    again = learner()
-    load_run(again, tmp_path / CHECKPOINT)
-    run(again)
-    assert again.update_number == 3 and same(again.actor, whole.actor) and same(again.moments, whole.moments)
 
 
 @pytest.mark.parametrize(

@@ -129,53 +129,6 @@ def test_tasks_without_symbols_and_other_actions_are_refused():
         ItemNetwork(env.scenario.items, items._replace(features=items.features[:, :4]), head, (8,), False, False, None)
 
 
-def test_one_deviation_gives_the_densities_of_the_normal_distribution():
-    env = market_env(3)
-    head = GaussianHead(env.scenario.action_spec, 0.5, shared_std=True)
-    _, own = head.initial_parameters(env.device)
-    assert own[0].shape == (1,)
-    outputs, action = torch.randn(7, 4), torch.randn(7, 4)
-    normal = torch.distributions.Normal(outputs, 0.5)
-    log_prob, entropy = head.evaluate(outputs, own, action)
-    torch.testing.assert_close(log_prob, normal.log_prob(action).sum(-1))
-    torch.testing.assert_close(entropy, normal.entropy().sum(-1))
-    centre = torch.distributions.Normal(torch.zeros_like(outputs), 0.5)
-    expected = torch.distributions.kl_divergence(normal, centre).sum(-1)
-    torch.testing.assert_close(head.divergence_from_centre(outputs, own), expected)
-
-
-@pytest.mark.nightly
-def test_divergence_from_the_benchmark_holds_the_policy_back():
-    """With a large weight the greedy tilts stay near zero; without, the same updates move them."""
-    largest = {}
-    for weight in (0.0, 100.0):
-        config = PPOConfig(
-            num_steps=8, total_frames=960, minibatches=2, policy="symbol", hidden=(8,), learning_rate=0.03,
-            benchmark_kl=weight,
-        )  # fmt: skip
-        trained = train(market_env(3), config)
-        env = market_env(3)
-        largest[weight] = float(PolicyAgent(trained.policy()).act(env).abs().max())
-        assert (trained.metrics[-1]["benchmark_kl"] > 0) == (weight > 0)
-    assert largest[100.0] < 0.3 * largest[0.0]
-
-
-def test_divergence_from_the_benchmark_needs_a_centre():
-    env = vecenv.make(
-        "single_stock", 2, market="synthetic", action="discrete", compile=False,
-        market_options={"num_paths": 2, "num_days": 330},
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
-        PPO(env, PPOConfig(num_steps=8, total_frames=16, minibatches=2, benchmark_kl=0.1))
-
-
-def test_losses_that_are_not_finite_stop_the_run():
-    learner = PPO(market_env(3), PPOConfig(num_steps=8, total_frames=960, minibatches=2, policy="symbol", hidden=(8,)))
-    learner.actor[0].fill_(torch.nan)
-    with pytest.raises(FloatingPointError, match="update 1: losses are not finite"):
-        learner.update()
-
-
 def test_the_tanh_of_networks_is_the_librarys_with_its_gradient():
     values = torch.linspace(-30.0, 30.0, 6_001).requires_grad_()
     own, library = tanh(values), torch.tanh(values)

@@ -83,8 +83,3 @@ def test_several_seeds_are_drawn_by_their_median_lowest_and_highest():
     assert corners == {(1.0, 0.0), (1.0, 5.0), (2.0, -1.0), (2.0, 1.0)}
     told = [text.get_text() for text in excess.get_legend().get_texts()]
     assert told == ["median of 3 seeds", "lowest to highest seed", "buy and hold"] and speed.get_legend() is None
-
-
-def test_seeds_without_a_common_step_are_drawn_alone():
-    (excess, _) = learning_curve_figure([measured((1,), (1.0,)), measured((2,), (2.0,))], "a task").axes
-    assert not excess.collections and "median of 2 seeds" not in {line.get_label() for line in excess.lines}

@@ -84,19 +84,6 @@ def test_metrics_equal_a_loop_in_pandas():
             assert float(batched[name][index]) == pytest.approx(value, rel=1e-9, abs=1e-12), (name, index)
 
 
-def test_hand_made_episode():
-    metrics = episode_metrics(episodes([100.0, 120.0, 90.0, 108.0], traded=[[50.0, 0.0, 60.0]]))
-    returns = np.array([0.2, -0.25, 0.2])
-    assert float(metrics["cumulative_return"]) == pytest.approx(0.08)
-    assert float(metrics["max_drawdown"]) == pytest.approx(0.25)
-    assert float(metrics["sharpe"]) == pytest.approx(math.sqrt(252) * returns.mean() / returns.std(ddof=1))
-    assert float(metrics["sortino"]) == pytest.approx(math.sqrt(252) * returns.mean() / math.sqrt(0.0625 / 3))
-    assert float(metrics["turnover"]) == pytest.approx(110 / ((100 + 120 + 90) / 3) * 84)
-    assert float(metrics["win_loss_ratio"]) == pytest.approx(2.0)
-    assert float(metrics["cvar"]) == pytest.approx(-0.25)
-    assert float(metrics["return_over_max_drawdown"]) == pytest.approx(0.32)
-
-
 def test_no_variation_is_zero_and_never_nan():
     flat, steady, short = [100.0] * 5, [100.0 * 1.01**day for day in range(5)], [100.0, 110.0]
     metrics = episode_metrics(episodes(flat, steady, short))
@@ -106,20 +93,6 @@ def test_no_variation_is_zero_and_never_nan():
         assert float(metrics[name][1]) == 0.0, name
     assert float(metrics["win_loss_ratio"][1]) == 4.0
     assert float(metrics["cumulative_return"][2]) == pytest.approx(0.1)
-
-
-def test_what_comes_after_the_end_does_not_count():
-    alone = episode_metrics(episodes([100.0, 90.0, 99.0]))
-    beside = episode_metrics(episodes([100.0, 90.0, 99.0], [100.0] * 40))
-    for name in alone:
-        assert float(alone[name][0]) == float(beside[name][0]), name
-
-
-def test_a_ruined_account_lost_everything():
-    metrics = episode_metrics(episodes([100.0, 50.0, 0.0], [100.0] * 6))
-    assert float(metrics["cumulative_return"][0]) == -1.0
-    assert float(metrics["max_drawdown"][0]) == 1.0
-    assert float(metrics["cvar"][0]) == -1.0
 
 
 def test_leaving_days_out_joins_the_rest():

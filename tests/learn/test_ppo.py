@@ -1,68 +1,62 @@
-"""PPO learns what can be learnt, in updates as its settings say."""
+"""PPO and A2C: their losses by hand, the right values, updates as set, masks, and runs that cannot be resumed."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 import vecenv
 from tests.learn.guess_task import guess_env
-from tests.learn.planted_env import HORIZON, RULES, SMALL, episode_returns, planted_env
-from vecenv import FusedCollector, VecEnv
-from vecenv.core.random import EpisodeKey
-from vecenv.learn.ppo import PPO, PPOConfig, train
-from vecenv.market.planted import planted_bars, planted_optimal_growth, random_walk_bars
+from tests.learn.planted_env import RULES, SMALL, planted_env
+from vecenv import VecEnv
+from vecenv.learn.a2c import A2C, A2CConfig, a2c_losses
+from vecenv.learn.ppo import CHECKPOINT, PPO, PPOConfig, load_policy, ppo_losses, train
+from vecenv.learn.runs import update_seed
+from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 
 
-@pytest.mark.nightly
-def test_reaches_the_optimum_of_the_planted_signal() -> None:
-    config = PPOConfig(
-        num_steps=HORIZON, total_frames=512 * HORIZON * 15, minibatches=4, hidden=(16, 16), learning_rate=3e-3
+def test_losses_of_ppo_by_hand() -> None:
+    """Ratios of 2, 1/2 and 1, clipped at 1 ± 0.3."""
+    old, advantage = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([3.0, -2.0, 1.0])
+    log_prob = old + torch.tensor([2.0, 0.5, 1.0]).log()
+    value, target = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 2.0, 5.0])
+    found = ppo_losses(log_prob, torch.tensor([1.0, 2.0, 6.0]), value, old, advantage, target, 0.3)
+    # min(6, 1.3 x 3), min(-1, -0.7 x 2) and 1.
+    told = [-(3.9 - 1.4 + 1.0) / 3, (1 + 0 + 4) / 3, 3.0, (2 - 1 - 0.693147 + 0.5 - 1 + 0.693147) / 3, 2 / 3]
+    assert [float(term) for term in found] == pytest.approx(told, rel=1e-5)
+
+
+def test_losses_of_a2c_by_hand() -> None:
+    log_prob, advantage = torch.tensor([-1.0, -2.0]), torch.tensor([3.0, -1.0])
+    losses = a2c_losses(
+        log_prob, torch.tensor([0.5, 1.5]), torch.tensor([1.0, 0.0]), advantage, torch.tensor([2.0, 3.0])
     )
-    trained = train(planted_env(512), config)
-    agent = episode_returns(planted_env(2048, market_seed=1, seed=1), trained.policy()).mean().item()
-    optimum = planted_optimal_growth(HORIZON, 1, strength=0.01, flip=0.2) - 1
-    assert agent >= 0.9 * optimum
+    assert [float(term) for term in losses] == [(3.0 - 2.0) / 2, (1.0 + 9.0) / 2, 1.0]
 
 
-@pytest.mark.nightly
-def test_does_not_beat_buy_and_hold_on_a_random_walk() -> None:
-    def env(market_seed: int, num_envs: int) -> VecEnv:
-        tape = MarketTape.from_bars(random_walk_bars(256, 200, 2, seed=market_seed), features=("macd", "rsi_30"))
-        rules = RULES | {"features": ("macd", "rsi_30")}
-        return vecenv.make("stock_trading", num_envs, market=tape, seed=market_seed, **rules)
-
-    class Hold:
-        parameters: list[Tensor] = []  # noqa: RUF012
-        extras: dict = {}  # noqa: RUF012
-
-        def act(self, parameters: list[Tensor], observation: Tensor, key: EpisodeKey, elapsed: Tensor) -> tuple[Tensor]:
-            return (torch.where(elapsed[:, None] == 0, 1.0, 0.0).expand(-1, 2),)
-
-    config = PPOConfig(num_steps=HORIZON, total_frames=512 * HORIZON * 25, minibatches=4, hidden=(16, 16))
-    trained = train(env(0, 512), config)
-    # Few episodes per path, or the paths' own luck would be counted as many independent samples.
-    excess = episode_returns(env(1, 256), trained.policy()) - episode_returns(env(1, 256), Hold())
-    assert excess.mean() < 3 * excess.std() / math.sqrt(256)
+def test_an_update_is_one_pass_over_its_own_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step once, in as many optimiser steps as there are minibatches."""
+    config = A2CConfig(num_steps=8, total_frames=4 * 8 * 16, minibatches=4, hidden=(8, 8))
+    learner, orders = A2C(planted_env(), config), []
+    pick = A2C.pick
+    monkeypatch.setattr(A2C, "pick", lambda self, tensor, index: orders.append(index) or pick(self, tensor, index))
+    learner.update()
+    seen = torch.cat(list({id(index): index for index in orders}.values()))
+    assert torch.equal(seen.sort().values, torch.arange(8 * 16))
+    assert int(learner.optimiser.state[learner.parameters[0]]["step"]) == 4
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("choices", [(3, 4), (5,)])
-def test_learns_categorical_actions(choices: tuple[int, ...]) -> None:
-    env = guess_env(64, choices=choices)
-    config = PPOConfig(num_steps=16, total_frames=64 * 16 * 15, minibatches=4, hidden=(16,), learning_rate=1e-2)
-    trained = train(env, config)
-    greedy = FusedCollector(guess_env(64, 1, choices), trained.policy(), 8)
-    greedy.rollout()
-    assert greedy.reward.mean() > 0.99
-    assert "return_percent" not in trained.metrics[-1]
-    assert trained.metrics[-1]["grade"] == 1.0
+def test_the_seed_of_the_shuffles_is_that_of_the_update() -> None:
+    assert [update_seed(3, update) for update in (0, 1, 2)] == [3, 3 + 0x9E3779B9, (3 + 2 * 0x9E3779B9) % 2**32]
+    learner = PPO(planted_env(), replace(SMALL, seed=3))
+    learner.update_number = 2
+    learner.seed_shuffles()
+    order = torch.randperm(128, generator=torch.Generator().manual_seed(update_seed(3, 2))).view(2, 64)
+    assert torch.equal(learner.shuffled(), order)
 
 
 @pytest.mark.parametrize(("target_kl", "steps"), [(None, 6), (1e3, 6), (1e-12, 2)])
@@ -72,25 +66,6 @@ def test_no_further_epoch_once_the_divergence_is_too_large(target_kl: float | No
     assert {int(state["step"]) for state in learner.optimiser.state.values()} == {steps}
 
 
-@pytest.mark.assembly
-def test_equal_seeds_learn_equally_and_others_do_not() -> None:
-    first, again, other = (train(planted_env(), replace(SMALL, seed=seed)).learner for seed in (1, 1, 2))
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters, again.parameters, strict=True))
-    assert not torch.equal(first.parameters[0], other.parameters[0])
-
-
-@pytest.mark.assembly
-def test_the_step_size_falls_to_zero_along_a_line() -> None:
-    rates = []
-    for anneal in (True, False):
-        learner = PPO(planted_env(), replace(SMALL, anneal=anneal))
-        told = [(learner.update()["learning_rate"], learner.optimiser.param_groups[0]["lr"]) for _ in range(4)]
-        assert all(rate == used for rate, used in told)
-        rates.append([rate / SMALL.learning_rate for rate, _ in told])
-    assert rates == [pytest.approx([1.0, 0.75, 0.5, 0.25]), [1.0] * 4]
-
-
-@pytest.mark.assembly
 def test_gradients_are_scaled_down_and_never_up() -> None:
     """To the largest norm from above it; below it they are as they are."""
     gradients = {}
@@ -105,73 +80,86 @@ def test_gradients_are_scaled_down_and_never_up() -> None:
     torch.testing.assert_close(gradients[1e-3] / gradients[1e-3].norm(), gradients[1e6] / gradients[1e6].norm())
 
 
-@pytest.mark.assembly
-def test_minibatches_differ_by_seed_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[list[int]] = []
-    randperm = torch.randperm
-
-    def recorded(*arguments: object, **options: object) -> Tensor:
-        orders.append(randperm(*arguments, **options).tolist())
-        return torch.tensor(orders[-1])
-
-    monkeypatch.setattr(torch, "randperm", recorded)
-    for seed in (1, 2):
-        train(planted_env(), replace(SMALL, seed=seed))
-    assert len({tuple(order) for order in orders}) == len(orders) == 2 * 4 * SMALL.epochs
-
-
-@pytest.mark.nightly
-def test_compiled_learning_equals_eager() -> None:
-    config = replace(SMALL, total_frames=2 * 8 * 16)
-    eager, compiled = (train(planted_env(compile=flag), config).learner for flag in (False, True))
-    for one, other in zip(eager.parameters, compiled.parameters, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+def test_next_values_see_the_observation_before_the_reset() -> None:
+    learner = PPO(planted_env(4, episode_length=3, seed=2), replace(SMALL, normalise_rewards=False, gae_lambda=0.0))
+    learner.update()
+    collector = learner.collector
+    values, _, targets = learner.advantages()
+    rows = collector.rows()
+    for step in range(8):
+        after = learner.env.observe_rows(rows[step], torch.arange(4))
+        expected = collector.reward[step] + learner.config.gamma * learner._values(after)
+        torch.testing.assert_close(targets[step], expected, rtol=0, atol=1e-5)
+    # With the values of the next episodes' first observations they would not.
+    cut = collector.truncated[:-1]
+    assert 0 < cut.sum() < cut.numel()
+    wrong = collector.reward[:-1] + learner.config.gamma * values[1:]
+    assert not torch.isclose(targets[:-1][cut], wrong[cut], rtol=0, atol=1e-5).any()
 
 
-@pytest.mark.nightly
-def test_compiled_gradients_equal_eager_ones() -> None:
-    eager, compiled = (PPO(planted_env(), SMALL) for _ in range(2))
-    # The collectors are made: from here on this concerns the gradients alone.
-    compiled.env.compiled = True
-    eager.update(), compiled.update()
-    for one, other in zip(eager.parameters, compiled.parameters, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_first_ratios_are_one(bf16: bool) -> None:
+    metrics = PPO(planted_env(), replace(SMALL, epochs=1, minibatches=1, bf16=bf16, target_kl=1.0)).update()
+    assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
+    assert metrics["benchmark_kl"] == 0.0
 
 
-@pytest.mark.nightly
-def test_weights_action_space_and_bf16_stay_finite() -> None:
-    env = planted_env(action="weights", num_envs=64)
-    trained = train(env, PPOConfig(num_steps=8, total_frames=8 * 64 * 4, bf16=True, target_kl=0.02))
-    finite = [math.isfinite(metrics["value_loss"]) for metrics in trained.metrics]
-    assert finite == [True] * 4
-    assert trained.learner.collector.actions.mean().item() == pytest.approx(0.5, abs=0.1)
+def test_the_explained_variance_by_hand() -> None:
+    """Values that are half of their targets leave a quarter of the variance."""
+    learner = PPO(planted_env(), SMALL)
+    learner.collect()
+    learner.seed_shuffles()
+    targets = torch.arange(128.0).view(8, 16)
+    learner.advantages = lambda: (targets / 2, torch.zeros(8, 16), targets)
+    assert learner.learn()["explained_variance"] == pytest.approx(0.75)
 
 
-@pytest.mark.assembly
-def test_constant_features_are_harmless() -> None:
-    # Prices and signal never move without strength, volatility and flips.
-    tape = MarketTape.from_bars(planted_bars(1, 60, 2, strength=0.0, volatility=0.0, flip=0.0), features=("signal",))
-    env = vecenv.make("stock_trading", 16, market=tape, **RULES)
-    trained = train(env, SMALL)
-    assert all(parameter.isfinite().all() for parameter in trained.learner.parameters)
+def masked_env() -> VecEnv:
+    market = {"num_paths": 2, "num_days": 400}
+    return vecenv.make("multi_stock_3", 64, action="discrete", market_options=market, compile=False)
 
 
-def test_config_is_checked() -> None:
-    assert PPOConfig(**asdict(SMALL)) == SMALL
-    with pytest.raises(ValueError, match="minibatches must be at least 1"):
-        PPOConfig(minibatches=0)
-    with pytest.raises(ValueError, match="learning_rate must be positive"):
-        PPOConfig(learning_rate=0.0)
-    with pytest.raises(ValueError, match=r"gamma must be in \[0, 1\]"):
-        PPOConfig(gamma=1.5)
-    with pytest.raises(ValueError, match="seed must be in"):
-        PPOConfig(seed=-1)
+def test_several_masked_choices_are_taken_and_valued_as_allowed() -> None:
+    """Ratios are 1, no masked choice is taken, and the entropy of zero logits is that of the allowed choices."""
+    learner = PPO(masked_env(), PPOConfig(num_steps=8, total_frames=64 * 8, epochs=1, minibatches=1, hidden=(16,)))
+    metrics = learner.update()
+    assert metrics["approx_kl"] < 1e-6 and metrics["clip_fraction"] == 0.0
+    collector, head = learner.collector, learner.network.head
+    observation, action = collector.observation.flatten(0, 1), collector.actions.flatten(0, 1)
+    allowed = learner.network.mask(observation)
+    parts = allowed.split(head.choices, dim=-1)
+    taken = [part.gather(1, choice[:, None]) for part, choice in zip(parts, action.flatten(1).unbind(-1), strict=True)]
+    assert not allowed.all() and torch.cat(taken, dim=-1).all()
+    outputs, own = learner.network.outputs([torch.zeros_like(tensor) for tensor in learner.actor], observation, allowed)
+    counts = [part.sum(-1).log() for part in parts]
+    entropy = head.evaluate(outputs, own, action)[1]
+    torch.testing.assert_close(entropy, torch.stack(counts).sum(0), rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match=r"an action mask must have shape \(5, "):
+        learner.network.outputs(learner.actor, observation[:5], torch.ones(5, 1, dtype=torch.bool))
+
+
+def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no checkpoint"):
+        train(planted_env(), SMALL, tmp_path, resume=True)
+    assert not list(tmp_path.iterdir())
+    short = replace(SMALL, total_frames=1, epochs=1)
+    train(planted_env(), short, tmp_path)
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: the checkpoint was trained with other gamma$"):
+        train(planted_env(), replace(short, gamma=0.5), tmp_path, resume=True)
+    with pytest.raises(ValueError, match="another market"):
+        train(planted_env(market_seed=3), short, tmp_path, resume=True)
+    with pytest.raises(ValueError, match="resume needs the folder of the run"):
+        train(planted_env(), short, resume=True)
     with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
         PPO(planted_env(), replace(SMALL, minibatches=7))
+    with pytest.raises(ValueError, match="not for"):
+        load_policy(tmp_path / CHECKPOINT, guess_env(2))
+    tape = MarketTape.from_bars(planted_bars(2, 60, 3), features=("signal",))
+    with pytest.raises(ValueError, match="other sizes"):
+        load_policy(tmp_path / CHECKPOINT, vecenv.make("stock_trading", 2, market=tape, **RULES))
 
 
-def test_losses_that_are_not_finite_stop_the_run(tmp_path: Path) -> None:
-    learner = PPO(planted_env(), SMALL)
-    learner.critic[-1].fill_(math.nan)
-    with pytest.raises(FloatingPointError, match="update 1"):
-        learner.update()
+def test_tensorboard_is_written_when_asked(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    train(planted_env(), replace(SMALL, total_frames=1, tensorboard=True), tmp_path)
+    assert list(tmp_path.glob("events.out.tfevents.*"))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 
 import pytest
 import torch
 
 import vecenv
 from tests.small_env import same_bits
+from vecenv.learn.cppo import CPPO, CVAR_METRICS, CPPOConfig, EnsembleCPPO
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.ppo_ensemble import EnsemblePPO, member_metric, row_seeds
-from vecenv.learn.runs import run
+from vecenv.learn.ppo_ensemble import EnsemblePPO, means_of_members, member_metric, metrics_of_member, row_seeds
 
 SEEDS, ROWS = (3, 7, 5), 12
 SMALL = PPOConfig(
@@ -27,12 +28,24 @@ TRADING = {"task": "stock_trading", "action": "tilt", "episode_length": 12, "min
 CASES = {
     "flat": (TRADING, {"gamma": 0.95}),
     "symbol": (TRADING, {"policy": "symbol", "gamma": 0.0, "benchmark_kl": 0.01, "entropy_coef": 0.01}),
-    "attention": (TRADING, {"policy": "attention", "normalise_advantages": False}),
-    "dirichlet": ({**TRADING, "action": "weights"}, {"policy": "symbol", "head": "dirichlet"}),
-    "raw": (TRADING, {"normalise_rewards": False, "normalise_observations": False}),
-    "choices": ({"task": "crypto_lob", "synthetic_hours": 0.5, "episode_steps": 10}, {}),
+    "raw": (
+        TRADING,
+        {"normalise_rewards": False, "normalise_observations": False, "normalise_advantages": False},
+    ),
     "masked": ({"task": "multi_stock_3", "days": 6}, {}),
 }
+
+# Active penalties of very different size from the first update on.
+TAILS = CPPOConfig(
+    **asdict(replace(SMALL, gamma=0.95)),
+    reward_unit=100.0,
+    beta=5.0,
+    nu_start=3.0,
+    lam_start=0.5,
+    lam_lr=0.1,
+    cvar_clip_ratio=0.5,
+    cvar_clip_of="advantage",
+)
 
 TOLD = {
     "reward", "episodes", "market_rows", "grade", "return_percent", "policy_loss", "value_loss", "entropy",
@@ -90,55 +103,43 @@ def states_of(learner, number):
     return [tensor[number].clone() for tensor in own] + [learner.collector.actions[:, rows_of(number)].clone()]
 
 
-@pytest.mark.parametrize("policy", ["flat", "symbol"])
 @pytest.mark.assembly
-def test_nothing_of_a_member_reaches_another(policy):
+def test_nothing_of_a_member_reaches_another():
     """Another seed of weights, shuffles and data of one: the others stay bit for bit."""
-    usual = ensemble(policy=policy)
-    weights = ensemble(seeds=(3, 8, 5), env_seeds=SEEDS, policy=policy)
-    data = ensemble(env_seeds=(3, 8, 5), policy=policy)
+    usual, weights = ensemble(), ensemble(seeds=(3, 8, 5), env_seeds=SEEDS)
+    data = ensemble(env_seeds=(3, 8, 5))
     states = {name: states_of(learner, 0) for name, learner in (("usual", usual), ("weights", weights), ("data", data))}
-    for other in ("weights", "data"):
-        assert all(map(same_bits, states["usual"], states[other])), other
-    for other in (weights, data):
-        for learner in (usual, other):
-            assert not same_bits(learner.parameters[0][1], learner.parameters[0][0])
+    for name, other in (("weights", weights), ("data", data)):
+        assert all(map(same_bits, states["usual"], states[name])), name
         assert not same_bits(usual.parameters[0][1], other.parameters[0][1])
         assert same_bits(usual.parameters[0][2], other.parameters[0][2])
 
 
 @pytest.mark.assembly
-def test_a_resumed_ensemble_is_the_uninterrupted_one_bit_for_bit(tmp_path):
-    whole, first = ensemble(checkpoint_every=2), ensemble(checkpoint_every=2)
-
-    def stop(update):
-        if update == 3:
-            raise KeyboardInterrupt
-
-    run(whole)
-    with pytest.raises(KeyboardInterrupt):
-        run(first, tmp_path, before_update=stop)
-    again = ensemble(checkpoint_every=2)
-    assert [row["update"] for row in run(again, tmp_path, resume=True)] == [4]
-    for one, other in zip([*whole.parameters, *whole.moments], [*again.parameters, *again.moments], strict=True):
-        assert same_bits(one, other)
-    assert same_bits(whole.collector.actions, again.collector.actions)
-
-
-@pytest.mark.assembly
-def test_a_members_state_is_that_of_a_single_run_and_resumes_as_one():
-    together = ensemble()
+@pytest.mark.parametrize("tails", [False, True])
+def test_a_members_state_is_that_of_a_single_run_and_resumes_as_one(tails):
+    """And with penalised tails a member learns what a single run does, with a threshold of its own."""
+    env = make(TRADING, ROWS * len(SEEDS), **row_seeds(SEEDS, ROWS))
+    together = EnsembleCPPO(env, TAILS, SEEDS) if tails else ensemble()
+    alone = CPPO(make(TRADING, ROWS, seed=7), replace(TAILS, seed=7)) if tails else single(7)
+    other = CPPO(make(TRADING, ROWS, seed=7), replace(TAILS, seed=7)) if tails else single(7)
     for _ in range(2):
-        together.update()
-    alone = single(7)
+        metrics, own = together.update(), other.update()
+    names = CVAR_METRICS if tails else ()
+    told = {name: metrics[member_metric(name, 7)] for name in names}
+    assert told == pytest.approx({name: own[name] for name in names}, rel=2e-3, abs=1e-5)
     alone.load_state_dict(together.member_state(1))
     assert alone.update_number == 2 and same_bits(alone.actor[0], together.actor[0][1])
     assert same_bits(alone.reward_scale.discounted_return, together.reward_scale.discounted_return[rows_of(1)])
     assert alone.reward_scale.discounted_return.unique().numel() > 1
-    together.update()
-    alone.update()
-    for stacked, own in zip(together.parameters, alone.parameters, strict=True):
-        torch.testing.assert_close(stacked[1], own, rtol=1e-4, atol=2e-5)
+    together.update(), alone.update(), other.update()
+    for stacked, *ours in zip(together.parameters, alone.parameters, other.parameters, strict=True):
+        for one in ours:
+            torch.testing.assert_close(stacked[1], one, rtol=1e-4, atol=2e-5)
+    if tails:
+        assert own["penalised_fraction"] > 0.2 and len({float(nu) for nu in together.nu}) == len(SEEDS)
+        assert alone.multiplier == together.multiplier[1] == other.multiplier
+        torch.testing.assert_close(together.carried_return[rows_of(1)], other.carried_return, rtol=1e-4, atol=1e-4)
 
 
 def test_the_means_over_members_come_before_the_metrics_of_each():
@@ -148,7 +149,6 @@ def test_the_means_over_members_come_before_the_metrics_of_each():
     assert metrics["frames"] == 8 * ROWS
 
 
-@pytest.mark.assembly
 def test_what_cannot_be_one_batch_is_refused():
     with pytest.raises(ValueError, match="needs at least two members, got 1"):
         ensemble(seeds=(1,))
@@ -161,4 +161,13 @@ def test_what_cannot_be_one_batch_is_refused():
     with pytest.raises(ValueError, match="curriculum follows a schedule by its results, which members cannot share"):
         ensemble({"task": "curriculum", "tiers": ("single_stock",)})
     with pytest.raises(ValueError, match=r"the checkpoint has the members \[3, 7, 5\], not \[3, 7, 6\]"):
-        ensemble(seeds=(3, 7, 6)).load_state_dict(ensemble().state_dict())
+        ensemble(seeds=(3, 7, 6)).load_state_dict({"members": [3, 7, 5]})
+
+
+def test_rows_and_metrics_of_members_by_hand():
+    told = row_seeds((3, 7), 2)
+    assert told["seed"].tolist() == [3, 3, 7, 7] and told["env_ids"].tolist() == [0, 1, 0, 1]
+    row = {"update": 2.0, "loss": 3.0, "loss.seed_3": 2.0, "loss.seed_7": 4.0, "grade.seed_3": math.nan}
+    row |= {"grade.seed_7": 1.0}
+    assert means_of_members(row, (3, 7)) == {"loss": 3.0, "grade": 1.0}
+    assert metrics_of_member(row, 7) == {"update": 2.0, "loss": 4.0}

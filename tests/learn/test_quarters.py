@@ -45,16 +45,3 @@ def test_the_threshold_is_a_quantile_of_the_days_that_have_a_value():
     assert turbulence_threshold(series, QuarterConfig(turbulence_quantile=1.0)) == pytest.approx(101.0)
     with pytest.raises(ValueError, match="the turbulence index has no value in the training window"):
         turbulence_threshold(torch.zeros(9), QuarterConfig())
-
-
-@pytest.mark.parametrize(
-    ("setting", "told"),
-    [
-        ({"embargo": -1}, "embargo must be at least 0, got -1"),
-        ({"validation": 1}, "validation must be at least 2, got 1"),
-        ({"turbulence_quantile": 0.0}, "turbulence_quantile must be in \\(0, 1\\], got 0.0"),
-    ],
-)
-def test_windows_that_cannot_be_are_refused(setting, told):
-    with pytest.raises(ValueError, match=told):
-        QuarterConfig(**setting)

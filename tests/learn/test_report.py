@@ -30,13 +30,6 @@ def test_run_folder(evaluation, tmp_path):
         assert len({tuple(pixel) for pixel in picture[::7, ::7].reshape(-1, picture.shape[-1]).tolist()}) > 3, name
 
 
-@pytest.mark.assembly
-def test_no_learning_curve_without_training(evaluation, tmp_path):
-    write_run_folder(tmp_path, {}, evaluation)
-    assert not (tmp_path / "learning_curve.png").exists()
-    assert (tmp_path / "equity.png").exists()
-
-
 def test_unknown_agent(evaluation, tmp_path):
     with pytest.raises(ValueError, match=r"no agent 'ppo' in the evaluation; it has hold, random"):
         write_run_folder(tmp_path, {}, evaluation, agent="ppo")

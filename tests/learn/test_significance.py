@@ -60,12 +60,6 @@ def test_groups_of_different_sizes_count_by_their_values():
     assert 13 * 9 / (13 * 9 + 7) <= interval.high <= 15 * 9 / (15 * 9 + 5)
 
 
-def test_the_draws_are_seeded():
-    values, groups = clustered(seed=2, shared=0.2)
-    assert bootstrap_interval(values, groups, 5) == bootstrap_interval(values, groups, 5)
-    assert bootstrap_interval(values, groups, 5) != bootstrap_interval(values, groups, 6)
-
-
 def test_fewer_than_three_groups_give_no_interval():
     interval = bootstrap_interval(torch.tensor([1.0, 2.0, 6.0]), torch.tensor([0, 0, 4]))
     assert interval.mean == 3.0 and math.isnan(interval.low) and math.isnan(interval.high)

@@ -78,10 +78,6 @@ def test_days_by_hand() -> None:
     assert json.loads(json.dumps(worst_days_json(days)))[1]["log_returns"]["trained"] == pytest.approx(math.log(0.8))
 
 
-def test_the_reference_is_told_once_and_others_not_at_all() -> None:
-    assert list(worst_days(evaluation(), "held", BESIDE)[0].log_returns) == ["held", "equal_weight"]
-
-
 def test_an_agent_that_was_ruined_before_has_no_return() -> None:
     agents = {
         "trained": record([[100, 120, 108]], [[10, 60]], [2]),
