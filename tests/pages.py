@@ -28,6 +28,7 @@ NIGHTLY = (
     "tasks/agent_market/README.md",
     "tasks/crypto_lob/README.md",
     "tasks/crypto_lob/contest2024.md",
+    "tasks/tiers/README.md",
     "tests/device/README.md",
     "vecenv/adapters/README.md",
     "vecenv/language/README.md",

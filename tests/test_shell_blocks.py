@@ -36,7 +36,6 @@ from vecenv.tasks.commands.play import PlaySettings
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.tasks.commands.sft import SftSettings
 from vecenv.tasks.commands.train_settings import TrainSettings
-from vecenv.tasks.commands.training_checks import check_training
 from vecenv.tasks.stock_trading.config import StockTradingConfig
 from vecenv.tasks.tiers.config import TEN, TWENTY_FIVE
 
@@ -223,8 +222,8 @@ def test_every_shown_command_fits_the_settings_of_its_command(monkeypatch):
             }
         settings = with_values(settings, values, command)
         refuse_inapplicable(settings, words)
-        if name == "train" and settings.model is None and not settings.initial and not settings.beside:
-            check_training(settings, settings.rows())
+        if name == "train" and settings.model is None:
+            settings.rows()
     assert seen == set(kinds)
 
 

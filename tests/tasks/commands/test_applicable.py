@@ -214,23 +214,12 @@ def test_all_names_are_settings_and_nested_ones_are_found():
     assert inapplicable(replace(TRAIN, algorithm="grpo"))["grpo.refills"] == "variant dapo"
 
 
-TOLD = """\
-Not listed, as they have no effect here; to see them, give their requirement beside --help:
-  of a market of data: --context-market
-  of a task that reads scores, such as signals: --scores, --news, --score-delay, --market-close
-  of the planted market: --planted-kind, --planted-strength
-  of the market of synthetic news: --news-coverage, --news-accuracy
-  of --history: --history-end
-  of a split by days: --embargo
-  of --model: --language.*
-  of --checkpoint: --combine
-  of --combine weighted: --sharpe-temperature
-  of a gate: --env.gate-threshold"""
-
-
 def test_the_help_tells_what_it_does_not_list():
-    told = told_inapplicable(EvaluateSettings(env=StockTradingConfig())).splitlines()
-    assert "\n".join(line for line in told if "--env." not in line or "gate" in line) == TOLD
+    before, *told = told_inapplicable(EvaluateSettings(env=StockTradingConfig())).splitlines()
+    assert before == "Not listed, as they have no effect here; to see them, give their requirement beside --help:"
+    assert told[1] == "  of a task that reads scores, such as signals: --scores, --news, --score-delay, --market-close"
+    assert told[6:8] == ["  of --model: --language.*", "  of --checkpoint: --combine"]
+    assert "  of a gate: --env.gate-threshold" in told
     assert told_inapplicable(object()) == ""
 
 

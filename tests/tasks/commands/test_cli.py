@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -31,12 +32,23 @@ from vecenv.tasks.commands.train import main as train_command
 from vecenv.tasks.tiers.config import TierConfig
 
 
-def echo(settings: TrainSettings) -> dict:
+@dataclass(frozen=True)
+class Echoed:
+    """Settings of a small command."""
+
+    seed: int = 0
+
+
+def echo(settings: Echoed) -> dict:
     """A command that returns its settings."""
     return as_values(settings)
 
 
-@pytest.mark.assembly
+def echo_of_training(settings: TrainSettings) -> dict:
+    """The same of a large one."""
+    return as_values(settings)
+
+
 def test_overview_and_data_help_do_not_import_torch():
     code = (
         "import sys; from vecenv.tasks.commands.cli import main; "
@@ -60,7 +72,7 @@ def test_other_packages_add_commands(tmp_path, monkeypatch, capsys):
 def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
     """While Python cleans up, nobody would catch it."""
 
-    def interrupted(settings: TrainSettings) -> dict:
+    def interrupted(settings: Echoed) -> dict:
         raise KeyboardInterrupt
 
     monkeypatch.setitem(globals(), "echo", interrupted)
@@ -91,7 +103,7 @@ def test_a_second_interruption_ends_the_program_at_once(monkeypatch, capsys):
     ],
 )
 def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words):
-    def stopped(settings: TrainSettings) -> dict:
+    def stopped(settings: Echoed) -> dict:
         raise error
 
     monkeypatch.setitem(globals(), "echo", stopped)
@@ -104,7 +116,6 @@ def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["train", "--market", "nofile.csv"], ["nofile.csv"]),
         (["train", "--market", "market.parquet", "--symbols", "S0", "S9"], ["market.parquet", "S9", "S1"]),
         (["train", "--preset", "finrl", "--market", "market.parquet"], ["market.parquet", "episode of 250 days"]),
         (["train", "--grpo.refills", "2"], ["error: --grpo.refills belongs to --algorithm grpo: no effect with"]),
@@ -117,7 +128,6 @@ def test_what_stops_the_work_is_told_in_a_line(monkeypatch, capsys, error, words
             ["error: the checkpoint was trained on act"],
         ),
         (["sft", "--data", "nowhere.jsonl"], ["vecenv sft: error: ", "nowhere.jsonl"]),
-        (["data", "inspect", "nofile.csv"], ["vecenv data: error: ", "nofile.csv"]),
         (["data", "convert", "market.parquet", "market.xls"], ["market.xls", ".parquet"]),
         (["replay", "nofile.jsonl"], ["vecenv replay: error: ", "nofile.jsonl"]),
         (["nothing"], ["nothing", "train"]),
@@ -153,7 +163,7 @@ def test_results_are_written_and_other_values_on_the_command_line_win(tmp_path, 
     """Over those of the preset; what has no effect is the default."""
     preset = tmp_path / "train.yaml"
     preset.write_text("seed: 4\nnum_envs: 8\nnum_groups: 3\nenv: {hmax: 7}\n")
-    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo", cli.GROUP)])
+    monkeypatch.setattr(cli, "COMMANDS", [EntryPoint("train", f"{__name__}:echo_of_training", cli.GROUP)])
     target = tmp_path / "settings.json"
     words = ["--preset", str(preset), "--num-envs", "16", "--env.hmax", "0.5", "--json", str(target)]
     assert cli.main(["train", *words]) == 0
@@ -196,25 +206,18 @@ def test_a_log_gets_a_line_after_the_first_update_and_after_every_tenth():
     assert lines[-1] == "Training  100% 1,234 samples/s · return +3.0% · grade 0.50 · after 0 s"
 
 
-def test_a_terminal_gets_a_bar_that_says_what_is_done():
-    console = written(True)
-    with TrainingBar(console, 100, "compiling …") as bar:
-        bar.refresh()
-        bar.show(metrics(50))
-        bar.say("drawing new paths …")
-        bar.refresh()
-    shown = console.file.getvalue()
-    assert shown.index("compiling …") < shown.index("drawing new paths …")
-    assert "50%" in shown and "after" not in shown
-
-
 @pytest.mark.parametrize("terminal", [True, False])
-def test_work_is_announced(terminal, capsys):
+def test_work_is_announced_on_a_terminal_by_what_goes_on(terminal, capsys):
     console = written(terminal)
     with working(console, "Making the market …"):
         pass
     assert ("Making the market …" in console.file.getvalue()) == terminal
     assert capsys.readouterr().err == ("" if terminal else "Making the market …\n")
+    with TrainingBar(console, 100, "compiling …") as bar:
+        bar.show(metrics(50) | {"validation_excess_percent": 2.5})
+        bar.refresh()
+    shown = console.file.getvalue()
+    assert "50%" in shown and ("after" in shown) != terminal and "1,234 samples/s · held-out excess +2.50%" in shown
 
 
 def test_other_work_has_lines_of_its_own():

@@ -11,7 +11,7 @@ from tests.tasks.commands.small_runs import DAYS, bars
 from vecenv.market import fetch
 from vecenv.market.parquet_files import read_parquet
 from vecenv.tasks.commands import cli
-from vecenv.tasks.commands.data import FetchSettings, NewsSettings, _news_table, _ragged, main
+from vecenv.tasks.commands.data import NewsSettings, _news_table, _ragged, main
 from vecenv.tasks.signals.news.headlines import HEADLINES
 from vecenv.tasks.signals.news.lexicon import LexiconScorer
 
@@ -66,11 +66,6 @@ def test_data_fetch(tmp_path, monkeypatch, capsys):
     assert cli.main(["data", "fetch", *span]) == 2
     assert cli.main(["data", "fetch", "--universe", "dow30", *span[:-1], "bars.xls"]) == 2
     assert len(asked) == 2
-
-
-def test_every_universe_can_be_fetched():
-    (choices,) = (item.type for item in FetchSettings.__dataclass_fields__.values() if item.name == "universe")
-    assert all(repr(name) in str(choices).replace('"', "'") for name in fetch.UNIVERSES)
 
 
 def news_file(folder, rows=60):

@@ -6,13 +6,12 @@ from dataclasses import replace
 from datetime import date
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from vecenv.market.planted import planted_bars
-from vecenv.market.tape import MarketTape
+from vecenv.market.load import MarketOptions
 from vecenv.registry import task_named
+from vecenv.tasks.commands import market_settings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.market_settings import MarketSettings, default_market, market_origin
 from vecenv.tasks.commands.train_settings import TrainSettings
@@ -91,27 +90,39 @@ def test_paths_of_training_alone_are_those_of_the_whole_market(market, split):
     assert alone.fingerprint() == expected.fingerprint() and alone.num_paths == expected.num_paths
 
 
-def test_what_only_some_generators_take_reaches_them():
-    calm = settings(num_paths=4, regime="sideways").tape(CONFIG)
-    assert calm.fingerprint() != settings(num_paths=4).tape(CONFIG).fingerprint()
-    assert settings(history_end=date(2020, 1, 2), temperature=0.5).generator() == {
-        "history_end": "2020-01-02",
-        "temperature": 0.5,
-    }
-    with pytest.raises(ValueError, match="'synthetic' takes no temperature"):
-        settings(temperature=0.5).tape(CONFIG)
-    with pytest.raises(ValueError, match="'random_walk' takes no regime"):
-        settings(market="random_walk", regime="bull").tape(CONFIG)
+def test_all_settings_reach_the_market(monkeypatch):
+    asked = []
+    monkeypatch.setattr(market_settings, "load_market", lambda *given: asked.append(given))
+    made = {"context_market": "v.csv", "num_paths": 3, "num_days": 300, "tick_size": 0.5, "currency": "USD"}
+    documents = {"score_delay": 3, "market_close": "15:30 Asia/Kolkata"}
+    chosen = settings(
+        **made, **documents, symbols=("A",), market_seed=4, scores=("s.csv",), news="n.csv", history="h.csv",
+        history_end=date(2020, 1, 2), temperature=0.5, regime="bull", planted_kind="reversal", planted_strength=0.002,
+        news_coverage=0.5, news_accuracy=0.25,
+    )  # fmt: skip
+    generator = {"history": "h.csv", "history_end": "2020-01-02", "temperature": 0.5, "regime": "bull"}
+    generator |= {"kind": "reversal", "strength": 0.002, "coverage": 0.5, "accuracy": 0.25}
+    documents |= {"score_files": ("s.csv",), "text_file": "n.csv"}
+    options = MarketOptions(
+        **made, **documents, symbols=("A",), features=("rsi_30",), context=("turbulence",), seed=4, generator=generator,
+        headroom=2.0,
+    )  # fmt: skip
+    chosen.tape(replace(CONFIG, gate="turbulence"), 2.0)
+    chosen.tape(SignalsConfig(features=()))
+    MarketSettings(device="cpu").tape(CONFIG)
+    device = torch.device("cpu")
+    assert asked[0] == ("synthetic", options, device)
+    assert asked[1] == ("synthetic", replace(options, features=(), context=(), headroom=1.0, scores=True), device)
+    assert asked[2] == ("neural", MarketOptions(features=("rsi_30",), num_paths=32, generator={}), device)
+    plain = {"market": "synthetic", "seed": 4, "generator": generator, "context_market": "v.csv", "currency": "USD"}
+    assert market_origin(chosen) == plain | documents | {"num_paths": 3, "num_days": 300}
+    # Of documents what differs from the defaults.
+    assert not {"score_files", "text_file", "score_delay", "market_close"} & market_origin(MarketSettings()).keys()
 
 
-def test_kind_and_strength_reach_the_planted_market():
-    chosen = settings(market="planted", planted_kind="reversal", planted_strength=0.002)
-    assert chosen.generator() == {"kind": "reversal", "strength": 0.002}
-    expected = planted_bars(1, DAYS, ("A", "B"), kind="reversal", strength=0.002)
-    assert np.array_equal(chosen.tape(CONFIG).ohlcv, MarketTape.from_bars(expected, CONFIG.features).ohlcv)
-    assert settings(market="planted").generator() == {}
-    chosen = settings(market="news", news_coverage=0.5, news_accuracy=0.25, history="a.csv")
-    assert chosen.generator() == {"coverage": 0.5, "accuracy": 0.25, "history": "a.csv"}
+def test_tasks_have_markets_of_their_own():
+    tasks = ("stock_trading", "news_signals", "execution")
+    assert [default_market(task) for task in tasks] == ["neural", "news", "neural"]
 
 
 def test_dates_override_the_fraction(dates):
@@ -119,10 +130,6 @@ def test_dates_override_the_fraction(dates):
     assert spans(both) == [dates[0], dates[149], dates[200], dates[250]]
     assert spans(settings(train_end=day(dates, 149), embargo=7)) == [dates[0], dates[149], dates[157], dates[-1]]
     assert spans(settings(test_start=day(dates, 200), embargo=7)) == [dates[0], dates[192], dates[200], dates[-1]]
-
-
-def test_symbols_name_those_of_a_generator(dates):
-    assert settings().tape(CONFIG).symbols == settings(market="planted").tape(CONFIG).symbols == ("A", "B")
 
 
 def test_a_later_start_keeps_the_features_of_the_days_before(dates):
@@ -170,57 +177,3 @@ def test_a_task_trades_the_symbols_that_a_model_knows(monkeypatch):
     assert chosen.with_symbols(chosen.env).symbols == ("XX",)
     data = EvaluateSettings(market="m.parquet", task="multi_stock_3", env=task.config())
     assert data.with_symbols(data.env).symbols == usual
-
-
-DOCUMENT_DAYS = ["2024-05-30", "2024-05-31", "2024-06-03"]
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Prices with sentiment and without, and a score published at 16:00 in India."""
-    rows = {"symbol": "A", "open": 10.0, "high": 10.0, "low": 10.0, "close": 10.0, "volume": 1.0}
-    plain = pd.DataFrame([{"date": day, **rows} for day in DOCUMENT_DAYS])
-    plain.to_parquet(tmp_path / "plain.parquet")
-    plain.assign(sentiment=[5.0, 3.0, 3.0]).to_parquet(tmp_path / "scored.parquet")
-    score = {"symbol": "A", "published_at": "2024-05-30T16:00:00+05:30", "sentiment": 1, "text": "Bad news"}
-    pd.DataFrame([score]).to_csv(tmp_path / "scores.csv", index=False)
-    return tmp_path
-
-
-def sentiments(settings):
-    return settings.tape(SignalsConfig(features=())).panels.scores[0, :, 0, 0].tolist()
-
-
-def test_the_delay_files_and_the_close_reach_the_market(files):
-    market = str(files / "scored.parquet")
-    assert sentiments(MarketSettings(market=market)) == [3.0, 5.0, 3.0]
-    assert sentiments(MarketSettings(market=market, score_delay=0)) == [5.0, 3.0, 3.0]
-    given = {"market": str(files / "plain.parquet"), "scores": (str(files / "scores.csv"),)}
-    # Half an hour after the close in India, hours before that in New York.
-    assert sentiments(MarketSettings(**given)) == [1.0, 3.0, 3.0]
-    assert sentiments(MarketSettings(**given, market_close="15:30 Asia/Kolkata")) == [3.0, 1.0, 3.0]
-    panels = MarketSettings(**given, news=str(files / "scores.csv")).tape(SignalsConfig(features=())).panels
-    assert panels.texts == ("Bad news",) and panels.text[0, :, 0].tolist() == [0, -1, -1]
-    # Tasks that read no scores get none.
-    assert MarketSettings(market=str(files / "scored.parquet")).tape(StockTradingConfig(features=())).panels is None
-
-
-def test_a_record_names_what_differs_from_the_defaults():
-    given = {"num_paths": 3, "market_seed": 4, "regime": "bull", "currency": "USD", "context_market": "v.csv"}
-    assert market_origin(settings(**given)) == {
-        "market": "synthetic", "context_market": "v.csv", "num_paths": 3, "num_days": 300, "seed": 4,
-        "generator": {"regime": "bull"}, "currency": "USD",
-    }  # fmt: skip
-    assert [default_market(task) for task in ("stock_trading", "news_signals", "execution")] == [
-        "neural",
-        "news",
-        "neural",
-    ]
-    names = {"score_files", "text_file", "score_delay", "market_close"}
-    assert not names & set(market_origin(MarketSettings()))
-    assert market_origin(MarketSettings(score_delay=0))["score_delay"] == 0
-    documents = MarketSettings(scores=("s.csv",), news="n.csv", score_delay=3, market_close="15:30 Asia/Kolkata")
-    told = market_origin(documents)
-    assert {name: told[name] for name in names} == {
-        "score_files": ("s.csv",), "text_file": "n.csv", "score_delay": 3, "market_close": "15:30 Asia/Kolkata",
-    }  # fmt: skip

@@ -132,10 +132,7 @@ def test_runs_beside_have_the_names_of_their_folders(place, tmp_path):
     check_beside(settings)
     assert policies_beside(settings_on(place)) == {}
     for name in ("trained", "ensemble", "initial", "untrained", "best_rule", "buy_and_hold"):
-        (tmp_path / name).symlink_to(place / "tilts")
-        (tmp_path / name).unlink()
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "checkpoint.pt").touch()
+        checkpoint_in(tmp_path / name)
         with pytest.raises(ValueError, match=f"another agent of the comparison is called '{name}'; rename the folder"):
             policies_beside(settings_on(place, beside=(tmp_path / name,)))
 

@@ -77,7 +77,7 @@ def test_bad_input_is_refused_before_the_first_day(play, tmp_path):
         assert code == 2 and out == "" and word in err, err
 
 
-@pytest.mark.parametrize("task", ["agent_market", "execution", "market_making"])
+@pytest.mark.parametrize("task", ["agent_market", "execution"])
 def test_a_person_trades_in_a_simulated_market(play, tmp_path, task):
     """The ladder is shown, orders are filled, and the record replays."""
     lines = ["BUY 20; SELL 20", "?", "what", "BID 10 AT 999.50; ASK 10 AT 1000.50", "HOLD"]

@@ -147,6 +147,14 @@ def test_bad_settings_are_refused(changes, message):
         replace(given, **changes)
 
 
+def test_a_split_has_its_paths_for_all_sessions():
+    given = replace(settings(), splits=("test",), seed=3)
+    (pool,) = row_pools(given, Console(quiet=True)).values()
+    assert pool.free == given.limits.sessions + 2
+    env = pool._rows.env
+    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3
+
+
 def test_what_cannot_be_served_is_told_before_any_work(capsys, monkeypatch):
     monkeypatch.delenv("VECENV_TOKEN", raising=False)
     with socket.socket() as taken:
@@ -164,16 +172,6 @@ def test_what_cannot_be_served_is_told_before_any_work(capsys, monkeypatch):
         row_pools(replace(settings(), text=TextRules(tools=("moon",)), splits=("test",)), Console(quiet=True))
 
 
-def test_text_rows_of_a_served_split_are_the_tasks_own():
-    given = replace(settings("--task", "single_stock_costs"), splits=("test",), seed=3)
-    pools = row_pools(given, Console(quiet=True))
-    (pool,) = pools.values()
-    assert pool.free == given.limits.sessions + 2
-    assert isinstance(pool._rows, TextRows) and pool._rows.rules == given.text
-    env = pool._rows.env
-    assert env.scenario.tape.path_span == (6, 8) and int(env.seed_tensor) == 3 and not env.compiled
-
-
 def test_splits_of_a_simulated_market_have_random_numbers_of_their_own():
     given = replace(ServeSettings.defaults(("--task", "execution")), compile=False, limits=Limits(sessions=1))
     pools = row_pools(given, Console(quiet=True))
@@ -181,5 +179,7 @@ def test_splits_of_a_simulated_market_have_random_numbers_of_their_own():
     assert list(opened) == ["train", "validation", "test"]
     assert all(first == again != other for first, other, again in opened.values())
     assert len({first.shown for first, _, _ in opened.values()}) == 3
+    rows = pools["test"]._rows
+    assert isinstance(rows, TextRows) and rows.rules == given.text and not rows.env.compiled
     (turn,) = pools["test"].serve([Answer(0, pools["test"].examples[1])])
     assert turn.valid and turn.acted and turn.shown.startswith("Step 2 of 20")

@@ -22,7 +22,8 @@ from vecenv.learn.metrics_log import MetricsLog
 from vecenv.learn.ppo_ensemble import EnsemblePPO, row_seeds
 from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.learn.validation import ValidatedLearner
-from vecenv.tasks.commands.comparison import config_of, held_out_environment, trained_agents
+from vecenv.tasks.commands import train, training_report
+from vecenv.tasks.commands.comparison import held_out_environment, trained_agents
 from vecenv.tasks.commands.run_folder import read_checkpoint
 from vecenv.tasks.commands.seeds import runs_of_seeds
 from vecenv.tasks.commands.train import ENSEMBLES, LEARNERS, new_learner, tell_batch, with_validation
@@ -106,8 +107,6 @@ def test_members_leave_the_folders_of_single_runs(place, tmp_path, validated):
     given = {"validation_fraction": 0.3} if validated else {}
     settings = settings_on(place, seed=4, ensemble=2, **given)
     tape = settings.tape(TILTS)
-    task = config_of("stock_trading")
-    assert type(task) is type(TILTS)
     rows = row_seeds(range(4, 6), 16)
     env = vecenv.make("stock_trading", 32, market=settings.training(tape), compile=False, config=TILTS, **rows)
     learner = new_learner(settings, env)
@@ -176,3 +175,47 @@ def test_rows_that_march_in_step_are_warned_of(place):
         out.truncate(0), out.seek(0)
     tell_batch(console, learner, {"frames": 8.0})
     assert out.getvalue() == ""
+
+
+def test_a_training_of_two_seeds_is_compared_and_written(place, tmp_path, monkeypatch, capsys):
+    """All but the pictures."""
+    written = []
+
+    def kept(folder, metadata, evaluation, histories, agent, beside):
+        written.append((folder, len(histories), agent, beside))
+        return {**metadata, "evaluation": evaluation.to_json()}
+
+    monkeypatch.setattr(training_report, "write_run_folder", kept)
+    monkeypatch.setattr(training_report, "write_task_figures", lambda *given: written.append(given[0]))
+    a2c = A2CConfig(num_steps=2, total_frames=64, hidden=(8,))
+    folder = tmp_path / "run"
+    given = settings_on(place, algorithm="a2c", a2c=a2c, seed=4, seeds=2, episodes=2, folder=folder)
+    given = replace(given, beside=(place / "exact",), env=replace(TILTS, episode_length=5))
+    told = train.main(given)
+    assert written == [folder, (folder, 2, "trained_4", ("equal_weight",))]
+    agents = told["evaluation"]["agents"]
+    assert list(agents)[:5] == ["trained_4", "trained_5", "ensemble", "untrained", "exact"] and "hold" in agents
+    assert (told["folder"], told["command"], told["seed"]) == (str(folder), "train", 4)
+    assert told["settings"]["seeds"] == 2 and "folder" not in told["settings"] and told["training_seconds"] > 0
+    assert list(told["generalisation"]) == ["trained_4", "trained_5", "untrained", "exact", "buy_and_hold"]
+    assert told["seeds"]["grade"]["by_seed"].keys() == {"4", "5"} and told["seeds"]["diversity"]["distance"] > 0
+    assert told["training_market"]["last_day"] < told["evaluation"]["market"]["first_day"]
+    for seed in (4, 5):
+        own = folder / f"seed_{seed}"
+        assert {path.name for path in own.iterdir()} == {
+            "checkpoint.pt", "metrics.csv", "settings.yaml", "untrained.pt"
+        }  # fmt: skip
+        assert pd.read_csv(own / "metrics.csv")["frames"].tolist() == [32, 64]
+        assert read_checkpoint(own)["config"]["seed"] == seed
+    out = capsys.readouterr().out
+    for line in (
+        "Seed      4\n",
+        "Seed      5\n",
+        f"Run       {folder}",
+        "Over 2 seeds: ",
+        "Diversity of the policies",
+    ):
+        assert line in out
+    assert f"Written to {folder}: seed_4, seed_5, settings.yaml" in out and "Grade on training days" in out
+    with pytest.raises(ValueError, match="already holds a run"):
+        train.main(given)
