@@ -254,6 +254,15 @@ def test_a_market_that_stands_still_is_neutral(form):
 
 
 @BOTH
+def test_a_spread_of_the_least_prices_counts_and_one_of_an_empty_side_does_not(form):
+    """A bid of 1 and an ask of 3, at a mid of 2."""
+    for bid, ask, spread in ((1, 3, 10_000.0), (0, 3, 0.0), (1, 0, 0.0)):
+        quote = np.array([[bid, ask, 5, 7]])
+        shown = dict(zip(ORDER, FORMS[form](flat(4, quote=quote))[0].tolist(), strict=True))
+        assert shown["spread"] == spread and shown["imbalance"] == pytest.approx(-2 / 12)
+
+
+@BOTH
 @pytest.mark.parametrize("base", [10**6, 2**24])
 def test_a_move_of_one_half_tick_is_seen_at_high_prices(base, form):
     """The difference of two float32 at 10^6 would have 5 bits, at 2^24 none."""

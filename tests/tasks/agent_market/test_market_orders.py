@@ -186,12 +186,3 @@ def test_positions_stay_within_the_limits_with_open_orders_and_episodes_end(kind
         reached, ends = max(reached, int(state.shares.abs().max())), ends + int(rows.done.sum())
         env.restart(rows.done)
     assert reached > most // 2 and (ends >= 32 or env.scenario.longest > 15)
-
-
-def test_the_last_step_of_an_execution_ignores_the_list():
-    env = vecenv.make("execution", 16, seed=1, compile=False, parent_size=50, max_ticks=8, ticks_per_step=4)
-    nothing = torch.zeros(16, 4, 3, dtype=torch.int64)
-    env.advance(nothing)
-    assert not bool(env.state.traded.any())
-    env.advance(nothing)
-    assert env.info()["left"].tolist() == [0] * 16

@@ -12,7 +12,7 @@ from tests.tasks.agent_market.random_markets_of_agents import markets_of
 from vecenv.core.random import episode_key
 from vecenv.tasks.agent_market.background import ARRIVALS, BackgroundConfig, background_parameters
 from vecenv.tasks.agent_market.fundamental import advanced
-from vecenv.tasks.agent_market.market import rules_of, tables_of
+from vecenv.tasks.agent_market.market import Layout, layout_of, rules_of, tables_of
 from vecenv.tasks.agent_market.tables import arrival_thresholds, growth_table, least_entries, normal_table, size_table
 
 DEFAULT = {
@@ -51,6 +51,13 @@ def test_numbers_are_these(settings, numbers, rates):
         assert torch.equal(table, arrival_thresholds(rate, len(table)))
     # As many entries as the busiest class needs, the last of which a word reaches once in 2^32 at most.
     assert int(tables[1][-1]) >= 2**32 - 1 > int(tables[1][-2]) and least_entries(max(rates)) == len(tables[1])
+
+
+def test_shapes_are_these():
+    assert layout_of(BackgroundConfig(), 1) == Layout(1, 2, 102, 12, 1_000, 6, 10, 128, 0)
+    assert layout_of(BackgroundConfig(clearing="auction"), 3) == Layout(3, 2, 102, 12, 1_000, 0, 0, 1, 256)
+    assert BackgroundConfig().num_owners(3) == layout_of(BackgroundConfig(), 3).owners == 1_119
+    assert BackgroundConfig().price_tick == 0.01
 
 
 @pytest.mark.parametrize("rate", [0.0, 1 / 30, 0.58, 3.0, 40.0])

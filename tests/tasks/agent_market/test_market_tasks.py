@@ -26,6 +26,7 @@ from vecenv.tasks.agent_market.agents import (
     VolumeSlices,
     trading_action,
 )
+from vecenv.tasks.agent_market.background import BackgroundConfig
 from vecenv.tasks.agent_market.execution import IMPROVES, JOINS, WAITS, ExecutionConfig, shortfall_to_vwap
 from vecenv.tasks.agent_market.figures import played
 from vecenv.tasks.agent_market.market_making import MarketMakingConfig
@@ -242,6 +243,9 @@ def test_actions_of_an_execution_are_these_orders():
     for last, tick in ((False, 35), (True, 36)):
         closing = [[Order.NONE, 1, 0], [Order.SELL_LIMIT, 901, 100], [Order.NONE, 1, 0]]
         assert (orders(scenario, changed(sells, tick=tick), [1, JOINS]) == closing) == last
+        listed = [[Order.BID, 7, 7]] * 4
+        told = scenario.orders(changed(sells, tick=tick), torch.tensor(listed)).tolist()
+        assert told == ([*closing, closing[0]] if last else listed)
     waiting = changed(late, tick=36, own=[[0, 7], [0, 9], [0, 7], [0, 0], [-1, 3]])
     assert orders(scenario, waiting, [1, JOINS])[:2] == [[Order.CANCEL, 1, 0], [Order.BUY_LIMIT, 1_101, 250]]
 
@@ -324,14 +328,15 @@ def test_agents_of_executions_and_makers_do_what_they_say():
     assert VolumeSlices().act(env).tolist() == [[2, WAITS], [3, WAITS], [0, WAITS], [2, WAITS]]
     told = {name: EXECUTORS[name]().act(env)[0].tolist() for name in EXECUTORS if name not in ("vwap", "random")}
     assert told == {"twap": [2, WAITS], "passive": [0, JOINS], "improving": [0, IMPROVES], "at_once": [4, WAITS]}
-    env = rows("market_making", {"max_ticks": 1_000}, shares=[300, 300], tick=[952, 952], doubled_mid=[2_000] * 2)
-    assert FixedSpread(4).act(env).tolist() == [[3, 3]] * 2 and FixedSpread(30).act(env).tolist() == [[6, 6]] * 2
+    config = {"max_ticks": 1_000, "distances": tuple(range(1, 41))}
+    env = rows("market_making", config, shares=[100, 0], tick=[952, 0], doubled_mid=[2_000] * 2)
+    assert FixedSpread(4).act(env).tolist() == [[4, 4]] * 2 and FixedSpread(50).act(env).tolist() == [[40, 40]] * 2
     features = env.state.features.clone()
-    features[:, env.scenario.feature_names.index("volatility_32")] = 0.002
+    features[:, env.scenario.feature_names.index("volatility_32")] = 0.006
     env.rows = env.rows.replace(state=env.state.replace(features=features))
-    # A variance of 4 over 48 or 24 ticks, three quotes held: 2.94 and 2.46 about the mid, less 5.76 and 2.88.
-    assert AvellanedaStoikov(aversion=0.01, decay=0.5).act(env).tolist() == [[4, 1]] * 2
-    assert AvellanedaStoikov(aversion=0.01, decay=0.5, horizon=24).act(env).tolist() == [[3, 1]] * 2
+    # A variance of 36 over 48, 60 or 24 ticks: 10.6, 12.8 and 6.3 about the mid, less 17.3 or 8.6 for a quote held.
+    assert AvellanedaStoikov(aversion=0.01, decay=0.5).act(env).tolist() == [[28, 1], [13, 13]]
+    assert AvellanedaStoikov(aversion=0.01, decay=0.5, horizon=24).act(env).tolist() == [[15, 1], [6, 6]]
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
@@ -421,3 +426,23 @@ def test_the_ends_of_settings_are_allowed():
     assert {"sizes", "sharpe_weight"} & TradingConfig(
         action="limit", reward="risk_adjusted"
     ).inapplicable().keys() == set()
+
+
+def test_without_options_the_settings_are_these():
+    """Of the seat; those of the market are where its numbers are."""
+    names = BackgroundConfig.__dataclass_fields__.keys()
+    common = (1, 1_000_000.0)
+    seat = (100, True, False, 4)
+    for kind, own in (
+        (TradingConfig, (10_000, 1, *seat, 1e-3, "discrete", 100, 500, (-1, 0, 1, 2, 5, 10), (0.25, 0.5, 1.0), "equity",
+                         0.1, 0.0, 0.0, 0.01)),
+        (ExecutionConfig, (600, 10, *seat, 0.1, 1_000, "random", (0.0, 0.5, 1.0, 2.0, 4.0), 2.0, 20.0, 2.0)),
+        (MarketMakingConfig, (1_000, 5, *seat, 0.01, 100, 500, (1, 2, 4, 8, 16, 32), 1e-5, 500.0)),
+    ):  # fmt: skip
+        config = kind()
+        assert tuple(getattr(config, name) for name in kind.__dataclass_fields__ if name not in names) == common + own
+    for name in ("agent_market", "execution", "market_making"):
+        task = task_named(name)
+        spoken = task.text_config()
+        assert (spoken.max_ticks, spoken.ticks_per_step, spoken.candle_ticks) == (600, 30, 10)
+        assert task.spoken(spoken).depth and not spoken.depth

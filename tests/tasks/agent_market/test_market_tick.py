@@ -162,6 +162,18 @@ def calm(slots: int, seed: int) -> list[tuple[Market, Report]]:
     return Day(markets_of([config] * 6, 2, seed), [nothing] * 12).run()
 
 
+def test_rules_that_all_markets_share_are_read_once():
+    """In C++ too, which goes on to the next market's otherwise."""
+    layout = LAYOUTS["all classes"]
+    markets = markets_of([random_config(Random(7), layout)] * 5, layout.seats, seed=7)
+    rules = markets.rules._replace(numbers=markets.rules.numbers[0], arrivals=markets.rules.arrivals[0])
+    sent = message_of([[(0, 0, 1, 1, 0, -1)]] * 5)
+    expected = batched(ticked, markets, markets.state, sent)
+    for form in FORMS:
+        told = torch.vmap(lambda one, words, form=form: form(one, words, rules, layout))(markets.state, sent)
+        assert same(told, expected)
+
+
 def test_more_slots_than_are_needed_change_nothing_and_other_seeds_everything():
     few, many, other = calm(3, seed=1), calm(4, seed=1), calm(3, seed=2)
     counts = few[-1][0].counts

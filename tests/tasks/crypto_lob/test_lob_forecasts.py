@@ -163,6 +163,7 @@ def test_training_finds_what_a_regression_cannot_and_reads_nothing_later():
     told, judged = forecasts(network, given[0], 0, 1_500), slice(1_100, 1_400)
     error, error_before = (float(((part - given[1])[judged, 1] ** 2).mean()) for part in (told, first))
     assert error < 0.2 * error_before, "the second move is in the row before"
+    torch.rand(3)
     again = fitted_network(*given, start, settings)
     assert all(torch.equal(one, two) for one, two in zip(network.parameters(), again.parameters(), strict=True))
     # Nothing from `learned` on is read.
@@ -309,3 +310,5 @@ def test_settings_are_checked(kind, change, tmp_path):
     with pytest.raises(ValueError, match=next(iter(change))):
         kind(**({"out": tmp_path} if kind is TrainFactors else {}), **change)
     FitSettings(dropout=0.0, epochs=0, weight_decay=0.0)
+    assert FitSettings() == FitSettings("gru", 32, 0.1, 20, 3, 32, 1e-3, 0.01, 0)
+    assert TrainFactors(tmp_path) == TrainFactors(tmp_path, BookSource(), 6, 0.25, 0.15, FitSettings(), 0)

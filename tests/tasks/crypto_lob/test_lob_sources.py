@@ -135,6 +135,9 @@ def test_generated_books_are_valid_and_repeat():
     books, again, other = (synthetic_snapshots(hours=0.5, seed=seed) for seed in (1, 1, 2))
     assert (books.bid_price == again.bid_price).all() and (books.bid_price != other.bid_price).any()
     assert len(books.time) == 1_800 and (np.diff(books.time) == 1_000).all()
+    sums = {name: round(float(getattr(books, name).sum()), 3) for name in ("bid_size", "ask_size", "bought", "sold")}
+    assert sums == {"bid_size": 20_927.106, "ask_size": 13_825.478, "bought": 970.981, "sold": 610.599}
+    assert (books.bid_price.sum(), books.ask_price.sum()) == (906_087_539, 906_460_094)
 
 
 def test_generated_imbalance_predicts_the_mid_as_asked_for():

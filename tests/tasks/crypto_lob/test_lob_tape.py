@@ -130,6 +130,14 @@ def test_episodes_avoid_holes_where_they_must(latency):
 
 
 def test_a_part_without_room_is_refused():
+    """A part of 56 rows has room for an episode of 55 steps."""
     tape = random_tape(np.random.default_rng(0), rows=60)
     with pytest.raises(MarketDataError, match=r"the part 'test' has 0.00 h, in which no episode of 40 steps"):
         episode_starts(tape, CryptoLobConfig(episode_steps=40, part="test", max_gap=100.0))
+    tape = with_holes(random_tape(np.random.default_rng(0), rows=200))
+    config = CryptoLobConfig(
+        embargo=2.0, train_hours=40 / 3600, test_hours=25 / 3600, validation_share=0.25, part="train", episode_steps=55
+    )
+    assert episode_starts(tape, config).any.tolist() == [0]
+    with pytest.raises(MarketDataError, match=r"the part 'train' has 0.01 h, in which no episode of 56 steps"):
+        episode_starts(tape, replace(config, episode_steps=56))

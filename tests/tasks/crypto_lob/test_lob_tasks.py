@@ -20,6 +20,7 @@ from vecenv.core.env import VecEnv
 from vecenv.learn.evaluation import evaluate
 from vecenv.registry import task_named
 from vecenv.system.preset_files import preset_path, read_values, with_values
+from vecenv.tasks.crypto_lob.accounts import Account, after_fill
 from vecenv.tasks.crypto_lob.agents import Constant, Imbalance, Oracle, position_action
 from vecenv.tasks.crypto_lob.config import CryptoLobConfig
 from vecenv.tasks.crypto_lob.cost_ramp import CostRamp
@@ -134,6 +135,21 @@ def test_the_account_and_the_book_are_shown_as_their_features_say():
     levels = torch.cat([(1e4 * (2 * price - mid) / mid).flatten(), (1 + size).log().flatten()])
     assert shown[10:18].tolist() == pytest.approx(levels.tolist(), rel=1e-3)
     assert torch.equal(shown[18:], tape.factors[row])
+
+
+def test_a_trade_is_won_or_lost_by_the_last_of_its_money():
+    """Two lots that have cost 100 are sold for 101, 100 and 99, and with a third, which begins a trade, for 153."""
+    for filled, value, counts, left in (
+        (-2, 101, (1, 0), 0),
+        (-2, 100, (0, 0), 0),
+        (-2, 99, (0, 1), 0),
+        (-3, 153, (1, 0), -51),
+    ):
+        account = Account(*(torch.tensor(number) for number in (2, -100, 100, 50, 60, 7, 0, 0, 0, 0)))
+        after = after_fill(account, torch.tensor(filled), torch.tensor(value), torch.tensor(0), torch.tensor(55))
+        assert (int(after.won), int(after.lost), int(after.trade_cost)) == (*counts, left)
+        assert (int(after.cash), int(after.traded), int(after.age)) == (value - 100, value, 0)
+        assert (int(after.entry), int(after.best)) == ((55, 55) if left else (50, 60))
 
 
 def test_outcomes_are_these_of_an_account():
@@ -324,3 +340,16 @@ def test_settings_that_do_not_go_together_are_named_and_their_ends_allowed():
     assert names == {"test_fraction": "no test_hours"} | dict.fromkeys(
         ("synthetic_hours", "synthetic_strength", "synthetic_seed"), "the book synthetic"
     )
+
+
+def test_without_options_the_settings_are_these():
+    told = [getattr(CryptoLobConfig(), name) for name in CryptoLobConfig.__dataclass_fields__ if name != "factors"]
+    assert told == [
+        *("synthetic", "", 1.0, 1.0, 10, None, 24.0, 0.1, 0, None, 1_000.0, None, ""),
+        *("all", 0.25, None, None, 0.15, 900.0, 600, True, 60.0, "target", 1, 0, 1, "book", 2.0, 0.0, 0.0),
+        *((0, -1, 5), 0, 0.0, 0, 0.05, 0.0, 8.0, 1e4),
+    ]
+    task = task_named("crypto_lob")
+    spoken = task.text_config()
+    assert (spoken.step_gap, spoken.episode_steps, spoken.depth) == (30.0, 20, 5)
+    assert (task.spoken(CryptoLobConfig()).depth, task.spoken(CryptoLobConfig(depth=2)).depth) == (5, 2)
