@@ -22,7 +22,7 @@ from vecenv.core.compiling import InPlaceCall, TensorFunction, eager_in_place
 from vecenv.core.engine import BoundEngine
 from vecenv.learn.exact import Exact
 from vecenv.learn.learner import Learner
-from vecenv.worldmodel.sampling.repeated_day import RepeatedDay
+from vecenv.worldmodel.sampling.rollout import RepeatedDay
 
 log.apart |= {
     BoundEngine.step.__code__: "a step",

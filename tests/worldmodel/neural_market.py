@@ -1,21 +1,40 @@
-"""A small neural market with random weights, and histories for it."""
+"""A small neural market with random weights, histories for it, and what must hold of all generated bars."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
-from vecenv.market.bars import Bars
+from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.data.quantity_correlations import matrices_after
+from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork, NetworkSettings
 from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.sampling import stationary
 from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.sampling.stationary import StationaryStart
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
 
 DAYS = 40
 """Of the histories: a multiple of the days after which the correlation is computed again."""
+
+TINY = NetworkSettings(
+    trunk=TransformerSettings(layers=1, width=16, heads=2, hidden=32, window=8, dropout=0.0), head=16
+)
+
+KNOWN = ("AA", "BB", "CC")
+"""Symbols that the first market of `save_started_model` has a start of."""
+
+BURN_IN = 5
+"""Days that are dropped there, fewer than for the weights that are shipped."""
 
 
 def small_network() -> MarketNetwork:
@@ -36,6 +55,12 @@ def small_network() -> MarketNetwork:
     return network
 
 
+def tiny_network(settings: NetworkSettings = TINY) -> MarketNetwork:
+    """Random weights as they are before training."""
+    torch.manual_seed(0)
+    return MarketNetwork(settings).requires_grad_(False).eval()
+
+
 def history_of(symbols: int, days: int = DAYS) -> Bars:
     return synthetic_bars(1, days, symbols, seed=7)
 
@@ -44,3 +69,39 @@ def matrices_of(market: NeuralMarket, history: Bars) -> Tensor:
     """Correlations of all quantities after a history of one path. Shape: (4, K, K), float32."""
     observed = observe_history(encode_bars(history.ohlcv))
     return matrices_after(observed, *market.network.estimator_of(market.market))[0].float()
+
+
+def started_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMarket:
+    return TrainingMarket.from_bars(name, synthetic_bars(1, 330, symbols, seed=seed), Split(300, 310, 330))
+
+
+def save_started_model(path: Path) -> Path:
+    """Write random weights with starts of two markets; the first has hardly any training day of its last symbol."""
+    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
+    network = tiny_network(NetworkSettings(trunk=trunk, head=16, markets=("one", "two")))
+    symbols = {"one": (*KNOWN, "LATE"), "two": ("DD", "EE")}
+    starts, tensors = {}, {}
+    for seed, (name, names) in enumerate(symbols.items(), 1):
+        market = started_market(name, names, seed)
+        market.encoded.valid[:, :200, 3:] = False
+        starts[name], start = StationaryStart.learn(market, names)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stationary, "BURN_IN", BURN_IN)
+            tensors |= start.with_warm_up(NeuralMarket(network, name)).tensors(name)
+    sources = {name: {"symbols": list(names)} for name, names in symbols.items()}
+    save_network(path, network, {"sources": sources, "starts": starts}, tensors)
+    return path
+
+
+def extended(history: Bars, ohlcv: Tensor) -> Bars:
+    """Append days to a history of one path. Shape: (1, days, K, 5)."""
+    dates = np.concatenate([history.dates, history.dates[-1] + np.arange(1, ohlcv.shape[1] + 1)])
+    return replace(history, dates=dates, ohlcv=torch.cat([history.ohlcv, ohlcv], dim=1))
+
+
+def assert_valid_bars(bars: Tensor) -> None:
+    """Finite positive prices, volumes of at least one share, and each bar encloses its open and close."""
+    assert bars.dtype == torch.float64 and bool(bars.isfinite().all())
+    assert float(bars[..., :VOLUME].min()) > 0 and float(bars[..., VOLUME].min()) >= 1
+    assert bool((bars[..., HIGH] >= bars[..., OPEN].maximum(bars[..., CLOSE])).all())
+    assert bool((bars[..., LOW] <= bars[..., OPEN].minimum(bars[..., CLOSE])).all())

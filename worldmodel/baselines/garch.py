@@ -195,13 +195,11 @@ class GarchT(Baseline):
         return cls(bars.symbols, fit_garch(days.returns, days.valid), days)
 
     def log_density(self, bars: Bars) -> Tensor:
-        """Return the log-density of each return by its symbol's filter; see `MarketModel.log_density`."""
         parameters = self.parameters.of(self.columns(bars))
         returns, valid = daily_returns(encode_history(bars))
         return torch.where(valid, garch_log_density(parameters, returns, valid), float("nan"))
 
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
-        """Yield the moves of one day after the other; see `Baseline.draw`."""
         columns = self.columns(history)
         parameters = self.parameters.of(columns)
         variance = filter_variance(parameters, *daily_returns(encoded))[-1]
@@ -233,7 +231,6 @@ class FilteredHistoricalSimulation(GarchT):
     has_joint_density = False
 
     def joint_log_density(self, bars: Bars) -> Tensor:
-        """Raise: there is no joint density."""
         raise NotImplementedError("filtered historical simulation has no joint density; ask `has_joint_density` before")
 
     def innovations(self, key: EpisodeKey, day: int, columns: Tensor) -> tuple[Tensor, Tensor]:

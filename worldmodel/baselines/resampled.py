@@ -32,11 +32,7 @@ from vecenv.worldmodel.data.bar_moves import (
 )
 from vecenv.worldmodel.data.correlation import positive_definite
 from vecenv.worldmodel.data.market_model import MarketModel
-from vecenv.worldmodel.data.training_days import (
-    DayShapes,
-    TrainingDays,
-    symbol_positions,
-)
+from vecenv.worldmodel.data.training_days import DayShapes, TrainingDays, symbol_positions
 
 VOLUME_PULL = 0.1
 """Mean reversion per day of the log-volume's level towards its start. Regressed on the distance from the mean of a year
@@ -80,13 +76,11 @@ class Baseline(MarketModel):
         """
 
     def generate(self, history: Bars, num_paths: int, num_days: int, seed: int = 0) -> Tensor:
-        """Draw the days after the last one of a history; see `MarketModel.generate`."""
         return next(self.generate_after(history, [len(history.dates) - 1], num_paths, num_days, [seed]))
 
     def generate_after(
         self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
     ) -> Iterator[Tensor]:
-        """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
         if num_paths < 1 or num_days < 1:
             raise ValueError(f"num_paths and num_days must be at least 1, got {num_paths} and {num_days}")
         # Rejects unknown symbols early.
@@ -150,13 +144,11 @@ class GeometricBrownianMotion(Baseline):
         return cls(bars.symbols, mean, volatility, correlation, DayShapes.from_days(days, volatility))
 
     def log_density(self, bars: Bars) -> Tensor:
-        """Return the Gaussian log-density of each return; see `MarketModel.log_density`."""
         standard, valid, columns = self._standardised(bars)
         density = -0.5 * (standard.square() + math.log(2 * math.pi)) - self.volatility[columns].log()
         return torch.where(valid, density, float("nan"))
 
     def joint_log_density(self, bars: Bars) -> Tensor:
-        """Return the joint Gaussian log-density of the available returns of each day."""
         standard, valid, columns = self._standardised(bars)
         density = torch.full((len(valid),), float("nan"), dtype=torch.float64)
         patterns, pattern = valid.unique(dim=0, return_inverse=True)
@@ -171,7 +163,6 @@ class GeometricBrownianMotion(Baseline):
         return density
 
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
-        """Yield the moves of one day after the other; see `Baseline.draw`."""
         columns = self.columns(history)
         mean, volatility = self.mean[columns], self.volatility[columns]
         lower = torch.linalg.cholesky(self.correlation[columns][:, columns])
@@ -228,11 +219,9 @@ class StationaryBootstrap(Baseline):
         return cls(days if last_days is None else None, bars.symbols, mean_block, last_days)
 
     def log_density(self, bars: Bars) -> Tensor:
-        """Raise: there is no density."""
         raise NotImplementedError("a bootstrap has no density; ask `has_density` before")
 
     def draw(self, history: Bars, encoded: EncodedBars, key: EpisodeKey) -> Iterator[Tensor]:
-        """Yield the moves of one day after the other; see `Baseline.draw`."""
         days = self.days
         columns = self.columns(history)
         if days is None:

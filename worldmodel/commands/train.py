@@ -19,9 +19,16 @@ from vecenv.learn.run_files import telling_what_is_kept
 from vecenv.market.bars import Bars
 from vecenv.market.sources import read_bars
 from vecenv.system.write_lock import WriteLock
-from vecenv.worldmodel.commands.parts_bar import PartsBar
-from vecenv.worldmodel.commands.training_files import check_out, running_path, training_market
-from vecenv.worldmodel.commands.training_report import BARS_PART, TRAINING_PART, told_scores, validation_table
+from vecenv.worldmodel.commands.training_run import (
+    BARS_PART,
+    TRAINING_PART,
+    PartsBar,
+    check_out,
+    running_path,
+    told_scores,
+    training_market,
+    validation_table,
+)
 from vecenv.worldmodel.network.architectures import Architecture, network_settings
 from vecenv.worldmodel.network.checkpoint import load_network, save_network
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings

@@ -27,15 +27,17 @@ from vecenv.worldmodel.metrics.forecast import TAILS
 from vecenv.worldmodel.metrics.intervals import BLOCK
 from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
-from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
 from vecenv.worldmodel.validation.figures import (
     Figures,
     average,
+    bar_discriminator_figures,
+    bar_figures,
     density_figures,
     discriminator_figures,
     drift_figures,
     forecast_figures,
     path_figures,
+    real_bar_figures,
     real_figures,
 )
 from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths

@@ -1,4 +1,4 @@
-"""Statistics of volume, gaps and ranges of bars."""
+"""Statistics of volume, gaps and ranges of bars: a `ValueError` of windows without bars, or too few days of context."""
 
 from __future__ import annotations
 
@@ -70,9 +70,6 @@ def log_volume_ratio(windows: Windows) -> Tensor:
 
     Returns:
         Shape: (O, M, H, N).
-
-    Raises:
-        ValueError: the windows have no bars, or too few days of context.
     """
     return _less_recent_mean(windows, lambda bars: bars[..., VOLUME].clamp(min=1.0).log())
 
@@ -84,9 +81,6 @@ def log_range_ratio(windows: Windows) -> Tensor:
 
     Returns:
         Shape: (O, M, H, N).
-
-    Raises:
-        ValueError: the windows have no bars, or too few days of context.
     """
 
     def log_range(bars: Tensor) -> Tensor:
@@ -96,22 +90,14 @@ def log_range_ratio(windows: Windows) -> Tensor:
 
 
 def volume_statistics(windows: Windows) -> VolumeStatistics:
-    """Return the dependence of volume on returns and on the previous volume.
-
-    Raises:
-        ValueError: the windows have no bars, or too few days of context.
-    """
+    """Return the dependence of volume on returns and on the previous volume."""
     ratio = log_volume_ratio(windows)
     both = torch.stack([windows.standardised.abs().flatten(), ratio.flatten()], dim=-1)
     return VolumeStatistics(float(correlation_matrix(both)[0, 1]), float(autocorrelation(ratio, 1)))
 
 
 def gap_statistics(windows: Windows) -> GapStatistics:
-    """Return the share of gaps of zero, and the size of gaps beside that of bodies.
-
-    Raises:
-        ValueError: the windows have no bars.
-    """
+    """Return the share of gaps of zero, and the size of gaps beside that of bodies."""
     gap, body = _log_ratio(windows, OPEN, None), _log_ratio(windows, CLOSE, OPEN)
     size = present_values((gap * windows.scale.to(gap.dtype)).abs())
     return GapStatistics(float((size < ZERO_GAP).double().mean()), deviation(gap) / deviation(body))
@@ -123,9 +109,6 @@ def gap_kurtosis(windows: Windows) -> float:
     The sample kurtosis of heavy tails grows with the number of days: for FHS on NSE it is 17 of a path and 24 of 32
     paths pooled. So generated gaps are not pooled over paths. With origins at least a window apart, a path has as many
     different days as the real days, and the means are of the same quantity.
-
-    Raises:
-        ValueError: the windows have no bars.
     """
     gap = _log_ratio(windows, OPEN, None).double()
     centred = gap - gap.nanmean((0, 2), keepdim=True)
@@ -134,11 +117,7 @@ def gap_kurtosis(windows: Windows) -> float:
 
 
 def bar_distances(real: Windows, synthetic: Windows) -> BarDistances:
-    """Compare gaps, bodies and ranges of bars.
-
-    Raises:
-        ValueError: the windows have no bars.
-    """
+    """Compare gaps, bodies and ranges of bars."""
     distances = []
     for numerator, denominator in ((OPEN, None), (CLOSE, OPEN), (HIGH, LOW)):
         parts = (_log_ratio(windows, numerator, denominator) for windows in (real, synthetic))
@@ -147,11 +126,7 @@ def bar_distances(real: Windows, synthetic: Windows) -> BarDistances:
 
 
 def invalid_share(windows: Windows) -> float:
-    """Return the share of bars without low <= min(open, close) <= max(open, close) <= high.
-
-    Raises:
-        ValueError: the windows have no bars.
-    """
+    """Return the share of bars without low <= min(open, close) <= max(open, close) <= high."""
     bars, _ = windows.bars_and_context()
     opened, high, low, close = bars[..., :VOLUME].unbind(-1)
     present = ~close.isnan()

@@ -162,7 +162,6 @@ def _one_path(windows: Windows, origins: Tensor, path: Tensor) -> Windows:
 
 def deal(origins: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Assign origins to two equally large classes at random, each in the order of days; an odd one is dropped."""
-    """Split origins at random into two equally large sets, each ascending."""
     size = len(origins) // 2
     shuffled = origins[torch.randperm(len(origins), generator=generator)]
     return shuffled[:size].sort().values, shuffled[size : 2 * size].sort().values

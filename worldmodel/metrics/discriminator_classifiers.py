@@ -50,7 +50,6 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(cell.hidden_size, 1)
 
     def forward(self, sequences: Tensor) -> Tensor:
-        """Return the logit of being generated. Shape: (n, days, features) -> (n,)."""
         return self.head(self.cell(sequences)[0][:, -1]).squeeze(-1)
 
 

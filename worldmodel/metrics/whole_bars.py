@@ -66,12 +66,7 @@ def bar_parts(windows: Windows) -> Tensor:
     for part, days, before, scale, ratio in zip(parts, bars, closes[:, -1:].float(), volatility, ratios, strict=True):
         opened, high, low, close = days[..., :VOLUME].float().unbind(-1)
         previous = torch.cat([before.expand(len(close), -1, -1), close[:, :-1]], dim=1)
-        pairs = (
-            (opened, previous),
-            (close, opened),
-            (high, opened.maximum(close)),
-            (opened.minimum(close), low),
-        )
+        pairs = ((opened, previous), (close, opened), (high, opened.maximum(close)), (opened.minimum(close), low))
         moves = torch.stack([(upper / lower).log() for upper, lower in pairs], dim=-1)
         moves = moves.masked_fill(moves.abs() < ZERO_GAP, 0.0) / scale.unsqueeze(-1)
         part.copy_(torch.cat([moves, ratio.unsqueeze(-1).float()], dim=-1).nan_to_num())

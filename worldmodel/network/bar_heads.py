@@ -17,11 +17,9 @@ from torch.nn import functional
 
 from vecenv.worldmodel.data.bar_scales import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
-from vecenv.worldmodel.network.common_shocks import CommonShocks, ShockSizes
-from vecenv.worldmodel.network.gaussian_copula import copula_log_density, mixed_correlation
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, ShockSizes, copula_log_density, mixed_correlation
 from vecenv.worldmodel.network.return_chain import Joint, masked_factor
-from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, SinhArcsinh
-from vecenv.worldmodel.network.zero_inflated import Scored, ZeroInflated
+from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
 
 WICK_LOCATION = -1.0
 """Offset of a wick's logarithm, since wicks are small."""

@@ -59,12 +59,10 @@ class CnnGruCache(NamedTuple):
     state: Tensor
 
     def chosen(self, rows: Tensor) -> CnnGruCache:
-        """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return CnnGruCache(self.recent[:, rows], self.state[rows])
 
     @classmethod
     def joined(cls, parts: Sequence[CnnGruCache]) -> CnnGruCache:
-        """Concatenate the caches of sequences."""
         return cls(torch.cat([part.recent for part in parts], dim=1), torch.cat([part.state for part in parts]))
 
     def repeatable(self) -> CnnGruCache:
@@ -90,18 +88,15 @@ class CnnGru(Trunk[CnnGruCache]):
         self.unit = nn.GRU(settings.channels, settings.width, batch_first=True)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
         hidden, _ = self._read(features)
         # One mask for all days, as in the transformer.
         return hidden * functional.dropout(torch.ones_like(hidden[:, :1]), self.settings.dropout, self.training)
 
     def prefill(self, features: Tensor) -> tuple[Tensor, CnnGruCache]:
-        """Read a history; return the output of its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
         hidden, recent = self._read(features)
         return hidden[:, -1], CnnGruCache(recent, hidden[:, -1])
 
     def step(self, features: Tensor, cache: CnnGruCache, day_weights: None = None) -> tuple[Tensor, CnnGruCache]:
-        """Read one more day. Shape: (B, F) -> (B, width)."""
         hidden, recent = self.embed(features), []
         for convolution, before in zip(self.convolutions, cache.recent, strict=True):
             seen = torch.cat([before, hidden.unsqueeze(1)], dim=1)

@@ -1,16 +1,119 @@
-"""Gaussian copula over the symbols of a day, from correlation matrices whose sizes are learned.
+"""Gaussian copula over the symbols of a day, from correlation matrices whose sizes are learned, with common shocks.
 
 The matrix of a quantity is w₀ I + w₁ C + w₂ 11ᵀ with weights that sum to one: C is estimated from the days before, the
-others let likelihood lower all correlations and pull them together. Common shocks may be mixed in, which the copula of
-one matrix has no room for; the numbers of a symbol are then a mixture of normals.
+others let likelihood lower all correlations and pull them together.
+
+That copula has one correlation for every day, but a few days a year make most of the co-movement of volume: on NSE
+the hour of Diwali, month ends, and days before holidays; others crash at the open. So the normal numbers n of a
+quantity are a mixture: without a shock n ~ N(0, R); with shock k, of probability pₖ, n ~ N(μₖ 1, R + τₖ² 11ᵀ). The
+mixture is one draw for all symbols of a day. Its density is closed by the rank-one update of R (Sherman and Morrison
+1950).
 """
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from vecenv.worldmodel.network.common_shocks import CommonShocks
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+NUM_SHOCKS = 2
+
+SHOCK_LOGITS = (-4.0, -4.0)
+"""Logits for raw numbers of 0, against no shock: each on 2% of days before training."""
+
+SHOCK_MEANS = (-1.0, 1.0)
+"""Means for raw numbers of 0, of opposite signs so that the two learn different days."""
+
+
+class CommonShocks(NamedTuple):
+    """Mixture of a quantity's shocks.
+
+    Attributes:
+        log_weight: log-probability of no shock, then of each shock. Shape: (..., 1 + NUM_SHOCKS).
+        mean: 0, then μ. Shape: (..., 1 + NUM_SHOCKS).
+        variance: 0, then τ². Shape: (..., 1 + NUM_SHOCKS).
+    """
+
+    log_weight: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def of_raw(cls, raw: Tensor, absent: Tensor | None = None) -> CommonShocks:
+        """Map raw numbers to a mixture.
+
+        Args:
+            raw: logit, mean and log-size of each shock. Shape: (..., NUM_SHOCKS, 3).
+            absent: whether there are none. Shape: (..., 1), bool.
+        """
+        logit, mean, log_size = raw.unbind(-1)
+        # By scalars: a constant tensor would be copied to the device.
+        logits = torch.stack([part + own for part, own in zip(logit.unbind(-1), SHOCK_LOGITS, strict=True)], dim=-1)
+        means = torch.stack([part + own for part, own in zip(mean.unbind(-1), SHOCK_MEANS, strict=True)], dim=-1)
+        if absent is not None:
+            logits = logits.masked_fill(absent, -math.inf)
+        with_none = (1, 0)
+        return cls(
+            functional.pad(logits, with_none).log_softmax(-1),
+            functional.pad(means, with_none),
+            functional.pad((2.0 * log_size).exp(), with_none),
+        )
+
+    def drawn(self, uniform: Tensor, normal: Tensor) -> Tensor:
+        """Return a day's shift, mostly 0.
+
+        Args:
+            uniform: in (0, 1), chooses the shock. Shape: (...).
+            normal: standard normal, its size. Shape: (...).
+        """
+        above = self.log_weight.exp().cumsum(-1)
+        # The sum of the weights may round to below a uniform number near 1.
+        above = torch.cat([above[..., :-1], torch.ones_like(above[..., -1:])], dim=-1)
+        below = functional.pad(above[..., :-1], (1, 0))
+        uniform = uniform.unsqueeze(-1)
+        here = (uniform >= below) & (uniform < above)
+        return torch.where(here, self.mean + self.variance.sqrt() * normal.unsqueeze(-1), 0.0).sum(-1)
+
+    def joint_log_density(self, white: Tensor, ones: Tensor) -> Tensor:
+        """Return the log-density of a day's numbers over that without shocks.
+
+        Args:
+            white: L⁻¹n, with L the Cholesky factor of R. Shape: (..., K).
+            ones: L⁻¹1, with 0 for absent symbols in 1. Shape: (..., K).
+
+        Returns:
+            Shape: (...).
+        """
+        # One more dimension for the shocks.
+        size, along = ones.square().sum(-1, keepdim=True), (ones * white).sum(-1, keepdim=True)
+        gain = 1.0 + self.variance * size
+        centred = along - self.mean * size
+        quadratic = self.mean.square() * size - 2.0 * self.mean * along - self.variance * centred.square() / gain
+        return (self.log_weight - 0.5 * (quadratic + gain.log())).logsumexp(-1)
+
+
+class ShockSizes(nn.Module):
+    """Raw numbers of the shocks of each market and quantity.
+
+    Args:
+        markets: number of markets.
+        shocked: whether each quantity has shocks.
+    """
+
+    absent: Tensor
+
+    def __init__(self, markets: int, shocked: Sequence[bool]) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.zeros(markets, len(shocked), NUM_SHOCKS, 3))
+        self.register_buffer("absent", ~torch.tensor(shocked)[:, None], persistent=False)
+
+    def forward(self, market: int) -> CommonShocks:
+        """Return the shocks of a market's quantities; of probability 0 for those without. Batch: (quantities,)."""
+        return CommonShocks.of_raw(self.raw[market], self.absent)
 
 
 def mixed_correlation(correlation: Tensor, weights: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -15,13 +15,12 @@ from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
 from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
-from vecenv.worldmodel.network.bfloat16_trunk import Bfloat16Trunk
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
 from vecenv.worldmodel.network.mixture import MIXTURES, Density
 from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
 from vecenv.worldmodel.network.return_draw import ReturnDraws
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
-from vecenv.worldmodel.network.trunk import Trunk
+from vecenv.worldmodel.network.trunk import Bfloat16Trunk, Trunk
 
 DRIFT_SIZES = (1, 5, 25, 100)
 """Numbers of symbols at which a market's drift is calibrated."""
@@ -84,6 +83,9 @@ class MarketNetwork(nn.Module):
         decays: of each market's estimate of correlations; see `vecenv.worldmodel.training.correlations`. Shape:
             (number of markets,).
         shrinkages: of the estimate, for 25 symbols. Shape: (number of markets,).
+
+    Raises:
+        ValueError: by methods, the network does not know the market.
     """
 
     hidden_features: Tensor
@@ -120,9 +122,6 @@ class MarketNetwork(nn.Module):
         """Append the market's flags to the features, with features not used by the network set to 0.
 
         Shape: (..., F) -> (..., F + number of markets).
-
-        Raises:
-            ValueError: the network does not know the market.
         """
         flag = self.flags[self._index(market)].to(features.dtype)
         if self.settings.joint == "none":
@@ -130,20 +129,13 @@ class MarketNetwork(nn.Module):
         return torch.cat([features, flag.expand(*features.shape[:-1], -1)], dim=-1)
 
     def drifts_of(self, market: str) -> Tensor:
-        """Return a market's drifts, by number of symbols, as a view. Shape: (len(DRIFT_SIZES),).
-
-        Raises:
-            ValueError: the network does not know the market.
-        """
+        """Return a market's drifts, by number of symbols, as a view. Shape: (len(DRIFT_SIZES),)."""
         return self.drifts[self._index(market)]
 
     def drift_of(self, market: str, symbols: int) -> Tensor:
         """Return the daily drift of a market for a number of symbols, in log-return. Shape: ().
 
         Interpolated linearly in the logarithm of the number between `DRIFT_SIZES`, constant beyond the last one.
-
-        Raises:
-            ValueError: the network does not know the market.
         """
         drifts = self.drifts_of(market)
         above = min(bisect_left(DRIFT_SIZES, symbols), len(DRIFT_SIZES) - 1)
@@ -154,28 +146,16 @@ class MarketNetwork(nn.Module):
         return torch.lerp(drifts[below], drifts[above], min(share, 1.0))
 
     def coupling_of(self, market: str) -> Tensor:
-        """Return a market's coupling as a view. Shape: ().
-
-        Raises:
-            ValueError: the network does not know the market.
-        """
+        """Return a market's coupling as a view. Shape: ()."""
         return self.couplings[self._index(market)]
 
     def estimator_of(self, market: str) -> tuple[Tensor, Tensor]:
-        """Return decay and shrinkage of a market's correlations as views. Shapes: (), ().
-
-        Raises:
-            ValueError: the network does not know the market.
-        """
+        """Return decay and shrinkage of a market's correlations as views. Shapes: (), ()."""
         index = self._index(market)
         return self.decays[index], self.shrinkages[index]
 
     def draws(self, factor: Tensor, market: str) -> ReturnDraws:
-        """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K).
-
-        Raises:
-            ValueError: the network does not know the market.
-        """
+        """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K)."""
         return ReturnDraws(self.returns, factor, self.coupling_of(market))
 
     def factors(self, matrices: Tensor, market: str) -> tuple[Tensor, Tensor]:
@@ -187,9 +167,6 @@ class MarketNetwork(nn.Module):
 
         Returns:
             Shapes: (S, K, K), (S, 4, K, K).
-
-        Raises:
-            ValueError: the network does not know the market.
         """
         everyone = torch.ones(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
         return masked_factor(matrices[:, 0], everyone), self.bars.factors(
@@ -221,9 +198,6 @@ class MarketNetwork(nn.Module):
             scales: of the bars, before the day. Shape: (..., K, 4).
             volatility: estimate that scales the moves. Shape: (..., K).
             market: its drift is added to all log-returns of a day.
-
-        Raises:
-            ValueError: the network does not know the market.
         """
         daily_return = log_return(scaled)
         still = daily_return - self.drift_of(market, known.shape[-2]) / volatility
@@ -241,9 +215,6 @@ class MarketNetwork(nn.Module):
         """Return the log-densities of gap, wicks and volume given the returns, as `DayLogProb.shape`. Shape: (..., K).
 
         The arguments are those of `log_prob`.
-
-        Raises:
-            ValueError: the network does not know the market.
         """
         return self.bars.log_prob(known, scaled, valid, matrices[..., 1:, :, :], scales, self._index(market))
 
@@ -252,3 +223,35 @@ def _trunk(num_features: int, settings: TransformerSettings | CnnGruSettings) ->
     if isinstance(settings, CnnGruSettings):
         return CnnGru(num_features, settings)
     return Transformer(num_features, settings)
+
+
+EMBEDDING = "trunk.embed.weight"
+"""Weights of the trunk's inputs: the features, then a column for the flag of each market."""
+
+
+def one_market_network(network: MarketNetwork, market: str, name: str) -> MarketNetwork:
+    """Return a network whose only market continues one of another network's, with the same densities.
+
+    All weights are copied, of those of each market (flag, drift, coupling) the chosen one's.
+
+    Args:
+        network: the other; not changed.
+        market: one of its markets.
+        name: of the market of the new network.
+
+    Raises:
+        ValueError: the network does not know the market.
+    """
+    network.drifts_of(market)
+    index = network.settings.markets.index(market)
+    device = network.flags.device
+    made = MarketNetwork(replace(network.settings, markets=(name,))).to(device)
+    weights = dict(network.state_dict())
+    columns = torch.tensor([*range(len(FEATURES)), len(FEATURES) + index], device=device)
+    weights[EMBEDDING] = weights[EMBEDDING][:, columns]
+    for key, own in made.state_dict().items():
+        # What is kept by market has a row each.
+        if weights[key].shape != own.shape:
+            weights[key] = weights[key][index : index + 1]
+    made.load_state_dict(weights)
+    return made.eval()

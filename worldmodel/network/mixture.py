@@ -1,25 +1,91 @@
 """Output distributions of returns: mixtures of Student-t or normal distributions.
 
-Draws are functions of given uniform numbers, so that a path does not depend on the batch.
+Draws are functions of given uniform numbers, so that a path does not depend on the batch. They take raw network outputs
+as tensors or NumPy arrays: on a CPU NumPy has a fraction of PyTorch's overhead per operation on small arrays.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from vecenv.core.random import box_muller
-from vecenv.worldmodel.network.component_draw import (
-    LOG_SCALE_LIMITS,
-    Array,
-    degrees_of_freedom,
-    normal_draw,
-    student_t_draw,
-)
+
+Array = Any
+"""A tensor or a NumPy array; results have the type of the inputs."""
+
+LOWEST_FREEDOM = 2.1
+"""Lower bound of a Student-t component's degrees of freedom, above two for a finite variance."""
+
+LOG_SCALE_LIMITS = (-5.0, 4.0)
+
+
+def functions_of(array: Array) -> Any:  # noqa: ANN401, a module
+    """Return the array module, torch or numpy, of an array."""
+    return torch if isinstance(array, Tensor) else np
+
+
+def degrees_of_freedom(raw: Array) -> Array:
+    """Map a raw output to degrees of freedom. Shape: (...)."""
+    raw = raw + 4.0
+    if isinstance(raw, Tensor):
+        return LOWEST_FREEDOM + functional.softplus(raw)
+    positive: Array = LOWEST_FREEDOM + raw.clip(0.0, None) + np.log1p(np.exp(-abs(raw)))
+    return positive
+
+
+def taken(laws: Array, choice: Array) -> Array:
+    """Select a component by a uniform number and return its parameters, without the weight.
+
+    Args:
+        laws: raw numbers of C components, the weights first. Shape: (n, C, ...).
+        choice: uniform in (0, 1). Shape: (...).
+
+    Returns:
+        Shape: (n - 1, ...).
+    """
+    module = functions_of(laws)
+    share = module.exp(laws[0] - module.amax(laws[0], 0))
+    # Compare with the sum of unnormalised weights, which saves a division.
+    choice = choice * share.sum(0)
+    numbers, below = laws[1:, -1], share[:-1].cumsum(0)
+    for component in range(len(below) - 1, -1, -1):
+        numbers = module.where(choice < below[component], laws[1:, component], numbers)
+    return numbers
+
+
+def normal_draw(raw: Array, choice: Array, normal: Array) -> Array:
+    """Draw from a mixture of normal distributions.
+
+    Args:
+        raw: C numbers each for weights, locations and scales. Shape: (3 C, ...).
+        choice: uniform in (0, 1). Shape: (...).
+        normal: standard normal. Shape: (...).
+    """
+    location, log_scale = taken(raw.reshape(3, -1, *raw.shape[1:]), choice)
+    return location + functions_of(raw).exp(log_scale.clip(*LOG_SCALE_LIMITS)) * normal
+
+
+def student_t_draw(raw: Array, choice: Array, log_radial: Array, cosine: Array) -> Array:
+    """Draw from a mixture of Student-t distributions, by the method of `vecenv.core.random.student_t`.
+
+    Args:
+        raw: C numbers each for weights, locations, scales and degrees of freedom. Shape: (4 C, ...).
+        choice: uniform in (0, 1). Shape: (...).
+        log_radial: logarithm of a uniform number in (0, 1]. Shape: (...).
+        cosine: of a uniform angle. Shape: (...).
+    """
+    module = functions_of(raw)
+    location, log_scale, freedom = taken(raw.reshape(4, -1, *raw.shape[1:]), choice)
+    freedom = degrees_of_freedom(freedom)
+    radius = module.sqrt(freedom * module.expm1(-2.0 / freedom * log_radial))
+    return location + module.exp(log_scale.clip(*LOG_SCALE_LIMITS)) * (radius * cosine)
+
 
 Density = Literal["student-t", "gaussian"]
 """Component families of mixtures for signed numbers."""
@@ -36,11 +102,9 @@ class StudentTMixture(NamedTuple):
 
     @staticmethod
     def num_parameters(components: int) -> int:
-        """Numbers of C components."""
         return 4 * components
 
     def mean(self) -> Tensor:
-        """Return the mean. Shape: (...)."""
         return _mean(self.parameters.unflatten(-1, (4, -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -59,7 +123,6 @@ class StudentTMixture(NamedTuple):
 
     @staticmethod
     def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
-        """Draw, as `student_t_draw`. Shape: (4 C, ...) -> (...)."""
         return student_t_draw(raw, choice, *noise)
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
@@ -79,15 +142,12 @@ class GaussianMixture(NamedTuple):
 
     @staticmethod
     def num_parameters(components: int) -> int:
-        """Numbers of C components."""
         return 3 * components
 
     def mean(self) -> Tensor:
-        """Return the mean. Shape: (...)."""
         return _mean(self.parameters.unflatten(-1, (3, -1)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log-density. Shape: (...)."""
         weight, location, log_scale = self.parameters.unflatten(-1, (3, -1)).unbind(-2)
         log_scale = log_scale.clamp(*LOG_SCALE_LIMITS)
         standard = (value.unsqueeze(-1) - location) * (-log_scale).exp()
@@ -101,7 +161,6 @@ class GaussianMixture(NamedTuple):
 
     @staticmethod
     def draw_raw(raw: Array, choice: Array, *noise: Array) -> Array:
-        """Draw, as `normal_draw`. Shape: (3 C, ...) -> (...)."""
         return normal_draw(raw, choice, *noise)
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:
@@ -130,11 +189,9 @@ class Stretched(NamedTuple):
     log_stretch: Tensor
 
     def mean(self) -> Tensor:
-        """Return the mean. Shape: (...)."""
         return torch.addcmul(self.shift, self.log_stretch.exp(), self.mixture.mean())
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log-density. Shape: (...)."""
         return self.mixture.log_prob((value - self.shift) * (-self.log_stretch).exp()) - self.log_stretch
 
     def draw(self, choice: Tensor, *noise: Tensor) -> Tensor:

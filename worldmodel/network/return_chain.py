@@ -106,11 +106,7 @@ class ReturnHead(nn.Module):
     """
 
     def __init__(
-        self,
-        width: int,
-        hidden: int,
-        joint: Joint = "correlations",
-        mixture: type[SignedMixture] = StudentTMixture,
+        self, width: int, hidden: int, joint: Joint = "correlations", mixture: type[SignedMixture] = StudentTMixture
     ) -> None:
         super().__init__()
         self.joint, self.mixture = joint, mixture

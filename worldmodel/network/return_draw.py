@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vecenv.worldmodel.data.correlation import RETURN_LIMIT
-from vecenv.worldmodel.network.component_draw import Array, functions_of
+from vecenv.worldmodel.network.mixture import Array, functions_of
 from vecenv.worldmodel.network.return_chain import SHRINK_COUNT, ReturnHead
 
 

@@ -61,12 +61,10 @@ class Cache(NamedTuple):
     length: int | Tensor
 
     def chosen(self, rows: Tensor) -> Cache:
-        """Return a copy for sequences given by number, which may repeat. Shape of the numbers: (N,)."""
         return Cache(self.keys[:, rows], self.values[:, rows], self.length)
 
     @classmethod
     def joined(cls, parts: Sequence[Cache]) -> Cache:
-        """Concatenate the caches of sequences that have read the same number of days."""
         keys, values = (torch.cat(pieces, dim=1) for pieces in zip(*(part[:2] for part in parts), strict=True))
         return cls(keys, values, parts[0].length)
 
@@ -93,7 +91,6 @@ class Transformer(Trunk[Cache]):
         self.norm = nn.RMSNorm(settings.width)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Read whole sequences. Shape: (B, T, F) -> (B, T, width)."""
         return self._read(features, features.shape[-2])[0]
 
     def _read(self, features: Tensor, asked: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
@@ -114,7 +111,6 @@ class Transformer(Trunk[Cache]):
         return self.norm(hidden), stored
 
     def prefill(self, features: Tensor) -> tuple[Tensor, Cache]:
-        """Read a history; return the output of its last day, and the cache. Shape: (B, T, F) -> (B, width)."""
         hidden, stored = self._read(features, 1)
         days, window = features.shape[-2], self.settings.window
         kept = torch.arange(max(0, days - window), days, device=features.device)
@@ -134,7 +130,6 @@ class Transformer(Trunk[Cache]):
     def step(
         self, features: Tensor, cache: Cache, day_weights: list[_DayWeights] | None = None
     ) -> tuple[Tensor, Cache]:
-        """Read one more day; the cache's tensors are written in place. Shape: (B, F) -> (B, width)."""
         window = self.settings.window
         # Until the buffer is full, unwritten slots are masked.
         length = cache.length

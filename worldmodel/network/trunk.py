@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 
@@ -53,3 +55,30 @@ class Trunk(nn.Module, ABC, Generic[CacheT]):
             cache: of the previous days.
             day_weights: from `day_weights`, computed once for all chunks of the sequences.
         """
+
+
+class Bfloat16Trunk(Trunk[Any]):
+    """A copy of a trunk in bfloat16, with inputs and outputs in float32.
+
+    Args:
+        trunk: in evaluation mode; it is not changed.
+    """
+
+    def __init__(self, trunk: Trunk[Any]) -> None:
+        super().__init__()
+        self.inner = deepcopy(trunk).to(torch.bfloat16).eval()
+
+    def forward(self, features: Tensor) -> Tensor:
+        read: Tensor = self.inner(features.bfloat16())
+        return read.float()
+
+    def prefill(self, features: Tensor) -> tuple[Tensor, Any]:
+        known, cache = self.inner.prefill(features.bfloat16())
+        return known.float(), cache
+
+    def day_weights(self, cache: Any) -> Any:  # noqa: ANN401, the inner trunk's own
+        return self.inner.day_weights(cache)
+
+    def step(self, features: Tensor, cache: Any, day_weights: Any = None) -> tuple[Tensor, Any]:  # noqa: ANN401
+        known, after = self.inner.step(features.bfloat16(), cache, day_weights)
+        return known.float(), after

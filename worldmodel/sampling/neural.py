@@ -18,8 +18,7 @@ from vecenv.worldmodel.data.quantity_correlations import CORRELATION_STRIDE, mat
 from vecenv.worldmodel.network.architectures import model_name
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork
 from vecenv.worldmodel.network.trunk import TrunkCache
-from vecenv.worldmodel.sampling.block_paths import Starts
-from vecenv.worldmodel.sampling.day_draw import MAX_SYMBOLS
+from vecenv.worldmodel.sampling.block_paths import MAX_SYMBOLS, Starts
 from vecenv.worldmodel.sampling.interleave import in_threads, one_thread
 from vecenv.worldmodel.sampling.rollout import roll_out
 
@@ -67,7 +66,6 @@ class NeuralMarket(MarketModel):
             raise ValueError(f"{path}: {error}") from error
 
     def at_temperature(self, temperature: float) -> NeuralMarket:
-        """Return the model at another temperature."""
         return NeuralMarket(self.network, self.market, self.name, temperature)
 
     def log_density(self, bars: Bars) -> Tensor:
@@ -112,7 +110,6 @@ class NeuralMarket(MarketModel):
     def generate_after(
         self, bars: Bars, days: Sequence[int], num_paths: int, num_days: int, seeds: Sequence[int]
     ) -> Iterator[Tensor]:
-        """Draw the days after each of several days of a history that is read once; see `MarketModel.generate_after`."""
         for day in days:
             _refuse_unfit(bars, day)
         observed = observe_history(encode_history(bars.to(self.device)))

@@ -120,13 +120,11 @@ class MarketPaths:
         self._features, self._last = observed.features[:, -market.reach :], ohlcv[:, -1, :, CLOSE]
 
     def begin(self, num_paths: int, seed: int) -> Trajectories:
-        """Draw the paths of a seed; see `NeuralMarket.draw_after`."""
         drawn = self._market.draw_after(self._starts, num_paths, self._num_days, seed)
         origins = _chosen(seed, num_paths, len(self._features), drawn.device)
         return self._trajectories(drawn, origins, torch.arange(num_paths, device=drawn.device))
 
     def go_on(self, stopped: Trajectories, last: Tensor, num_paths: int, seed: int) -> Trajectories:
-        """Draw paths after the last days of stopped ones, read as histories in parts; see `Process.go_on`."""
         parts = torch.arange(len(last), device=last.device).split(max(1, ROWS_PER_READ // self._last.shape[1]))
         sizes = np.array([len(part) for part in parts])
         # Numbers of paths by part, and then a choice within each, are together a uniform choice with replacement.

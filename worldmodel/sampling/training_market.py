@@ -133,13 +133,7 @@ class TrainingMarket:
         return known.float().transpose(0, 1)[first - 1 - begin :]
 
     def log_prob(
-        self,
-        network: MarketNetwork,
-        first: int,
-        stop: int,
-        context: int,
-        order: Tensor,
-        bf16: bool = False,
+        self, network: MarketNetwork, first: int, stop: int, context: int, order: Tensor, bf16: bool = False
     ) -> tuple[DayLogProb, Tensor, Tensor]:
         """Return the log-densities of days ``first`` to ``stop`` (exclusive) for an order of the symbols.
 

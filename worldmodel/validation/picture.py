@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,6 @@ import numpy as np
 from vecenv.worldmodel.baselines.garch import FilteredHistoricalSimulation, GarchT
 from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
 from vecenv.worldmodel.network.architectures import RUNNING_MEAN_CHAIN
-from vecenv.worldmodel.validation.cluster_order import cluster_order
 from vecenv.worldmodel.validation.judge import HORIZON, Trial
 from vecenv.worldmodel.validation.rows import LAST_YEAR_BOOTSTRAP
 from vecenv.worldmodel.validation.sketch import FAN_LEVELS, QUANTILES, Band, Sketch
@@ -97,7 +96,7 @@ def draw_validation(
         else:
             lags = np.arange(1, len(low) + 1)
             of_curve[key].fill_between(lags, low, high, color="black", alpha=0.15, linewidth=0)
-    _label(tails, memory, effect, volatility, pit, coverage, volume, ranges, falls)
+    _label(panels[:9])
     tails.set_xlim(0.5, 1.5 * float(max(real.tail[0], models[shown].tail[0])))
     falls.set_xlim(0, 1.1 * float(max(side.curves["drawdown"][99] for side in (real, models[shown]))))
     _correlations(panels[9:], real.correlation, models[shown].correlation, heading(shown))
@@ -124,20 +123,11 @@ def _calibration(histogram: Axes, coverage: Axes, pit: np.ndarray, style: Mappin
     coverage.plot(COVERED, inside - COVERED, **style)
 
 
-def _label(
-    tails: Axes,
-    memory: Axes,
-    effect: Axes,
-    volatility: Axes,
-    pit: Axes,
-    coverage: Axes,
-    volume: Axes,
-    ranges: Axes,
-    falls: Axes,
-) -> None:
+def _label(panels: Sequence[Axes]) -> None:
     """Set titles, labels and lines of reference."""
     from matplotlib.ticker import MaxNLocator
 
+    tails, memory, effect, volatility, pit, coverage, volume, ranges, falls = panels
     tails.set(xscale="log", yscale="log", xlabel="|z|, size of a daily return in standard deviations")
     tails.set(ylabel="share of days at least as large", title="Return tails")
     memory.set(xlabel="lag, days", title="ACF of |r|: clusters of volatility")
@@ -150,7 +140,7 @@ def _label(
         xlabel="correlation", ylabel="share of pairs at most as high", title="Pair correlations of log-range moves"
     )
     falls.set(xlabel="percentage points", ylabel="share at most as deep", title="40-day maximum drawdown of a stock")
-    for axes in (tails, memory, effect, volatility, pit, coverage, volume, ranges, falls):
+    for axes in panels:
         axes.grid(True, alpha=0.3)
     for axes, level in ((memory, 0.0), (effect, 0.0), (coverage, 0.0), (pit, 1.0)):
         axes.axhline(level, color="black", linewidth=1.0, linestyle="--")
@@ -197,3 +187,38 @@ def _fans(axes: Axes, trial: Trial, real: Sketch, model: Sketch, name: str, colo
     axes.grid(True, alpha=0.3)
     axes.margins(x=0.01)
     axes.legend(loc="upper left", ncols=4, frameon=False)
+
+
+def cluster_order(correlation: np.ndarray) -> np.ndarray:
+    """Return stocks in the order of the leaves of a tree of average linkage on the distance 1 - correlation.
+
+    Two clusters are joined so that the most correlated of their ends lie side by side (UPGMA: Sokal and Michener, "A
+    statistical method for evaluating systematic relationships", University of Kansas Science Bulletin 38, 1958; joined
+    ends as in Gruvaeus and Wainer, British Journal of Mathematical and Statistical Psychology 25, 1972).
+
+    Args:
+        correlation: NaN where unknown, which counts as 0. Shape: (N, N).
+
+    Returns:
+        Positions of the stocks. Shape: (N,).
+    """
+    known = np.nan_to_num(correlation)
+    clusters = [[stock] for stock in range(len(known))]
+    mean = known.copy()
+    np.fill_diagonal(mean, -np.inf)
+    while len(clusters) > 1:
+        first, second = sorted(np.unravel_index(np.argmax(mean), mean.shape))
+        sizes = len(clusters[first]), len(clusters[second])
+        joined = (sizes[0] * mean[first] + sizes[1] * mean[second]) / sum(sizes)
+        mean[first], mean[:, first] = joined, joined
+        mean[first, first] = -np.inf
+        mean = np.delete(np.delete(mean, second, axis=0), second, axis=1)
+        clusters[first] = _side_by_side(clusters[first], clusters.pop(second), known)
+    return np.array(clusters[0])
+
+
+def _side_by_side(left: list[int], right: list[int], correlation: np.ndarray) -> list[int]:
+    """Join two orders, of which either may be reversed, where their ends are correlated most."""
+    ways = [(one, other) for one in (left, left[::-1]) for other in (right, right[::-1])]
+    one, other = max(ways, key=lambda way: correlation[way[0][-1], way[1][0]])
+    return one + other

@@ -18,15 +18,7 @@ from vecenv.worldmodel.validation.acceptance import Bar, Verdict
 from vecenv.worldmodel.validation.figures import Figures, to_json
 from vecenv.worldmodel.validation.judge import HORIZON, Trial
 from vecenv.worldmodel.validation.rows import Row, rows
-from vecenv.worldmodel.validation.table import (
-    SEES_TEST,
-    Differences,
-    cells,
-    count,
-    difference_cells,
-    markdown,
-    verdict,
-)
+from vecenv.worldmodel.validation.table import SEES_TEST, Differences, cells, count, difference_cells, markdown, verdict
 from vecenv.worldmodel.validation.temperature_sweep import Sweep, sweep_cells
 
 LEGEND = (

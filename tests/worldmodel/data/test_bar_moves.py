@@ -7,18 +7,10 @@ import math
 import pytest
 import torch
 
-from vecenv.market.bars import CLOSE, HIGH, LOW, OPEN, VOLUME
+from tests.worldmodel.neural_market import assert_valid_bars
+from vecenv.market.bars import CLOSE, OPEN, VOLUME
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.data.bar_moves import (
-    INITIAL_VOLATILITY,
-    Move,
-    MoveState,
-    bounded_moves,
-    decode_bars,
-    encode_bars,
-)
-
-NAN = float("nan")
+from vecenv.worldmodel.data.bar_moves import INITIAL_VOLATILITY, MoveState, bounded_moves, decode_bars, encode_bars
 
 
 def state_of(num_paths: int, num_symbols: int) -> MoveState:
@@ -29,83 +21,58 @@ def state_of(num_paths: int, num_symbols: int) -> MoveState:
 def test_a_bar_by_hand():
     bars = torch.tensor([[100, 100, 100, 100, 1000.0], [110, 120, 90, 99, 2000.0]], dtype=torch.float64)
     encoded = encode_bars(bars[None, :, None])
-    gap, body, upper, lower, volume = encoded.moves[0, 1, 0].tolist()
-    assert math.isclose(gap, math.log(1.1)) and math.isclose(body, math.log(99 / 110))
-    assert math.isclose(upper, math.log(120 / 110)) and math.isclose(lower, math.log(99 / 90))
-    assert math.isclose(volume, math.log(2))
+    expected = [math.log(1.1), math.log(99 / 110), math.log(120 / 110), math.log(99 / 90), math.log(2)]
+    assert encoded.moves[0, 1, 0].tolist() == pytest.approx(expected, rel=1e-12)
     assert encoded.valid[0, :, 0].tolist() == [False, True]
-    expected = 0.94 * INITIAL_VOLATILITY**2 + 0.06 * math.log(0.99) ** 2
-    assert math.isclose(float(encoded.last.variance), expected)
-    assert math.isclose(float(encoded.last.volume_level), math.log(1000) + 2 / 21 * math.log(2))
+    assert float(encoded.last.variance) == pytest.approx(0.94 * 0.02**2 + 0.06 * math.log(0.99) ** 2)
+    assert float(encoded.last.volume_level) == pytest.approx(math.log(1000) + 2 / 21 * math.log(2))
 
 
-def test_moves_make_the_bars_that_they_came_from():
-    bars = synthetic_bars(2, 120, 5, seed=3)
-    encoded = encode_bars(bars.ohlcv)
+def test_moves_make_the_bars_that_they_came_from_and_a_state_knows_nothing_of_its_day():
+    bars = synthetic_bars(2, 60, 5, seed=3).ohlcv
+    encoded, changed = encode_bars(bars), bars.clone()
     state = MoveState(*(part[:, 1] for part in encoded.before))
-    again = decode_bars(state, encoded.moves[:, 1:])
-    assert torch.allclose(again, bars.ohlcv[:, 1:], rtol=1e-9)
-
-
-def test_the_state_before_a_day_knows_nothing_of_the_day():
-    ohlcv = synthetic_bars(1, 60, 3, seed=1).ohlcv
-    changed = ohlcv.clone()
+    assert torch.allclose(decode_bars(state, encoded.moves[:, 1:]), bars[:, 1:], rtol=1e-9)
     changed[:, 40:] *= 1.5
-    for one, other in zip(encode_bars(ohlcv).before, encode_bars(changed).before, strict=True):
-        assert torch.equal(one[:, :41], other[:, :41])
-        assert not torch.equal(one[:, 41:], other[:, 41:])
+    for one, other in zip(encoded.before, encode_bars(changed).before, strict=True):
+        assert torch.equal(one[:, :41], other[:, :41]) and not torch.equal(one[:, 41:], other[:, 41:])
 
 
 def test_a_missing_day_is_skipped():
     """The day after a hole moves from the last close there was."""
     ohlcv = synthetic_bars(1, 30, 2, seed=2).ohlcv
     holed = ohlcv.clone()
-    holed[0, 10, 0] = NAN
-    holed[0, :5, 1] = NAN
+    holed[0, 10, 0] = holed[0, :5, 1] = float("nan")
     encoded = encode_bars(holed)
     assert encoded.valid[0, :, 0].tolist() == [day not in (0, 10) for day in range(30)]
     assert encoded.valid[0, :, 1].tolist() == [day > 5 for day in range(30)]
-    expected = torch.log(ohlcv[0, 11, 0, OPEN] / ohlcv[0, 9, 0, CLOSE])
-    assert torch.isclose(encoded.moves[0, 11, 0, 0], expected)
+    assert torch.isclose(encoded.moves[0, 11, 0, 0], torch.log(ohlcv[0, 11, 0, OPEN] / ohlcv[0, 9, 0, CLOSE]))
     without = encode_bars(torch.cat([ohlcv[:, :10, :1], ohlcv[:, 11:, :1]], dim=1))
     assert torch.equal(encoded.last.variance[:, :1], without.last.variance)
 
 
 def test_wild_moves_still_make_valid_bars():
-    """Moves of any size, over many days: finite positive prices, and each bar encloses its open and close."""
+    """Moves of any size, over many days; a wild gap does not change the return."""
     moves = torch.randn(20, 400, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
-    bars = decode_bars(state_of(20, 3), moves)
-    assert bool(bars.isfinite().all()) and float(bars[..., :VOLUME].min()) > 0 and float(bars[..., VOLUME].min()) >= 1
-    assert bool((bars[..., HIGH] >= bars[..., OPEN].maximum(bars[..., CLOSE])).all())
-    assert bool((bars[..., LOW] <= bars[..., OPEN].minimum(bars[..., CLOSE])).all())
+    assert_valid_bars(decode_bars(state_of(20, 3), moves))
     falling = torch.zeros(1, 200, 1, 5, dtype=torch.float64)
     falling[..., 1] = -100.0
-    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) >= 0.01 * math.exp(-0.7)
+    assert float(decode_bars(state_of(1, 1), falling)[..., :VOLUME].min()) == pytest.approx(0.01)
+    assert float(decode_bars(state_of(1, 1), -falling)[..., :VOLUME].max()) == pytest.approx(1e6)
+    move = torch.tensor([[[5.0, -4.98, -0.1, 2.0, -99.0]]], dtype=torch.float64)
+    expected = [0.7, 0.02 - 0.7, 0.0, 0.7, -2 * math.log(100)]
+    assert bounded_moves(state_of(1, 1), move)[0, 0].tolist() == pytest.approx(expected)
 
 
-def test_a_wild_gap_does_not_change_the_return():
-    state = state_of(1, 1)
-    move = torch.tensor([[[5.0, -4.98, 0.0, 0.0, 0.0]]], dtype=torch.float64)
-    bounded = bounded_moves(state, move)[0, 0].tolist()
-    assert math.isclose(bounded[0], 0.7) and math.isclose(bounded[0] + bounded[1], 0.02)
-
-
-def test_a_gap_of_rounded_prices_is_none_and_the_return_stays():
-    """An open a millionth above the last close opens at it; one of ten millionths is a gap."""
+def test_gaps_of_rounded_prices_are_none_and_open_at_exactly_the_last_close():
+    """A millionth above the last close is none and leaves the return; ten millionths are a gap."""
     ohlcv = torch.tensor([[[100.0, 101.0, 99.0, 100.0, 1e6]], [[100.0001, 103.0, 100.0, 102.0, 1e6]]])[None].double()
-    moves = encode_bars(ohlcv).moves[0, 1, 0]
-    assert float(moves[Move.GAP]) == 0.0
-    assert float(moves[Move.BODY]) == pytest.approx(math.log(1.02), abs=1e-15)
-    ohlcv[0, 1, 0, 0] = 100.001
-    moves = encode_bars(ohlcv).moves[0, 1, 0]
-    assert float(moves[Move.GAP]) == pytest.approx(1e-5, rel=1e-4)
-    assert float(moves[Move.GAP] + moves[Move.BODY]) == pytest.approx(math.log(1.02), abs=1e-15)
-
-
-def test_bars_after_gaps_of_zero_open_at_exactly_the_last_closes():
-    """Of many symbols: sums in another order differ in the last bit for some."""
-    generator = torch.Generator().manual_seed(0)
+    for opened, gap in ((100.0001, 0.0), (100.001, 1e-5)):
+        ohlcv[0, 1, 0, OPEN] = opened
+        found = encode_bars(ohlcv).moves[0, 1, 0].tolist()
+        assert found[0] == pytest.approx(gap, rel=1e-4) and found[0] + found[1] == pytest.approx(math.log(1.02))
+    # Of many symbols: sums in another order differ in the last bit for some.
     days = torch.zeros(1, 2, 200, 5, dtype=torch.float64)
-    days[0, 0, :, : Move.UPPER] = 0.03 * torch.randn(200, 2, generator=generator, dtype=torch.float64)
+    days[0, 0, :, :2] = 0.03 * torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     bars = decode_bars(state_of(1, 200), days)
-    assert torch.equal(bars[0, 1, :, 0], bars[0, 0, :, CLOSE])
+    assert torch.equal(bars[0, 1, :, OPEN], bars[0, 0, :, CLOSE])

@@ -35,17 +35,10 @@ def test_means_by_plain_numbers():
     assert scales.features()[0].tolist() == pytest.approx(shown, rel=1e-6)
 
 
-def test_a_symbol_without_a_bar_keeps_its_scales():
-    scales = BarScales.typical(torch.zeros(2, dtype=torch.float64))
-    after = scales.after(
-        BarScales.of_day(torch.tensor([DAYS[1]] * 2, dtype=torch.float64)), torch.tensor([True, False])
-    )
-    assert all(float(new[0]) != float(old[0]) for old, new in zip(scales, after, strict=True))
-    assert all(float(new[1]) == float(old[1]) for old, new in zip(scales, after, strict=True))
-
-
-def test_scales_of_still_days_stay_above_zero():
-    scales = BarScales.typical(torch.zeros(1, dtype=torch.float64))
+def test_a_symbol_without_a_bar_keeps_its_scales_and_those_of_still_days_stay_above_zero():
+    scales, here = BarScales.typical(torch.zeros(2, dtype=torch.float64)), torch.tensor([True, False])
     for _ in range(2000):
-        scales = scales.after(BarScales.of_day(torch.zeros(1, 5, dtype=torch.float64)), torch.tensor([True]))
-    assert bool(scales.features().isfinite().all())
+        after = scales.after(BarScales.of_day(torch.zeros(2, 5, dtype=torch.float64)), here)
+        assert all(float(new[1]) == float(old[1]) for old, new in zip(scales, after, strict=True))
+        scales = after
+    assert [float(part[0]) for part in scales] == pytest.approx([1e-4, math.log(0.05), 1e-4, 1.0], rel=1e-6)

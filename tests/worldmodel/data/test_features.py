@@ -7,13 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, MoveState, encode_bars
-from vecenv.worldmodel.data.bar_scales import BarScales
-from vecenv.worldmodel.data.features import FEATURES, FeatureState, initial_state, observe_day, observe_history
+from vecenv.worldmodel.data.features import FEATURES, initial_state, observe_day, observe_history
 
 NAN = float("nan")
 
@@ -106,19 +104,6 @@ def test_features_by_plain_numbers():
     assert state.market_variance.item() == pytest.approx(reference.market)
 
 
-def test_a_symbol_without_a_bar_keeps_its_state():
-    generator = torch.Generator().manual_seed(2)
-    numbers = torch.rand(3, 2, generator=generator, dtype=torch.float64)
-    state = FeatureState(MoveState(*numbers), numbers[0] + 1, numbers[0, :1] + 2, BarScales.typical(numbers[0]))
-    moves = torch.randn(2, 5, generator=generator, dtype=torch.float64)
-    _, after = observe_day(state, moves, torch.tensor([True, False]))
-    for old, new in zip([*state.moves, state.slow_variance], [*after.moves, after.slow_variance], strict=True):
-        assert new[0] != old[0] and new[1] == old[1]
-    assert after.market_variance != state.market_variance
-    _, untouched = observe_day(state, moves, torch.tensor([False, False]))
-    assert torch.equal(untouched.market_variance, state.market_variance)
-
-
 def test_a_still_symbol_is_scaled_by_no_less_than_the_lowest_volatility():
     moves = torch.zeros(1, 5, dtype=torch.float64)
     state = initial_state(MoveState(*torch.zeros(3, 1, dtype=torch.float64)))
@@ -141,10 +126,6 @@ def test_no_look_ahead(history, day):
     assert not torch.equal(one.scaled[:, day], other.scaled[:, day])
 
 
-def tensors_of(state: FeatureState) -> list[Tensor]:
-    return [*state.moves, state.slow_variance, state.market_variance, *state.scales]
-
-
 def test_history_is_observed_day_by_day(history):
     """Stepping gives the same features and state; the first bar of a symbol sets its close and its volume level."""
     encoded = encode_bars(history.ohlcv)
@@ -160,26 +141,8 @@ def test_history_is_observed_day_by_day(history):
         assert torch.allclose(standardised, observed.standardised[:, day], rtol=1e-12)
         features, state = observe_day(state, encoded.moves[:, day], encoded.valid[:, day])
         assert torch.allclose(features.float(), observed.features[:, day], atol=1e-6)
-    for stepped, last in zip(tensors_of(state), tensors_of(observed.last), strict=True):
-        assert torch.allclose(stepped, last, rtol=1e-12)
-    for part, last in zip(observed.last.moves, encoded.last, strict=True):
-        assert torch.equal(part, last)
-
-
-def test_scaled_moves_times_volatility_are_the_moves(history):
-    encoded = encode_bars(history.ohlcv)
-    observed = observe_history(encoded)
+        for stepped, after in zip(state._tensors(), observed.until(day).last._tensors(), strict=True):
+            assert torch.allclose(stepped, after, rtol=1e-12)
+    assert torch.equal(observed.valid, encoded.valid)
     factor = torch.cat([observed.volatility.unsqueeze(-1).expand(-1, -1, -1, 4), torch.ones(1, 60, 4, 1)], dim=-1)
     assert torch.allclose(observed.scaled * factor, encoded.moves, rtol=1e-12)
-    assert observed.features.shape == (1, 60, 4, len(FEATURES)) and observed.features.dtype == torch.float32
-    assert torch.equal(observed.valid, encoded.valid) and bool(observed.features.isfinite().all())
-
-
-def test_paths_are_observed_apart(history):
-    """Two paths in one batch are what each is alone."""
-    other = synthetic_bars(1, 60, 4, seed=6).ohlcv
-    both = observe_history(encode_bars(torch.cat([history.ohlcv, other])))
-    for path, ohlcv in enumerate([history.ohlcv, other]):
-        alone = observe_history(encode_bars(ohlcv))
-        assert torch.equal(both.features[path], alone.features[0])
-        assert torch.equal(both.last.market_variance[path], alone.last.market_variance[0])

@@ -1,17 +1,20 @@
-"""Returns of one day, symbol after symbol: what the earlier ones say, and that chained densities are normalised."""
+"""Returns of one day, symbol after symbol: what the earlier ones say, their densities, and draws that follow them."""
 
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vecenv.worldmodel.network.mixture import GaussianMixture, StudentTMixture
-from vecenv.worldmodel.network.return_chain import ChainStatistics, ReturnHead, chain_statistics, masked_factor
+from vecenv.worldmodel.network.return_chain import ChainStatistics, Joint, ReturnHead, chain_statistics, masked_factor
+from vecenv.worldmodel.network.return_draw import ReturnDraws
 
-SYMBOLS, HIDDEN = 5, 16
+PATHS, SYMBOLS, WIDTH, HIDDEN = 6, 5, 8, 16
+COUPLING = torch.tensor(1.2, dtype=torch.float64)
 
 
 @pytest.fixture
@@ -63,33 +66,13 @@ def test_statistics_of_all_symbols_at_once_are_those_of_one_after_the_other(corr
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), atol=1e-10)
 
 
-def test_a_symbol_hears_only_the_symbols_before_it(correlation, days):
-    returns, _ = days
-    valid = torch.ones(7, SYMBOLS, dtype=torch.bool)
-    factor = masked_factor(correlation, valid)
-    other = returns + torch.tensor([0.0, 0.0, 0.0, 1.0, 0.0])
-    one, changed = (chain_statistics(each, valid, factor) for each in (returns, other))
-    for name, before, after in zip(ChainStatistics._fields, one, changed, strict=True):
-        assert torch.equal(before[:, :3], after[:, :3]), name
-        assert torch.allclose(before[:, 3], after[:, 3], atol=1e-12), name
-        assert name in ("implied_log_scale", "position") or bool((before[:, 4] != after[:, 4]).all()), name
-
-
-def test_symbols_without_a_return_say_nothing(correlation, days):
-    """Whatever a symbol without a bar holds, the others hear what they hear when it is left out."""
-    returns, valid = days[0][2], days[1][2]
-    here = valid.nonzero().flatten()
-    everyone = torch.ones(len(here), dtype=torch.bool)
-    filled = returns.where(valid, 7.0)
-    whole = chain_statistics(filled, valid, masked_factor(correlation, valid))
-    alone = chain_statistics(returns[here], everyone, masked_factor(correlation[here][:, here], everyone))
-    for one, other in zip(whole, alone, strict=True):
-        assert torch.allclose(one[here], other, atol=1e-12)
-
-
-def test_the_first_symbol_hears_nothing(correlation, days):
+def test_symbols_without_a_return_and_later_ones_say_nothing(correlation, days):
+    """The first symbol hears nothing; whatever one without a bar holds, others hear what they hear without it."""
     returns, valid = days
-    statistics = chain_statistics(returns, valid, masked_factor(correlation, valid))
+    factor = masked_factor(correlation, valid)
+    statistics = chain_statistics(returns, valid, factor)
+    assert all(torch.equal(one, other) for one, other in zip(
+        chain_statistics(returns.where(valid, 7.0), valid, factor), statistics, strict=True))  # fmt: skip
     first = valid.int().argmax(-1, keepdim=True)
     for part, zero in zip(statistics, ChainStatistics.none(returns), strict=True):
         assert torch.allclose(part.gather(1, first), zero.gather(1, first), atol=1e-12)
@@ -113,41 +96,38 @@ def test_the_running_mean_is_what_one_correlation_of_a_third_implies(days):
     assert torch.allclose(statistics.running_mean[valid], statistics.implied_mean[valid], atol=1e-12)
 
 
-@pytest.mark.parametrize("mixture", [StudentTMixture, GaussianMixture])
-@pytest.mark.parametrize("joint", ["correlations", "running mean"])
-def test_the_product_of_chained_densities_is_normalised(joint, mixture):
-    """Two symbols, by the trapezoid rule after x = sinh(u) in both."""
-    torch.manual_seed(2)
-    head = ReturnHead(HIDDEN, HIDDEN, joint, mixture).double().requires_grad_(False)
-    for parameter in head.parameters():
-        parameter.mul_(1.5)
-    known = head.known(torch.randn(2, HIDDEN, dtype=torch.float64))
-    u = torch.linspace(-8.0, 8.0, 401, dtype=torch.float64)
-    x, weight = u.sinh(), u.cosh() * (u[1] - u[0])
-    returns = torch.cartesian_prod(x, x)
-    correlation = torch.tensor([[1.0, 0.7], [0.7, 1.0]], dtype=torch.float64)
-    everyone = torch.ones(2, dtype=torch.bool)
-    valid = everyone.expand(len(returns), -1)
-    statistics = chain_statistics(returns, valid, masked_factor(correlation, valid))
-    density = head(known, statistics).log_prob(returns)
-    area = torch.cartesian_prod(weight, weight).prod(-1)
-    assert float((density.sum(-1).exp() * area).sum()) == pytest.approx(1.0, abs=1e-4)
-    second = density[:, 1].unflatten(0, (401, 401))
-    assert float((second[150] - second[250]).abs().max()) > 0.1
-    assert torch.allclose((second.exp() * weight).sum(-1), torch.ones(401, dtype=torch.float64), atol=1e-4)
+@pytest.fixture(params=[StudentTMixture, GaussianMixture])
+def case(request):
+    """Return a function that makes draws of a kind of head, and what its law is made of."""
+    torch.manual_seed(1)
+    draws = torch.randn(SYMBOLS, 3 * SYMBOLS, dtype=torch.float64)
+    factor = torch.linalg.cholesky(torch.corrcoef(draws)).repeat(PATHS, 1, 1)
+    factor[3:] = torch.eye(SYMBOLS)
+    known = torch.randn(PATHS, SYMBOLS, WIDTH, dtype=torch.float64)
+    noise = torch.rand(3, PATHS, SYMBOLS, dtype=torch.float64)
+
+    def make(joint: Joint):
+        head = ReturnHead(WIDTH, 16, joint, request.param).double()
+        for parameter in head.parameters():
+            nn.init.normal_(parameter, std=0.4)
+        return head, factor, known, noise, ReturnDraws(head, factor, COUPLING)
+
+    return make
 
 
-def test_without_a_gain_the_law_follows_the_implied_mean_and_scale():
-    """At zero output weights: the law of the first symbol, moved to the implied mean and scaled by what is left."""
-    torch.manual_seed(3)
-    head = ReturnHead(HIDDEN, HIDDEN).double().requires_grad_(False)
-    torch.nn.init.zeros_(head.output.weight)
-    torch.nn.init.zeros_(head.output.bias[:2])
-    known = head.known(torch.randn(3, HIDDEN, dtype=torch.float64))
-    mean = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
-    log_scale = torch.tensor([-0.1, -0.7, 0.0], dtype=torch.float64)
-    statistics = ChainStatistics.none(mean)._replace(implied_mean=mean, implied_log_scale=log_scale)
-    first = head(known, ChainStatistics.none(mean))
-    x = torch.tensor([0.3, 0.1, -2.0], dtype=torch.float64)
-    found = head(known, statistics).log_prob(mean + log_scale.exp() * x)
-    assert torch.allclose(found, first.log_prob(x) - log_scale)
+@pytest.mark.parametrize("joint", get_args(Joint))
+@torch.no_grad()
+def test_every_return_is_drawn_from_its_density(case, joint):
+    """With statistics of the drawn returns, the density's laws give the same draws; one day after the other.
+
+    Temperature scales the distance from the mean.
+    """
+    head, factor, known, noise, draws = case(joint)
+    for today, temperature in ((known, 1.0), (known + 1.0, 1.0), (known, 0.0), (known, 1.7)):
+        returns = draws.draw(today, noise, temperature)
+        statistics = chain_statistics(returns, torch.ones_like(returns, dtype=torch.bool), factor)
+        law = head(head.known(today), statistics, COUPLING)
+        drawn = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))
+        expected = law.mean() + temperature * (drawn - law.mean())
+        assert torch.allclose(returns, expected, atol=1e-12)
+        assert temperature < 1.0 or float(returns.abs().max()) > 4.0, "no return was limited"

@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor
 
 import vecenv
-from vecenv.market.bars import CLOSE, Bars
+from tests.worldmodel.neural_market import BURN_IN, KNOWN, started_market
+from vecenv.market.bars import CLOSE
 from vecenv.market.load import MarketOptions, load_market
-from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.market.synthetic import business_days, synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
-from vecenv.worldmodel.network.checkpoint import load_network, save_network
-from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork, NetworkSettings
-from vecenv.worldmodel.network.transformer import TransformerSettings
+from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.named_weights import JUDGED
 from vecenv.worldmodel.sampling import generator, stationary
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
+from vecenv.worldmodel.sampling.judged import judged_model
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import PASTS, WARM_UP, StationaryStart
-from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
-from vecenv.worldmodel.training import drift
-from vecenv.worldmodel.training.calibration import calibrate
-
-KNOWN = ("AA", "BB", "CC")
-BURN_IN = 5
-"""Fewer days than are dropped for the weights that are shipped."""
-
-
-def training_market(name: str, symbols: tuple[str, ...], seed: int) -> TrainingMarket:
-    bars = synthetic_bars(1, 330, symbols, seed=seed)
-    return TrainingMarket.from_bars(name, bars, Split(300, 310, 330))
-
-
-@pytest.fixture(scope="module")
-def first() -> TrainingMarket:
-    return training_market("one", (*KNOWN, "LATE"), 1)
-
-
-@pytest.fixture(scope="module")
-def model(first, tmp_path_factory):
-    """A checkpoint of random weights that knows two markets; the last symbol of the first was hardly trained on."""
-    torch.manual_seed(0)
-    trunk = TransformerSettings(layers=2, width=16, heads=2, hidden=32, window=8, dropout=0.0)
-    network = MarketNetwork(NetworkSettings(trunk=trunk, head=16, markets=("one", "two"))).requires_grad_(False)
-    late = first.encoded.valid.clone()
-    late[:, :200, 3] = False
-    markets = [
-        replace(first, encoded=first.encoded._replace(valid=late)),
-        training_market("two", ("DD", "EE"), 2),
-    ]
-    record = {"sources": {"one": {"symbols": [*KNOWN, "LATE"]}, "two": {"symbols": ["DD", "EE"]}}}
-    path = tmp_path_factory.mktemp("model") / "small.safetensors"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stationary, "BURN_IN", BURN_IN)
-        patch.setattr(drift, "EFFORTS", {size: drift.Effort(starts=4, pairs=32) for size in DRIFT_SIZES})
-        symbols = {name: source["symbols"] for name, source in record["sources"].items()}
-        starts, tensors = calibrate(network, markets, symbols, lambda part: nullcontext(lambda share: None))
-    save_network(path, network, record | {"starts": starts}, tensors)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -82,69 +42,52 @@ def history(tmp_path_factory):
     return path, replace(bars, ohlcv=ohlcv[None])
 
 
-@pytest.mark.nightly
-def test_every_market_of_a_checkpoint_has_its_drift(model):
-    assert bool(load_network(model).network.drifts.all())
-
-
-@pytest.mark.nightly
-def test_a_path_has_a_past_that_nobody_trades(model):
-    bars = draw_paths(model, PathOptions(3, WARM_UP + 5))
-    assert bars.symbols == KNOWN and bars.ohlcv.shape == (3, WARM_UP + 5, 3, 5) and bars.warm_up == WARM_UP
-    tape = load_market(model, MarketOptions(features=TIER_FEATURES, num_paths=3, num_days=WARM_UP + 5))
-    assert tape.first_day == WARM_UP
-    assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
-
-
-@pytest.mark.assembly
-def test_pasts_are_few_and_paths_are_many(model):
-    """Paths choose among the pasts by their number and the seed, and each goes on in its own way."""
-    bars = draw_paths(model, PathOptions(40, WARM_UP + 2, seed=5))
+def test_a_path_has_a_past_that_nobody_trades(started_model):
+    """Pasts are few and paths are many, which choose by their number and the seed; each goes on in its own way."""
+    bars = draw_paths(started_model, PathOptions(40, WARM_UP + 2, seed=5))
+    assert bars.symbols == KNOWN and bars.ohlcv.shape == (40, WARM_UP + 2, 3, 5) and bars.warm_up == WARM_UP
     assert 2 < len(bars.ohlcv[:, WARM_UP - 1, 0, CLOSE].unique()) <= PASTS
     assert len(bars.ohlcv[:, WARM_UP, 0, CLOSE].unique()) == 40
-    assert torch.equal(draw_paths(model, PathOptions(2, WARM_UP + 1, seed=5)).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
-    assert not torch.equal(draw_paths(model, PathOptions(2, WARM_UP + 1, seed=6)).ohlcv, bars.ohlcv[:2, : WARM_UP + 1])
+    few, other = (draw_paths(started_model, PathOptions(2, WARM_UP + 1, seed=seed)).ohlcv for seed in (5, 6))
+    assert torch.equal(few, bars.ohlcv[:2, : WARM_UP + 1]) and not torch.equal(few, other)
 
 
-def test_a_path_goes_on_from_the_past_it_is_shown(model):
+def test_a_path_goes_on_from_the_past_it_is_shown(started_model):
     """Drawing from that past alone gives the same law: the trunk has read the same days, and levels join."""
-    saved = load_network(model)
-    market = NeuralMarket(saved.network, "one")
-    start = StationaryStart.from_tensors(saved.extra, "one")
+    saved = load_network(started_model)
+    market, start = NeuralMarket(saved.network, "one"), StationaryStart.from_tensors(saved.extra, "one")
     pasts = start.bars(KNOWN)
-    bars = draw_paths(model, PathOptions(6, WARM_UP + 1, seed=2))
-    for path in range(6):
+    bars = draw_paths(started_model, PathOptions(4, WARM_UP + 1, seed=2))
+    for path in range(4):
         same = (pasts.ohlcv == bars.ohlcv[path, :WARM_UP]).flatten(1).all(1).nonzero().squeeze(-1)
         assert len(same) == 1
         alone = replace(pasts, ohlcv=pasts.ohlcv[same])
-        drawn = market.draw_after(market.starts(alone, start.correlation), 6, 1, seed=2)
+        drawn = market.draw_after(market.starts(alone, start.correlation), 4, 1, seed=2)
         assert torch.allclose(drawn[path], bars.ohlcv[path, WARM_UP:], rtol=1e-4)
 
 
-def test_what_is_learned_of_a_market_is_its_mean(first):
-    names, start = StationaryStart.learn(first, (*KNOWN, "LATE"))
-    assert names == (*KNOWN, "LATE")
-    close = synthetic_bars(1, 330, (*KNOWN, "LATE"), seed=1).ohlcv[0, :300, :, CLOSE].log()
+def test_what_is_learned_of_a_market_is_its_mean():
+    market = started_market("one", (*KNOWN, "LATE"), 1)
+    market.encoded.valid[0, :180, 3], market.encoded.valid[0, :181, 2] = False, False
+    names, start = StationaryStart.learn(market, (*KNOWN, "LATE"))
+    # A hundred and twenty days with a return are enough, a day less is not.
+    assert names == ("AA", "BB", "LATE")
+    bars = synthetic_bars(1, 330, (*KNOWN, "LATE"), seed=1).ohlcv[0, :300, :2]
     # The level before each of the 299 days with a return.
-    assert torch.allclose(start.log_close.double(), close[:-1].mean(0), atol=1e-5)
-    assert torch.allclose(start.variance.double(), close.diff(dim=0).square().mean(0), rtol=1e-4)
-    assert torch.allclose(start.correlation.diagonal(dim1=1, dim2=2), torch.ones(4, 4), atol=1e-5)
+    assert torch.allclose(start.log_close[:2].double(), bars[:-1, :, CLOSE].log().mean(0), atol=1e-5)
+    square = bars[..., CLOSE].log().diff(dim=0).square().mean(0)
+    assert torch.allclose(start.variance[:2].double(), square, rtol=1e-4)
+    level = market.encoded.before.volume_level[0, 1:300, 0].mean()
+    assert float(start.volume_level[0]) == pytest.approx(float(level), rel=1e-6)
+    assert torch.allclose(start.correlation.diagonal(dim1=1, dim2=2), torch.ones(4, 3), atol=1e-5)
     assert float(torch.linalg.eigvalsh(start.correlation).min()) > 0
 
 
-def test_a_symbol_that_was_hardly_trained_on_is_not_known(model):
-    with pytest.raises(ValueError, match=r"has not seen LATE; it knows one: AA, BB, CC; two: DD, EE$"):
-        draw_paths(model, PathOptions(1, WARM_UP + 1, ["AA", "LATE"]))
-
-
-@pytest.mark.assembly
-def test_the_warm_up_survives_halves(model, monkeypatch):
+def test_the_warm_up_survives_halves(started_model, monkeypatch):
     """Days are kept as float16 moves: bars read from them are valid and within a thousandth of those drawn."""
-    saved = load_network(model)
+    saved, drawn, draw_after = load_network(started_model), [], NeuralMarket.draw_after
     start = StationaryStart.from_tensors(saved.extra, "one")
     assert start.warm_up.dtype == torch.float16 and start.warm_up.shape == (PASTS, WARM_UP, 3, 5)
-    drawn = []
-    draw_after = NeuralMarket.draw_after
     monkeypatch.setattr(stationary, "BURN_IN", BURN_IN)
     monkeypatch.setattr(NeuralMarket, "draw_after", lambda *given: drawn.append(draw_after(*given)) or drawn[0])
     again = start.with_warm_up(NeuralMarket(saved.network, "one"))
@@ -155,14 +98,16 @@ def test_the_warm_up_survives_halves(model, monkeypatch):
     assert bool(encode_bars(again.bars(KNOWN).ohlcv).valid[:, 1:].all())
 
 
-def test_symbols_choose_the_market(model):
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, ["EE", "DD"])).symbols == ("EE", "DD")
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, 2)).symbols == ("AA", "BB")
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, market="two")).symbols == ("DD", "EE")
-    swapped = draw_paths(model, PathOptions(1, WARM_UP + 1, ["BB", "AA"]))
-    straight = draw_paths(model, PathOptions(1, WARM_UP + 1, ["AA", "BB"]))
+def test_symbols_choose_the_market(started_model):
+    def drawn(*given: object, **more: object):
+        return draw_paths(started_model, PathOptions(1, WARM_UP + 1, *given, **more))
+
+    assert drawn(["EE", "DD"]).symbols == ("EE", "DD") and drawn(2).symbols == ("AA", "BB")
+    assert drawn(market="two").symbols == ("DD", "EE")
     # The pasts are the symbols' own, whatever their order.
-    assert torch.equal(swapped.ohlcv[:, :WARM_UP].flip(2), straight.ohlcv[:, :WARM_UP])
+    assert torch.equal(drawn(["BB", "AA"]).ohlcv[:, :WARM_UP].flip(2), drawn(["AA", "BB"]).ohlcv[:, :WARM_UP])
+    for wanted, found in ((("CC", "AA"), ("CC", "AA")), (("EE",), ("EE",)), (("EE", "AA"), KNOWN[:2])):
+        assert generator.model_symbols(started_model, wanted) == found
 
 
 @pytest.mark.parametrize(
@@ -172,6 +117,8 @@ def test_symbols_choose_the_market(model):
         ({"symbols": ["AA", "DD"]}, "knows no market of AA, DD together"),
         ({"symbols": ["AA", "AA"]}, "repeated symbols: AA"),
         ({"symbols": 4}, "knows 3 symbols of one, not 4"),
+        ({"symbols": 0}, "knows 3 symbols of one, not 0"),
+        ({"symbols": ["AA", "LATE"]}, r"has not seen LATE; it knows one: AA, BB, CC; two: DD, EE$"),
         ({"market": "mars"}, "no start of a market 'mars'; it knows one, two"),
         ({"market": "two", "symbols": ["AA"]}, "has not seen AA; it knows two: DD, EE"),
         ({"temperature": 0.0}, "temperature must be positive"),
@@ -180,142 +127,110 @@ def test_symbols_choose_the_market(model):
         ({"num_paths": 0}, "num_paths must be at least 1"),
     ],
 )
-def test_bad_requests_are_named(model, given, told):
+def test_bad_requests_are_named(started_model, given, told):
     with pytest.raises(ValueError, match=told):
-        draw_paths(model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
+        draw_paths(started_model, PathOptions(**{"num_paths": 1, "num_days": WARM_UP + 1, **given}))
 
 
-@pytest.mark.parametrize("capability", ["AVX2", "AVX512"])
-def test_paths_in_bfloat16_are_near_those_in_float32(model, history, monkeypatch, capability):
-    """With and without a history; a CPU that emulates the products is told of."""
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    for options in (PathOptions(2, WARM_UP + 3), PathOptions(2, WARM_UP + 3, history=history[0])):
-        exact = draw_paths(model, options).ohlcv
-        with pytest.warns(UserWarning, match="bf16: this CPU") if capability == "AVX2" else nullcontext():
-            halved = draw_paths(model, replace(options, bf16=True)).ohlcv
-        assert torch.equal(halved[:, :WARM_UP], exact[:, :WARM_UP])
-        moved = (halved[:, WARM_UP:, :, CLOSE] / exact[:, WARM_UP:, :, CLOSE]).log().abs()
-        assert 0 < float(moved.max()) < 0.005
-
-
-def test_a_chosen_date_of_real_history(model, history):
-    """The past is the last real days up to it, and the first generated close follows the real one."""
+def test_a_chosen_date_of_real_history(started_model, history, tmp_path):
+    """The past is the last real days up to it, and later ones are not read."""
     file, real = history
-    end = real.dates[280]
-    bars = draw_paths(model, PathOptions(3, WARM_UP + 2, history=file, history_end=str(end)))
-    past = real.ohlcv[0, 281 - WARM_UP : 281]
-    assert torch.allclose(bars.ohlcv[:, :WARM_UP], past.expand(3, -1, -1, -1))
-    jump = (bars.ohlcv[:, WARM_UP, :, CLOSE] / past[-1, :, CLOSE]).log()
-    assert float(jump.abs().max()) < 0.7 and len(jump.unique()) == 9
+    table, cut = pd.read_parquet(file), tmp_path / "cut.parquet"
+    table[table["date"] <= pd.Timestamp(str(real.dates[310]))].to_parquet(cut)
+    for day in (280, 310):
+        options = PathOptions(3, WARM_UP + 2, history=file, history_end=str(real.dates[day]))
+        bars = draw_paths(started_model, options)
+        assert torch.equal(bars.ohlcv, draw_paths(started_model, replace(options, history=cut)).ohlcv)
+        past = real.ohlcv[0, : day + 1][real.listed[0, : day + 1].all(-1)][-WARM_UP:]
+        assert torch.allclose(bars.ohlcv[:, :WARM_UP], past.expand(3, -1, -1, -1))
+        jump = (bars.ohlcv[:, WARM_UP, :, CLOSE] / past[-1, :, CLOSE]).log()
+        assert float(jump.abs().max()) < 0.7 and len(jump.unique()) == 9
+    # Too early a date, or one on which a symbol has no bar.
+    for day in (WARM_UP - 2, 300):
+        told = f"after {WARM_UP} such days; there is none on its last day, {real.dates[day]}"
+        with pytest.raises(ValueError, match=told):
+            draw_paths(started_model, replace(options, history_end=str(real.dates[day])))
 
 
-def test_the_currency_is_that_of_the_history_or_of_what_was_learned(model, history, tmp_path, monkeypatch):
-    file, _ = history
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1)).currency is None
-    pd.read_parquet(file).assign(currency="EUR").to_parquet(tmp_path / "euros.parquet")
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")).currency == "EUR"
-    saved = load_network(model)
-    told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
-    monkeypatch.setattr(generator, "load_network", lambda *_: told)
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1)).currency == "JPY"
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")).currency == "EUR"
-    assert draw_paths(model, PathOptions(1, WARM_UP + 1, ["DD"])).currency is None
-
-
-def test_the_shipped_weights_know_their_currencies():
-    saved = load_network(generator.WEIGHTS)
-    markets = saved.network.settings.markets
-    assert {name: generator._currency(saved, generator.WEIGHTS, name) for name in markets} == {
-        "india": "INR",
-        "us": "USD",
-    }
-
-
-@pytest.mark.assembly
-def test_default_symbols_of_a_task_give_way_to_those_of_the_model(model):
-    """As many as the task has; those that the task is given are refused, and known ones stay."""
-    options = {"num_paths": 2, "num_days": WARM_UP + 40}
-    portfolio = vecenv.make("portfolio", market=model, market_options=options, compile=False)
-    assert portfolio.scenario.tape.symbols == KNOWN and portfolio.scenario.config.symbols == KNOWN
-    single = vecenv.make("single_stock", market=model, market_options=options, compile=False)
-    assert single.scenario.tape.symbols == KNOWN[:1]
-    with pytest.raises(ValueError, match="has not seen TCS"):
-        vecenv.make("portfolio", market=model, market_options=options, symbols=("AA", "TCS"))
-    assert generator.model_symbols(model, ("CC", "AA")) == ("CC", "AA")
-    assert generator.model_symbols(model, ("EE",)) == ("EE",)
-    assert generator.model_symbols(model, ("EE", "AA")) == KNOWN[:2]
-    assert vecenv.make("portfolio", market="neural", market_options=options).scenario.config.symbols[0] == "RELIANCE"
-
-
-def test_random_dates_of_real_history(model, history):
+def test_random_dates_of_real_history(started_model, history):
     """Every past is a stretch of whole real days, skipping the one with a hole; several are chosen."""
     file, real = history
-    bars = draw_paths(model, PathOptions(20, WARM_UP + 1, history=file, seed=1))
-    whole = real.ohlcv[0][real.listed[0].all(-1)]
-    ends = set()
+    options = PathOptions(20, WARM_UP + 1, history=file, seed=1)
+    bars, whole, ends = draw_paths(started_model, options), real.ohlcv[0][real.listed[0].all(-1)], set()
     for past in bars.ohlcv[:, :WARM_UP]:
         at = int(torch.isclose(whole, past[-1]).flatten(1).all(1).nonzero())
         assert torch.allclose(past, whole[at + 1 - WARM_UP : at + 1])
         ends.add(at)
-    assert len(ends) > 3
-    assert torch.equal(bars.ohlcv, draw_paths(model, PathOptions(20, WARM_UP + 1, history=file, seed=1)).ohlcv)
+    assert len(ends) > 3 and torch.equal(bars.ohlcv, draw_paths(started_model, options).ohlcv)
 
 
-def test_no_later_real_day_is_read(model, history, tmp_path):
-    file, real = history
-    table = pd.read_parquet(file)
-    end = str(real.dates[300])
-    cut = tmp_path / "cut.parquet"
-    table[table["date"] <= pd.Timestamp(str(real.dates[310]))].to_parquet(cut)
-    for day in (280, 310):
-        end = str(real.dates[day])
-        one, other = (
-            draw_paths(model, PathOptions(2, WARM_UP + 2, history=each, history_end=end)) for each in (file, cut)
-        )
-        assert torch.equal(one.ohlcv, other.ohlcv)
+def test_the_currency_is_that_of_the_history_or_of_what_was_learned(started_model, history, tmp_path, monkeypatch):
+    pd.read_parquet(history[0]).assign(currency="EUR").to_parquet(tmp_path / "euros.parquet")
+    plain, after = PathOptions(1, WARM_UP + 1), PathOptions(1, WARM_UP + 1, history=tmp_path / "euros.parquet")
+    assert draw_paths(started_model, plain).currency is None and draw_paths(started_model, after).currency == "EUR"
+    saved = load_network(started_model)
+    told = saved._replace(record=saved.record | {"sources": {"one": {"currency": "JPY"}, "two": {}}})
+    monkeypatch.setattr(generator, "load_network", lambda *_: told)
+    assert draw_paths(started_model, plain).currency == "JPY" and draw_paths(started_model, after).currency == "EUR"
+    assert draw_paths(started_model, replace(plain, symbols=["DD"])).currency is None
+    shipped = load_network(generator.WEIGHTS)
+    assert [generator._currency(shipped, generator.WEIGHTS, name) for name in ("india", "us")] == ["INR", "USD"]
 
 
-@pytest.mark.parametrize("day", [100, 300])
-def test_too_little_history_is_named(model, history, day):
-    """Too early a date, or one on which a symbol has no bar."""
-    file, real = history
-    with pytest.raises(
-        ValueError, match=f"after {WARM_UP} such days; there is none on its last day, {real.dates[day]}"
-    ):
-        draw_paths(model, PathOptions(1, WARM_UP + 1, history=file, history_end=str(real.dates[day])))
+def test_regimes_are_the_most_typical_of_several_draws(started_model):
+    """Scores by hand; and every path is the candidate of the highest one, whatever the number of paths."""
+    mean, deviation = torch.tensor([0.3, -0.2]), torch.tensor([1.0, 2.0])
+    expected = {"bull": [0.3, -0.2], "bear": [-0.3, 0.2], "sideways": [-0.4, -0.4], "crisis": [0.7, 2.2]}
+    for name, scores in expected.items():
+        assert generator.REGIMES[name](mean, deviation).tolist() == pytest.approx(scores)
+
+    def returns_of(options: PathOptions) -> Tensor:
+        return draw_paths(started_model, options).ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
+
+    options = PathOptions(16, WARM_UP + 5, seed=4)
+    candidates = returns_of(options).unflatten(0, (2, 8))
+    for regime, score in generator.REGIMES.items():
+        chosen = score(candidates.mean(2), candidates.std(2)).argmax(1)
+        found = returns_of(replace(options, num_paths=2, regime=regime))
+        assert torch.equal(found, candidates[torch.arange(2), chosen])
 
 
-@pytest.mark.nightly
-def test_regimes_are_the_most_typical_of_several_draws(model):
-    plain = draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4))
-
-    def market(bars: Bars) -> torch.Tensor:
-        return bars.ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
-
-    kinds = {
-        name: market(draw_paths(model, PathOptions(16, WARM_UP + 20, seed=4, regime=name)))
-        for name in generator.REGIMES
-    }
-    kinds["plain"] = market(plain)
-    mean = {name: float(returns.mean(1).mean()) for name, returns in kinds.items()}
-    size = {name: float(returns.mean(1).abs().mean()) for name, returns in kinds.items()}
-    deviation = {name: float(returns.std(1).mean()) for name, returns in kinds.items()}
-    assert mean["bear"] < mean["plain"] < mean["bull"]
-    assert size["sideways"] < size["plain"]
-    assert deviation["sideways"] < deviation["crisis"] and deviation["plain"] < deviation["crisis"]
-    few = draw_paths(model, PathOptions(2, WARM_UP + 20, seed=4, regime="bull"))
-    assert torch.equal(market(few), kinds["bull"][:2])
-
-
-def test_one_switch_in_make(model):
-    """The environment's code cannot tell: only ``market`` changes."""
+def test_one_switch_in_make(started_model):
+    """The environment's code cannot tell: only ``market`` changes, also by default symbols of a task."""
     options = {"num_paths": 2, "num_days": WARM_UP + 12}
-    env = vecenv.make("stock_trading", 4, market=str(model), compile=False, market_options=options, episode_length=10)
+    env = vecenv.make("stock_trading", 4, market=str(started_model), compile=False, market_options=options,
+                      episode_length=10)  # fmt: skip
     assert env.rollout(3).shape == (4, 3)
-    assert np.array_equal(env.scenario.tape.dates, business_days(WARM_UP + 12))
-    with pytest.raises(ValueError, match="takes no strength"):
-        load_market(model, MarketOptions(generator={"strength": 0.1}))
-    with pytest.raises(ValueError, match="takes no start"):
-        load_market(model, MarketOptions(start="2011-01-01"))
-    with pytest.raises(ValueError, match="takes no history"):
-        load_market("random_walk", MarketOptions(generator={"history": "bars.csv"}))
+    tape = env.scenario.tape
+    assert np.array_equal(tape.dates, business_days(WARM_UP + 12)) and tape.first_day == WARM_UP
+    assert not bool(tape.tradable[:, :WARM_UP].any()) and bool(tape.tradable[:, WARM_UP:].all())
+    for given, told in (
+        ((started_model, MarketOptions(generator={"strength": 0.1})), "takes no strength"),
+        ((started_model, MarketOptions(start="2011-01-01")), "takes no start"),
+        (("random_walk", MarketOptions(generator={"history": "bars.csv"})), "takes no history"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            load_market(*given)
+
+
+@pytest.mark.assembly
+def test_default_symbols_of_a_task_give_way_to_those_of_the_model(started_model):
+    """As many as the task has; those that the task is given are refused, and known ones stay."""
+    options = {"num_paths": 2, "num_days": WARM_UP + 40}
+    portfolio = vecenv.make("portfolio", market=started_model, market_options=options, compile=False)
+    assert portfolio.scenario.tape.symbols == KNOWN and portfolio.scenario.config.symbols == KNOWN
+    single = vecenv.make("single_stock", market=started_model, market_options=options, compile=False)
+    assert single.scenario.tape.symbols == KNOWN[:1]
+    with pytest.raises(ValueError, match="has not seen TCS"):
+        vecenv.make("portfolio", market=started_model, market_options=options, symbols=("AA", "TCS"))
+    shipped = vecenv.make("portfolio", market="neural", market_options=options, compile=False)
+    assert shipped.scenario.config.symbols[0] == "RELIANCE"
+
+
+def test_a_model_that_is_judged_knows_its_split():
+    """By the name of shipped weights or by file; a test does not begin within their days."""
+    for model in ("judged", JUDGED):
+        found, *ends = judged_model(model, "india", 1.0, None, None)
+        assert (found.name, found.market, *ends) == ("neural", "india", "2021-12-31", "2022-12-31")
+    with pytest.raises(ValueError, match=r"shipped\.safetensors was chosen on days up to 2024-12-31"):
+        judged_model("shipped", "india", 1.0, "2021-12-31", "2022-12-31")

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from vecenv.worldmodel.sampling.splitting import Level, TargetNotReached, Trajectories, relative_error, split
+from vecenv.worldmodel.sampling.splitting import Level, Split, TargetNotReached, Trajectories, relative_error, split
 
-HORIZON = 12
-TARGET = 11.0
-PATHS = 400
+HORIZON, TARGET, PATHS = 12, 11.0, 400
 
 
 class Walk:
@@ -37,47 +35,26 @@ class Walk:
         return self.step * torch.from_numpy(np.random.default_rng(seed).standard_normal((num_paths, HORIZON)))
 
 
-def first_days(paths: Trajectories) -> torch.Tensor:
-    return (paths.scores >= TARGET).long().argmax(1)
-
-
 @pytest.fixture(scope="module")
-def many():
-    """Highest positions of a million walks, and the first days at the target of those that reach it."""
-    walks = np.random.default_rng(1).standard_normal((1_000_000, HORIZON)).cumsum(1)
-    there = (walks >= TARGET).any(1)
-    return float(there.mean()), (walks[there] >= TARGET).argmax(1)
-
-
-@pytest.fixture(scope="module")
-def splits():
+def splits() -> list[Split]:
     return [split(Walk(), TARGET, PATHS, seed) for seed in range(100)]
 
 
-@pytest.mark.assembly
-def test_the_mean_of_estimates_is_the_probability(many, splits):
+def test_estimates_errors_and_paths_are_those_of_plain_sampling(splits):
+    """Nine tenths of the intervals or more hold the probability; paths reach the target when plain ones do."""
+    walks = np.random.default_rng(1).standard_normal((500_000, HORIZON)).cumsum(1)
+    there = (walks >= TARGET).any(1)
+    plain, first = float(there.mean()), (walks[there] >= TARGET).argmax(1)
     estimates = np.array([found.probability for found in splits])
-    error = math.hypot(estimates.std() / math.sqrt(len(splits)), math.sqrt(many[0] / 1e6))
-    assert 5e-4 < many[0] < 2e-3
-    assert abs(estimates.mean() - many[0]) < 3 * error and error < 0.05 * many[0]
-
-
-def test_the_error_is_that_of_repetitions(many, splits):
-    """And nine tenths of the intervals or more hold the probability."""
-    estimates = np.array([found.probability for found in splits])
+    error = math.hypot(estimates.std() / math.sqrt(len(splits)), math.sqrt(plain / len(walks)))
+    assert 5e-4 < plain < 2e-3 and abs(estimates.mean() - plain) < 3 * error < 0.2 * plain
     told = math.sqrt(np.mean([found.relative_error**2 for found in splits]))
     assert told == pytest.approx(estimates.std() / estimates.mean(), rel=0.25)
-    held = np.mean([low <= many[0] <= high for low, high in (found.interval for found in splits)])
-    assert held >= 0.88
-
-
-def test_paths_reach_the_target_when_those_of_plain_sampling_do(many, splits):
+    assert np.mean([low <= plain <= high for low, high in (found.interval for found in splits)]) >= 0.88
     assert all(bool((found.paths.scores >= TARGET).any(1).all()) for found in splits)
-    counts = [torch.bincount(first_days(found.paths), minlength=HORIZON).double() for found in splits]
-    mine = sum(found.probability * count for found, count in zip(splits, counts, strict=True))
-    assert isinstance(mine, torch.Tensor)
-    expected = np.bincount(many[1], minlength=HORIZON)
-    assert np.abs((mine / mine.sum()).numpy() - expected / expected.sum()).max() < 0.05
+    counts = [np.bincount((found.paths.scores >= TARGET).long().argmax(1), minlength=HORIZON) for found in splits]
+    mine, expected = estimates @ np.stack(counts), np.bincount(first, minlength=HORIZON)
+    assert np.abs(mine / mine.sum() - expected / expected.sum()).max() < 0.05
 
 
 def test_levels_are_quantiles_up_to_the_target(splits):
@@ -91,10 +68,14 @@ def test_levels_are_quantiles_up_to_the_target(splits):
 
 def test_one_level_is_plain_sampling():
     """Its error is the binomial one, and what is drawn first are the paths of the seed."""
-    found = split(Walk(), 1.0, 400, 3)
+    shown: list[Level] = []
+    found = split(Walk(), 1.0, 400, 3, shown.append)
     share = float((Walk().begin(400, 3).scores >= 1.0).any(1).double().mean())
-    assert found.probability == share and len(found.levels) == 1
+    assert found.probability == share and list(found.levels) == shown == [Level(1.0, round(400 * share), 400)]
     assert found.relative_error == pytest.approx(math.sqrt((1 - share) / (share * 399)), rel=2e-3)
+    again, other = (split(Walk(), 6.0, 50, seed) for seed in (5, 6))
+    assert torch.equal(split(Walk(), 6.0, 50, 5).paths.days, again.paths.days)
+    assert not bool(torch.isin(other.paths.days, again.paths.days).any())
 
 
 def test_common_ancestors_make_the_error_larger():
@@ -105,12 +86,8 @@ def test_common_ancestors_make_the_error_larger():
     assert relative_error([Level(1.0, 40, 100)] * 2, torch.tensor([0] * 10 + [1] * 30)) == pytest.approx(
         math.sqrt(1 - (100 / 99) ** 2 * (1 - 1 / 16 - 9 / 16))
     )
-
-
-def test_a_seed_is_repeated_and_another_differs():
-    first, again, other = (split(Walk(), 6.0, 50, seed) for seed in (5, 5, 6))
-    assert torch.equal(first.paths.days, again.paths.days) and first.probability == again.probability
-    assert not bool(torch.isin(other.paths.days, first.paths.days).any())
+    wide = Split(0.5, 1.0, (), None).interval
+    assert wide == (pytest.approx(0.5 / math.exp(1.96)), 1.0)
 
 
 def test_a_target_out_of_reach_is_told_with_the_highest_score():

@@ -12,30 +12,32 @@ import torch
 
 from tests.worldmodel.validation.validation_market import TEST, TRAIN, VALIDATION, market_file, split_ends
 from vecenv.learn.metrics import Interval
-from vecenv.market.bars import CLOSE
+from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.sources import read_bars
-from vecenv.worldmodel.baselines.resampled import GeometricBrownianMotion
-from vecenv.worldmodel.commands.validate import BASELINES
+from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.market_model import MarketModel
 from vecenv.worldmodel.metrics.bar_discriminator import BAR_FORMS, Told
 from vecenv.worldmodel.metrics.bar_statistics import gap_kurtosis
-from vecenv.worldmodel.validation.bar_figures import bar_discriminator_figures, bar_figures, real_bar_figures
 from vecenv.worldmodel.validation.figures import (
     DISCRIMINATORS,
     PERFECT,
     average,
+    bar_discriminator_figures,
+    bar_figures,
     density_figures,
     discriminator_figures,
+    distance_from_chance,
     drift_figures,
     forecast_figures,
     path_figures,
     point,
+    real_bar_figures,
     real_figures,
 )
-from vecenv.worldmodel.validation.judge import HORIZON, choose_trial, sample_forecasts, sample_paths
+from vecenv.worldmodel.validation.judge import HORIZON, Trial, choose_trial, sample_forecasts, sample_paths
 from vecenv.worldmodel.validation.rows import rows
 from vecenv.worldmodel.validation.table import reference
-from vecenv.worldmodel.validation.temperature_sweep import MEASURES, sweep_cells, sweep_temperatures
+from vecenv.worldmodel.validation.temperature_sweep import sweep_temperatures
 
 NAN = float("nan")
 
@@ -51,25 +53,29 @@ def ends(market) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def trial(market, ends):
+def trial(market, ends) -> Trial:
     return choose_trial(read_bars(market), *ends, every=6, forecast_every=30, memory=251)[0]
 
 
 class Prophet(MarketModel):
-    """Draws what happens."""
+    """Draws what happens, moved away from the last close by a power."""
 
     name = "prophet"
 
-    def __init__(self, bars):
-        self.bars = bars
+    def __init__(self, bars: Bars, power: float = 1.0) -> None:
+        self.bars, self.power, self.seen = bars, power, []
 
     def log_density(self, bars):
         density = torch.as_tensor(np.searchsorted(self.bars.dates, bars.dates)).double()
         return density[:, None].where(bars.listed[0], NAN)
 
     def generate(self, history, num_paths, num_days, seed=0):
+        self.seen.append((str(history.dates[-1]), len(history.dates), seed))
         day = int(np.searchsorted(self.bars.dates, history.dates[-1]))
-        return self.bars.ohlcv[:, day + 1 : day + 1 + num_days].expand(num_paths, -1, -1, -1)
+        drawn = self.bars.ohlcv[:, day + 1 : day + 1 + num_days].expand(num_paths, -1, -1, -1).clone()
+        last = history.ohlcv[0, -1, :, CLOSE]
+        drawn[..., CLOSE] = last * (drawn[..., CLOSE] / last) ** self.power
+        return drawn
 
 
 def test_who_draws_what_happens_is_perfect(trial):
@@ -95,6 +101,8 @@ def test_who_draws_what_happens_is_perfect(trial):
         if "volatility_ratio" in row.key:
             assert figures[row.key].mean == pytest.approx(reference(row, known).mean)
     assert figures["memory_ratio"].mean == pytest.approx(1.0)
+    ratio = figures["stock_volatility_ratio"]
+    assert ratio.low <= ratio.mean <= ratio.high
 
 
 def test_long_paths_have_fewer_origins_and_the_same_days(trial):
@@ -105,20 +113,17 @@ def test_long_paths_have_fewer_origins_and_the_same_days(trial):
 
 
 def test_origins_start_on_the_day_before_the_test_and_every_one_has_a_seed(trial):
-    seen = []
-
-    class Spy(Prophet):
-        def generate(self, history, num_paths, num_days, seed=0):
-            seen.append((str(history.dates[-1]), len(history.dates), seed))
-            return super().generate(history, num_paths, num_days, seed)
-
-    sample_paths(trial, Spy(trial.bars), 2, seed=5)
-    days, lengths, seeds = zip(*seen, strict=True)
+    model = Prophet(trial.bars)
+    sample_paths(trial, model, 2, seed=5)
+    days, lengths, seeds = zip(*model.seen, strict=True)
     first = TRAIN + VALIDATION - 1
-    assert list(days) == [str(trial.bars.dates[first + 6 * number]) for number in range(len(days))]
+    positions = [first + 6 * number for number in range(len(days))]
+    assert list(days) == [str(trial.bars.dates[day]) for day in positions]
     # The first origin sees the days before the test, the next ones also the test days before them.
-    assert list(lengths) == [251 + 6 * number for number in range(len(days))] and len(set(seeds)) == len(seeds)
-    assert int(np.searchsorted(trial.bars.dates, np.datetime64(days[-1]))) + HORIZON < len(trial.bars.dates)
+    assert list(lengths) == [251 + 6 * number for number in range(len(days))]
+    assert list(seeds) == [5 * 2**32 + day for day in positions]
+    assert positions[-1] + HORIZON < len(trial.bars.dates) <= positions[-1] + HORIZON + 6
+    assert list(trial.forecast_days) == list(range(first, len(trial.bars.dates) - 1, 30))
 
 
 def test_real_days_after_any_origins(trial):
@@ -126,6 +131,7 @@ def test_real_days_after_any_origins(trial):
     dense = trial.dense_origins
     assert list(dense[::2]) == list(trial.origins()) and dense[1] - dense[0] == 3
     assert bool((trial.real_after(dense).returns[::2] == trial.real.returns).all())
+    assert trial.real.context.shape[1] == 60
 
 
 def test_densities_are_of_the_test_days_alone_per_stock_and_day(trial):
@@ -134,14 +140,17 @@ def test_densities_are_of_the_test_days_alone_per_stock_and_day(trial):
     mean = sum(range(TRAIN + VALIDATION, TRAIN + VALIDATION + TEST)) / TEST
     assert figures["nll"].mean == pytest.approx(-mean) and figures["nll"].low < -mean < figures["nll"].high
     assert figures["joint_nll"].mean == pytest.approx(-mean)
+    model = Prophet(trial.bars)
+    model.has_joint_density = False
+    assert density_figures(trial, model).keys() == {"nll"}
+    model.has_density = False
+    assert density_figures(trial, model) == {}
 
 
-def test_figures_of_several_seeds_are_averaged():
+def test_figures_of_several_runs_are_averaged():
+    """Without an interval of its own a figure has its range over the runs."""
     runs = [{"crps": Interval(1.0, 0.0, 2.0)}, {"crps": Interval(3.0, 1.0, 5.0)}]
     assert average(runs) == {"crps": Interval(2.0, 0.5, 3.5)}
-
-
-def test_a_figure_without_an_interval_has_its_range_over_the_runs():
     assert average([{"drift": point(each)} for each in (2.0, -1.0, 5.0)]) == {"drift": Interval(2.0, -1.0, 5.0)}
     alone = average([{"drift": point(2.0)}])["drift"]
     assert alone.mean == 2.0 and math.isnan(alone.low) and math.isnan(alone.high)
@@ -157,47 +166,53 @@ def test_discriminative_scores_are_distances_from_chance():
     assert figures["gru_score"] == pytest.approx((0.02, 0.0, 0.11))
     assert figures["lstm_error"] == pytest.approx((0.2, 0.1, 0.25))
     assert figures["panel_gru_score"] == pytest.approx((0.2, NAN, NAN), nan_ok=True)
+    assert distance_from_chance(Interval(0.625, 0.5, 0.75)) == (0.125, 0.0, 0.25)
+    told = {name: Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)) for name in BAR_FORMS}
+    figures = bar_discriminator_figures(told)
+    assert figures.keys() == {row.key for row in rows() if not row.earlier and row.key.endswith(("_score", "_auc"))}
+    assert figures["bars_gru_score"] == pytest.approx((0.1, 0.05, 0.2))
+    assert figures["panel_bars_boosting_auc"] == Interval(0.35, 0.2, 0.4)
 
 
-@pytest.mark.nightly
 def test_temperatures_are_measured_on_the_same_days(trial):
-    """Moves of a tenth of the size have a tenth of the volatility; the same draws at 1 give the same figures."""
-    model = GeometricBrownianMotion.fit(trial.train)
-
-    class Tempered(MarketModel):
-        name, has_density, has_joint_density = "tempered", False, False
-
-        def __init__(self, temperature: float) -> None:
-            self.temperature = temperature
-
-        def log_density(self, bars):
-            raise NotImplementedError
-
-        def generate(self, history, num_paths, num_days, seed=0):
-            drawn = model.generate(history, num_paths, num_days, seed)
-            last = history.ohlcv[0, -1, :, CLOSE]
-            drawn[..., CLOSE] = last * (drawn[..., CLOSE] / last) ** self.temperature
-            return drawn
-
-    steps = []
-    sweep = sweep_temperatures(trial, {t: Tempered(t) for t in (0.1, 1.0, 2.0)}, 8, 100, 0, lambda: steps.append(0))
+    """Moves of a tenth or of twice the size have as much of the volatility."""
+    steps, temperatures = [], (0.1, 1.0, 2.0)
+    models = {power: Prophet(trial.bars, power) for power in temperatures}
+    sweep = sweep_temperatures(trial, models, 2, 199, 0, lambda: steps.append(0))
     assert len(steps) == 3 * (len(trial.origins()) + len(trial.forecast_days))
-    ratios = [sweep[t]["volatility_ratio"] for t in (0.1, 1.0, 2.0)]
-    assert ratios[0] / ratios[1] == pytest.approx(0.1, rel=1e-3) and ratios[2] / ratios[1] == pytest.approx(2, rel=1e-3)
-    assert sweep[0.1]["ks_1"] > sweep[1.0]["ks_1"] and sweep[2.0]["crps"] > sweep[1.0]["crps"]
-    headings, lines = sweep_cells(sweep)
-    best = min(sweep, key=lambda t: sweep[t]["energy_score"])
-    assert [line[0] for line in lines if "best" in line[0]] == [f"{best:g} (best)"]
-    assert len(headings) == len(lines[0]) == 1 + len(MEASURES)
+    assert models[0.1].seen == models[2.0].seen
+    for name in ("volatility_ratio", "market_volatility_ratio"):
+        assert [sweep[each][name] for each in temperatures] == pytest.approx(temperatures, rel=0.02)
+    for name in ("crps", "energy_score"):
+        assert sweep[1.0][name] == pytest.approx(0.0, abs=1e-3) and min(sweep[0.1][name], sweep[2.0][name]) > 0.05
+    assert sweep[1.0]["ks_1"] < 0.02 < sweep[0.1]["ks_1"] and sweep[1.0]["ks_20"] < 0.02 < sweep[0.1]["ks_20"]
+    assert sweep[0.1]["ks_1"] != sweep[0.1]["ks_20"]
 
 
-def test_a_symbol_without_a_bar_on_an_origin_is_named(market, ends):
+def test_trials_that_cannot_be_held_are_named(market, ends):
     bars = read_bars(market, ["S0", "S4"])
     assert choose_trial(bars, *ends, keep_gaps=True)[0].bars.symbols == ("S0", "S4")
     with pytest.raises(ValueError, match=f"no bar on {bars.dates[TRAIN + VALIDATION + 3]}: S4"):
         choose_trial(bars, *ends, every=2, keep_gaps=True)
     with pytest.raises(ValueError, match="1 symbols with 250 training returns and bars on all test days"):
         choose_trial(bars, *ends)
+    whole = read_bars(market)
+    assert choose_trial(whole, *ends)[1] == ("S4", "S5")
+    assert choose_trial(whole, *ends, max_symbols=2)[0].bars.symbols == ("S0", "S1")
+    last = str(whole.dates[-1])
+    with pytest.raises(ValueError, match=f"no test day after {last}; its days run to {last}"):
+        choose_trial(whole, ends[0], last)
+    days = synthetic_bars(1, 100, 2)
+    Trial(days, 20, 60, memory=60)
+    for first, changes, told in (
+        (60, {"every": 0}, "every must be at least 1, got 0"),
+        (60, {"forecast_every": 0}, "forecast_every must be at least 1, got 0"),
+        (60, {"memory": 59}, "memory must be at least 60, got 59"),
+        (61, {}, f"39 test days after {days.dates[60]}, at least 40 are needed"),
+        (59, {}, "59 days before the test, at least 60 are needed"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Trial(days, 20, first, **changes)
 
 
 @pytest.mark.realdata
@@ -209,12 +224,8 @@ def test_the_dow_leaves_out_the_symbol_listed_in_2019():
     assert str(trial.bars.dates[trial.first])[:4] == "2019"
 
 
-def test_baselines_have_names_of_their_own(trial):
-    names = [fit(trial.train).name for fit in BASELINES]
-    assert len(set(names)) == len(names) == 5
-
-
 def test_figures_of_whole_bars_are_those_of_the_real_days_for_who_draws_them(trial):
+    """The kurtosis of gaps is of windows that do not overlap: of origins six days apart every seventh."""
     real, synthetic = trial.aligned(sample_paths(trial, Prophet(trial.bars), 3, seed=1).double())
     known, figures = real_bar_figures(real, trial.every, draws=20), bar_figures(synthetic, trial.every)
     keys = {row.key for row in rows() if not row.earlier and not row.key.endswith(("_score", "_auc"))}
@@ -223,19 +234,6 @@ def test_figures_of_whole_bars_are_those_of_the_real_days_for_who_draws_them(tri
         assert figures[name].mean == pytest.approx(known[name].mean, rel=1e-3, abs=1e-3), name
     assert known["drift"].low < known["drift"].mean < known["drift"].high
     assert known["drift"].mean == pytest.approx(1e4 * float(real.returns.mean()))
-
-
-def test_kurtosis_of_gaps_is_of_windows_that_do_not_overlap(trial):
-    """Of origins six days apart every seventh is taken."""
-    real = trial.real
     apart = real.select(torch.arange(0, len(real.returns), 7))
     assert bar_figures(real, trial.every)["gap_kurtosis"].mean == gap_kurtosis(apart)
     assert bar_figures(real, HORIZON)["gap_kurtosis"].mean == gap_kurtosis(real)
-
-
-def test_discriminators_of_whole_bars_tell_accuracy_and_auc():
-    told = {name: Told(Interval(0.4, 0.3, 0.45), Interval(0.35, 0.2, 0.4)) for name in BAR_FORMS}
-    figures = bar_discriminator_figures(told)
-    assert figures.keys() == {row.key for row in rows() if not row.earlier and row.key.endswith(("_score", "_auc"))}
-    assert figures["bars_gru_score"] == pytest.approx((0.1, 0.05, 0.2))
-    assert figures["panel_bars_boosting_auc"] == Interval(0.35, 0.2, 0.4)

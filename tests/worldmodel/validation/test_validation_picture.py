@@ -9,9 +9,9 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from vecenv.worldmodel.metrics.forecast import forecast_scores
+from vecenv.worldmodel.metrics.intervals import drawn_origins
 from vecenv.worldmodel.metrics.windows import Windows, align_windows
-from vecenv.worldmodel.validation.cluster_order import cluster_order
-from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, colours
+from vecenv.worldmodel.validation.picture import COLOURS, OTHER_COLOURS, cluster_order, colours
 from vecenv.worldmodel.validation.sketch import CURVES, bands, sketch
 
 
@@ -29,18 +29,6 @@ def test_a_model_has_its_colour_whoever_else_is_in_the_run():
     many, few = colours([*COLOURS, "mine", "yours"]), colours(["mine", "FHS"])
     assert many["FHS"] == few["FHS"] == COLOURS["FHS"] and many["mine"] == few["mine"] == OTHER_COLOURS[0]
     assert many["yours"] == OTHER_COLOURS[1]
-
-
-def test_stocks_of_a_sector_lie_side_by_side():
-    """Three sectors in a random order; each is a block, and two that are related are neighbours."""
-    sector = np.array([0, 1, 2, 1, 0, 2, 2, 1, 0, 0])
-    related = np.array([[0.8, 0.1, 0.3], [0.1, 0.8, 0.1], [0.3, 0.1, 0.8]])
-    correlation = related[sector][:, sector]
-    np.fill_diagonal(correlation, 1.0)
-    ordered = sector[cluster_order(correlation)]
-    changes = np.flatnonzero(np.diff(ordered))
-    assert len(changes) == 2 and sorted(ordered.tolist()) == sorted(sector.tolist())
-    assert [int(ordered[0]), int(ordered[-1])].count(1) == 1
 
 
 def test_clusters_are_those_of_average_linkage():
@@ -63,24 +51,25 @@ def test_unknown_correlations_are_none():
     assert cluster_order(correlation).tolist() in ([0, 2, 1], [1, 2, 0])
 
 
-def test_curves_by_their_definitions():
+def test_bands_are_quantiles_of_the_curves_of_drawn_origins():
     real = windows()
-    drawn = sketch(real, forecast_scores(torch.randn(5, 300, 4), torch.zeros(5, 4)))
-    z = real.standardised.numpy()
-    assert drawn.curves["volatility"] == pytest.approx(np.sqrt((z**2).mean((0, 1, 3))))
-    volume = drawn.curves["volume_pairs"]
-    assert len(volume) == 101 and bool((np.diff(volume) >= 0).all()) and -1 <= volume[0] <= volume[-1] <= 1
-    assert drawn.pit.shape == (20,) and 0.3 < drawn.pit.mean() < 0.7
-    assert sketch(real).pit.shape == (0,) and drawn.curves.keys() == CURVES.keys()
-
-
-@pytest.mark.assembly
-def test_bands_hold_the_real_curves():
-    real = windows()
-    found = bands(real, draws=100)
+    found = bands(real, draws=20)
     assert found.keys() == CURVES.keys()
-    curve = sketch(real).curves["volatility"]
-    low, high = found["volatility"]
-    assert low.shape == curve.shape and float(((low <= curve) & (curve <= high)).mean()) > 0.9
-    assert bool((low < high).all())
-    assert bands(windows(8)) == {}
+    for name in ("volatility", "drawdown"):
+        again = [CURVES[name](real.select(drawn)) for drawn in drawn_origins(12, draws=20)]
+        for band, share in zip(found[name], (0.025, 0.975), strict=True):
+            assert band == pytest.approx(np.quantile(again, share, axis=0))
+    # Nine origins are three blocks.
+    assert bands(windows(9), draws=2).keys() == CURVES.keys() and bands(windows(8)) == {}
+
+
+def test_tails_and_fans_by_their_definitions():
+    real = windows()
+    drawn, returns = sketch(real, forecast_scores(torch.randn(5, 300, 4), torch.zeros(5, 4))), real.returns[:, 0]
+    assert drawn.pit.shape == (20,) and 0.3 < drawn.pit.mean() < 0.7 and sketch(real).pit.shape == (0,)
+    assert drawn.curves["volatility"] == pytest.approx(np.sqrt((real.standardised.numpy() ** 2).mean((0, 1, 3))))
+    z = ((returns - returns.mean((0, 1))) / returns.flatten(0, 1).std(0, correction=0)).abs().flatten().sort().values
+    assert drawn.tail[0] == pytest.approx(float(z[-1])) and drawn.tail_share[0] == 1 / len(z)
+    assert drawn.tail[-1] == pytest.approx(float(z[len(z) // 2])) and drawn.tail_share[-1] == 0.5
+    market = 100 * np.expm1(returns.mean(-1).cumsum(-1).numpy())
+    assert drawn.fan.shape == (5, 12, 40) and all(fan == pytest.approx(market) for fan in drawn.fan)

@@ -1,0 +1,319 @@
+"""Calibrations of a market: what all keep to, and what each finds on hand-made markets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.worldmodel.neural_market import TINY, tiny_network
+from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.synthetic import business_days, synthetic_bars
+from vecenv.worldmodel.data.bar_moves import daily_returns
+from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE
+from vecenv.worldmodel.data.quantity_correlations import matrices_over
+from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
+from vecenv.worldmodel.sampling.stationary import WARM_UP
+from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
+from vecenv.worldmodel.training import correlations, coupling, drift, recent
+from vecenv.worldmodel.training.correlations import (
+    EstimatorScore,
+    best_estimator,
+    calibrate_correlations,
+    estimator_scores,
+)
+from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
+from vecenv.worldmodel.training.drift import Effort, calibrate_drift
+
+DAYS, STOP = 340, 330
+
+
+class Calibration(NamedTuple):
+    """A calibration.
+
+    Attributes:
+        run: it.
+        buffers: of the network that it sets.
+        default: where there is nothing to calibrate.
+        nothing: markets without anything to calibrate: number of symbols, and end of validation.
+        calls: number of times that it tells its progress, of a market of six symbols.
+    """
+
+    run: Callable[..., None]
+    buffers: tuple[str, ...]
+    default: tuple[float, ...]
+    nothing: tuple[tuple[int, int], ...]
+    calls: int
+
+
+CALIBRATIONS = {
+    "correlations": Calibration(
+        calibrate_correlations, ("decays", "shrinkages"), (DECAY, SHRINKAGE), ((4, STOP), (6, 60)), 2
+    ),
+    "coupling": Calibration(calibrate_coupling, ("couplings",), (1.0,), ((4, STOP), (6, 210)), 4),
+    "drift": Calibration(calibrate_drift, ("drifts",), (0.0,), ((6, 200),), 4),
+}
+
+
+@pytest.fixture(params=CALIBRATIONS)
+def calibration(request) -> Calibration:
+    return CALIBRATIONS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def _little_effort(monkeypatch):
+    """And no shrinking of couplings: short years differ too much for any."""
+    for module, few in (
+        (correlations, {"HALF_LIVES": (100.0, 400.0), "SHRINKAGES": (0.0, 0.3), "CHOICES": 1}),
+        (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
+        (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
+        (recent, {"YEAR": 80, "YEARS": 2}),
+    ):
+        for name, value in few.items():
+            monkeypatch.setattr(module, name, value)
+
+
+def bars_of(symbols: int) -> Bars:
+    return synthetic_bars(1, DAYS, symbols, seed=3, regime="bear")
+
+
+def market_of(bars: Bars, stop: int = STOP) -> TrainingMarket:
+    return TrainingMarket.from_bars("us", bars, Split(stop - 20, stop - 15, stop))
+
+
+def calibrated(calibration: Calibration, market: TrainingMarket, network: MarketNetwork, **more) -> list[list[float]]:
+    """The numbers of the market after a calibration, which begins from others; those of the other market stay."""
+    for name in calibration.buffers:
+        getattr(network, name).fill_(0.7)
+    calibration.run(network, market, **more)
+    rows = [getattr(network, name).reshape(2, -1) for name in calibration.buffers]
+    assert all(bool((row[0] == row.new_tensor(0.7)).all()) for row in rows), "another market's number has changed"
+    return [row[1].tolist() for row in rows]
+
+
+def test_days_after_validation_do_not_count(calibration):
+    """Symbols explode against each other from the first day after it on; the progress sums up to one."""
+    bars, done = bars_of(6), []
+    ohlcv = bars.ohlcv.clone()
+    ohlcv[:, STOP + 1 :: 2, ::2, :VOLUME] *= 1.3
+    ohlcv[:, STOP::2, 1::2, :VOLUME] *= 1.2
+    one = calibrated(calibration, market_of(bars), tiny_network(), advance=done.append)
+    assert calibrated(calibration, market_of(replace(bars, ohlcv=ohlcv)), tiny_network()) == one
+    assert len(done) == calibration.calls and sum(done) == pytest.approx(1.0)
+    assert [row[0] for row in one] != pytest.approx(list(calibration.default))
+
+
+def test_where_there_is_nothing_to_calibrate_the_defaults_stay(calibration):
+    """With too few symbols or days, and of independent symbols, whose drift is the same for any number of them."""
+    for symbols, stop in calibration.nothing:
+        found = calibrated(calibration, market_of(bars_of(symbols), stop), tiny_network())
+        assert [row[0] for row in found] == [row[-1] for row in found] == pytest.approx(list(calibration.default))
+    found = calibrated(calibration, market_of(bars_of(6)), tiny_network(replace(TINY, joint="none")))
+    is_default = [row[0] for row in found] == pytest.approx(list(calibration.default))
+    assert is_default == (calibration.run is not calibrate_drift) and all(len(set(row)) == 1 for row in found)
+
+
+def test_numbers_stay_within_their_limits(monkeypatch):
+    monkeypatch.setattr(coupling, "LIMITS", (0.999, 1.001))
+    monkeypatch.setattr(drift, "LIMIT", 1e-4)
+    for name, center, limit in (("coupling", 1.0, 1e-3), ("drift", 0.0, 1e-4)):
+        (found,) = calibrated(CALIBRATIONS[name], market_of(bars_of(6)), tiny_network())
+        assert [abs(value - center) for value in found] == pytest.approx([limit] * len(found), rel=1e-3)
+
+
+def test_recent_years_end_with_validation_and_have_the_same_length(monkeypatch):
+    monkeypatch.undo()
+    market = market_of(bars_of(1))
+    for stop, years in {
+        1320: [range(60 + 252 * year, 312 + 252 * year) for year in range(5)],
+        1319: [range(311 + 252 * year, 563 + 252 * year) for year in range(4)],
+        312: [range(60, 312)],
+        311: [range(60, 311)],
+        61: [range(60, 61)],
+        60: [],
+    }.items():
+        assert recent.recent_years(replace(market, split=Split(40, 45, stop))) == years
+
+
+SYMBOLS = 12
+
+
+def matrix_network(**changes: object) -> MarketNetwork:
+    """Returns follow the matrix alone: the head adds nothing to the implied mean and scale."""
+    network = tiny_network(replace(TINY, **changes))
+    network.returns.output.weight.zero_()
+    network.returns.output.bias.zero_()
+    return network
+
+
+def matrix_market(matrices: Tensor, days: int) -> TrainingMarket:
+    """Bounded normal returns of 1% a day with a matrix for each of several equal stretches. Shape: (S, K, K)."""
+    generator = torch.Generator().manual_seed(1)
+    factor = torch.linalg.cholesky(matrices).repeat_interleave(-(-days // len(matrices)), 0)[:days]
+    white = torch.randn(days, SYMBOLS, 1, generator=generator, dtype=torch.float64)
+    closes = (0.01 * (factor @ white.clamp(-2.0, 2.0)).squeeze(-1)).cumsum(0).exp() * 100.0
+    ohlcv = torch.stack([*[closes] * 4, torch.full_like(closes, 1e6)], dim=-1)[None]
+    bars = Bars(tuple(f"S{i}" for i in range(SYMBOLS)), business_days(days), ohlcv)
+    return TrainingMarket.from_bars("us", bars, Split(days - 100, days - 80, days))
+
+
+def sectors(seed: int) -> Tensor:
+    """Three sectors of random members. Shape: (K, K)."""
+    member = torch.randperm(SYMBOLS, generator=torch.Generator().manual_seed(seed)) % 3
+    return torch.where(member[:, None] == member, 0.75, 0.1).double().fill_diagonal_(1.0)
+
+
+@pytest.mark.assembly
+def test_estimates_follow_the_market(monkeypatch):
+    """Lasting sectors ask for a long memory and no shrinkage, changing ones for a short one, equal ones for all."""
+    monkeypatch.undo()
+    monkeypatch.setattr(correlations, "HALF_LIVES", (30.0, 100.0, 400.0))
+    monkeypatch.setattr(correlations, "SHRINKAGES", (0.0, 0.3, 1.0))
+    monkeypatch.setattr(correlations, "CHOICES", 1)
+    equal = torch.full((1, SYMBOLS, SYMBOLS), 0.4, dtype=torch.float64)
+    equal[0].fill_diagonal_(1.0)
+    found = []
+    for matrices in (sectors(0)[None], torch.stack([sectors(seed) for seed in range(7)]), equal):
+        network = matrix_network()
+        calibrate_correlations(network, matrix_market(matrices, 1000))
+        decay, shrinkage = network.estimator_of("us")
+        found.append((round(float(np.log(0.5) / decay.log())), float(shrinkage)))
+    (lasting, none), (changing, _), (_, full) = found
+    assert (lasting, none, changing, full) == (400, 0.0, 30, 1.0)
+
+
+def test_errors_of_estimates_are_those_of_plain_formulas(monkeypatch):
+    """One estimate and year: the Gaussian density by torch, the correlations by NumPy."""
+    monkeypatch.setattr(correlations, "HALF_LIVES", (100.0,))
+    monkeypatch.setattr(correlations, "SHRINKAGES", (0.2,))
+    monkeypatch.setattr(recent, "YEARS", 1)
+    market, year = matrix_market(sectors(3)[None], days=400), slice(320, 400)
+    # Three equal components of standard normals: Gaussian mixtures with raw scales of 0.
+    (score,) = estimator_scores(matrix_network(density="gaussian"), market)
+    matrices = correlations.correlations(
+        market.observed.scaled[0, ..., :2].sum(-1), market.observed.valid[0], 0.5**0.01, 0.2
+    )
+    matrices, today = matrices[torch.arange(400) // 10][year], market.observed.scaled[0, year, :, :2].sum(-1)
+    law = torch.distributions.MultivariateNormal(torch.zeros(SYMBOLS, dtype=torch.float64), matrices)
+    assert bool((today.abs() < 4.0).all()), "limited returns have another density"
+    assert score.nll == pytest.approx(-float(law.log_prob(today).sum()) / today.numel(), abs=1e-4)
+    # The exact correlations about zero, which is what the estimate is of.
+    products = (today.T @ today).numpy()
+    realised = products / np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    error = (matrices.mean(0).numpy() - realised)[np.triu_indices(SYMBOLS, 1)]
+    assert score.rmse == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6) and score[:2] == (100.0, 0.2)
+    scores = [
+        EstimatorScore(1.0, 0.3, 1.0, 0.09),
+        EstimatorScore(1.0, 0.1, 1.0005, 0.07),
+        EstimatorScore(1, 0, 1.0006, 0),
+    ]
+    assert best_estimator(scores) is scores[1], "the closest among those within the tolerance"
+
+
+def test_a_market_keeps_the_calibrated_estimate_for_a_choice_of_its_symbols():
+    market, network = matrix_market(sectors(4)[None], days=200), tiny_network()
+    for value, number in zip(network.estimator_of("us"), (0.97, 0.4), strict=True):
+        value.fill_(number)
+    fitted, chosen = market.estimated_by(network), torch.tensor([5, 2, 9])
+    assert torch.equal(fitted.matrices, matrices_over(market.observed, 0.97, 0.4).float())
+    few = fitted.only(chosen)
+    assert torch.equal(few.matrices, matrices_over(few.observed, 0.97, 0.4).float())
+    assert torch.equal(few.observed.scaled, market.observed.scaled[:, :, chosen])
+
+
+def test_moving_together_is_the_size_of_the_mean_over_that_of_the_moves():
+    """Of several choices of symbols; volatility does not count."""
+    moves = [torch.tensor([[1.0, -1.0], [2.0, 4.0]]), torch.tensor([[1.0, 1.0, 1.0]])]
+    expected = (0.0 + 3.0 + 1.0) / 3 / ((1 + 1 + 2 + 4 + 1 + 1 + 1) / 7)
+    assert coupling._together(moves) == pytest.approx(expected) == coupling._together([3.0 * part for part in moves])
+
+
+def test_a_mean_of_years_is_drawn_toward_zero_by_its_error():
+    """Means 0.3 with a standard error of 0.05 of five years, one without, and one within its error."""
+    values = 0.3 + 0.05 * math.sqrt(2.0) * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    # Student's 97.5% quantile with four degrees of freedom is 2.7764.
+    assert shrunk_mean(values) == pytest.approx(0.3 * (1.0 - (2.7764 * 0.05 / 0.3) ** 2), rel=5e-3)
+    assert shrunk_mean(-values) == pytest.approx(-shrunk_mean(values))
+    assert shrunk_mean(np.array([0.1, 0.1, 0.1])) == pytest.approx(0.1) and shrunk_mean(np.array([0.05, 0.2])) == 0.0
+
+
+@pytest.mark.parametrize("moved", [(1.2, 1 / 1.2), (1.2, 1.2), (1.2, 1.201)], ids=["torn", "alike", "spread"])
+def test_the_coupling_of_years(monkeypatch, moved):
+    """Drawn symbols move together as the coupling says, real ones by ``moved`` in two years."""
+    network, market, seeds = tiny_network(), market_of(bars_of(6)), set()
+    real = dict(zip(recent.recent_years(market), moved, strict=True))
+
+    def drawn(network: MarketNetwork, market: TrainingMarket, days: range, seed: int) -> float:
+        seeds.add(seed)
+        return float(network.coupling_of("us"))
+
+    monkeypatch.setattr(coupling, "_real_moves", lambda _, year: real[year])
+    monkeypatch.setattr(coupling, "_drawn_moves", drawn)
+    monkeypatch.setattr(coupling, "_together", lambda sizes: sizes[0])
+    monkeypatch.setattr(coupling, "shrunk_mean", shrunk_mean)
+    calibrate_coupling(network, market, seed=3)
+    # Log-linear interpolation between couplings 1 and 1.05.
+    expected = 0.0 if moved[1] < 1.0 else shrunk_mean(np.log(moved) / math.log(1.05) * 0.05)
+    assert float(network.coupling_of("us")) == pytest.approx(1.0 + expected, abs=1e-6) and seeds == {3, 4, 5, 6}
+
+
+def test_the_drift_is_interpolated_between_two_rollouts(monkeypatch):
+    """Returns that rise by 1.25 of the drift: it is what the known days' mean lacks, over that slope."""
+    network, market, pairs = tiny_network(), market_of(bars_of(2)), []
+
+    def returns(model: object, starts: object, count: int, seed: int) -> Tensor:
+        pairs.append(count)
+        return torch.full((count,), 1.25 * float(network.drifts_of("us")[0]) + 1e-4, dtype=torch.float64)
+
+    monkeypatch.setattr(drift, "_mean_returns", returns)
+    monkeypatch.setattr(drift, "EFFORTS", {1: Effort(8, 65)})
+    calibrate_drift(network, market)
+    moves, valid = daily_returns(market.encoded)
+    target = float(moves[:STOP][valid[:STOP]].mean())
+    assert network.drifts_of("us").tolist() == pytest.approx([(target - 1e-4) / 1.25] * 4, rel=1e-4)
+    # A quarter of the pairs, rounded up, is enough for the slope.
+    assert pairs == [65, 17]
+
+
+def test_the_mean_return_of_a_pair_is_that_of_both_paths_over_the_days_between_the_first_and_the_last_close():
+    class Rising:
+        """Closes of two symbols that rise by the number of the path in percent a day, antithetic ones by ten more."""
+
+        def draw_after(self, starts: None, paths: int, days: int, seed: int, antithetic: bool) -> Tensor:
+            rate = 0.01 * (torch.arange(paths) + 10.0 * antithetic)
+            closes = (rate[:, None] * torch.arange(days)).exp().double()
+            return closes[:, :, None, None].expand(-1, -1, 2, 5)
+
+    assert drift._mean_returns(Rising(), None, 3, 0).tolist() == pytest.approx([0.05, 0.06, 0.07])
+
+
+def test_between_two_numbers_of_symbols_the_drift_is_on_a_line_in_their_logarithm():
+    network = tiny_network()
+    network.drifts_of("us").copy_(torch.tensor([-0.02, 0.0, 0.01, 0.03]))
+    known = {1: -0.02, 3: -0.02 + 0.02 * math.log(3, 5), 5: 0.0, 25: 0.01, 50: 0.02, 100: 0.03, 400: 0.03}
+    assert {symbols: float(network.drift_of("us", symbols)) for symbols in known} == pytest.approx(known)
+    with pytest.raises(ValueError, match="unknown market 'mars'"):
+        network.drift_of("mars", 3)
+
+
+def test_stretches_are_days_of_the_history(monkeypatch):
+    """Each starts on another day, of other symbols; levels go on from the history's own."""
+    monkeypatch.setattr(drift, "YEAR", 10)
+    bars, chosen = bars_of(6), set()
+    market, closes = market_of(bars), bars.ohlcv[0, ..., CLOSE]
+    past = drift._recent_stretches(market, 2, 8, np.random.default_rng([0, 2]))
+    for path in past.ohlcv[..., CLOSE]:
+        found = torch.stack([torch.isclose(closes, price, rtol=1e-10) for price in path[0]])
+        first = int(found.any(-1).all(0).nonzero()[0])
+        symbols = tuple(int(each.nonzero()[0]) for each in found[:, first])
+        assert symbols[0] != symbols[1] and len(path) == WARM_UP
+        assert torch.allclose(path, closes[first : first + len(path), list(symbols)], rtol=1e-10)
+        assert STOP - drift.YEARS * 10 - WARM_UP <= first <= STOP - WARM_UP
+        chosen.add(symbols)
+    assert len(chosen) > 4 and drift._recent_stretches(market, 7, 8, np.random.default_rng(0)) is None
