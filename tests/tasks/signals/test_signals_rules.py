@@ -9,8 +9,6 @@ import pytest
 import torch
 
 import vecenv
-from tests.small_env import random_actions, same_bits
-from tests.tasks.tiers.random_markets import random_tape
 from vecenv.learn.risk_levels import check_risk_levels
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
@@ -97,37 +95,6 @@ def test_the_risk_level_is_weighted_by_the_value_of_positions_short_ones_too():
     pairs = (held, worths), (held[order], worths[order])
     levels = [risk_level(shares, total, risks, torch.tensor(1e3)) for shares, risks in pairs]
     assert torch.equal(*levels)
-
-
-@pytest.mark.parametrize("rules", [{}, {"fill": "next_open"}, {"whole_shares": False, "dtype": "float64"}], ids=str)
-def test_short_positions_count_by_their_size(rules):
-    """100 short of A at risk 5, 100 of B at 4, 50 of C at 3: M = (120 + 110 + 50) / 250. A falls by a tenth."""
-    closes = [[10.0, 10.0, 10.0], [10.0, 10.0, 10.0], [9.0, 10.0, 10.0]]
-    tape = tape_with(scores_of(*[[(3, 5), (3, 4), (3, 3)]] * 3), closes=closes)
-    env = env_on(tape, risk_strength=0.1, reward_scale=1.0, shorting=True, **rules)
-    env.advance(torch.tensor([[-1.0, 1.0, 0.5]]))
-    assert env.state.holdings.tolist() == [[-100.0, 100.0, 50.0]]
-    assert float(env.advance(torch.zeros(1, 3))) == pytest.approx(100 / 1.12)
-
-
-def test_without_strengths_the_account_is_that_of_stock_trading():
-    """State, rewards and observations bit for bit, under random actions."""
-    rng = np.random.default_rng(4)
-    tape = random_tape(rng, 30, 4)
-    scored = replace(
-        tape,
-        panels=Panels(
-            torch.from_numpy(rng.uniform(1, 5, (1, 30, 4, 2))).float(), torch.ones(1, 30, 4, 2, dtype=torch.bool)
-        ),
-    )
-    options = {"features": tape.feature_names, "episode_length": 20, "compile": False}
-    plain = vecenv.make("stock_trading", 32, market=tape, **options)
-    ours = vecenv.make("signals", 32, market=scored, **options)
-    for step in range(20):
-        action = random_actions(32, 4, seed=step)
-        assert same_bits(plain.advance(action), ours.advance(action))
-        assert same_bits(plain.observations(), ours.observations())
-        assert torch.equal(plain.state.portfolio_value, ours.state.portfolio_value)
 
 
 def test_scores_shown_are_those_of_the_day_of_the_decision():

@@ -120,6 +120,10 @@ def check_exact(case: Case, tolerance: dict[str, float]) -> int:
     started = {dtype: case.started(dtype) for dtype in tolerance}
     bounds, rows = ({dtype: pair[place] for dtype, pair in started.items()} for place in (0, 1))
     accounts, count = case.accounts(next(iter(rows.values()))), 0
+    for start in (one.state for one in rows.values()):
+        columns = zip(*(getattr(start, name).tolist() for name in EXACT), strict=True)
+        opened = [(a.cash, a.holdings, a.value, a.costs, a.traded, a.invalid_actions) for a in accounts]
+        assert list(columns) == opened and bool((start.buy_ratio == 1).all())
     for step, (observations, rewards) in enumerate(oracle_steps(accounts, case.actions)):
         playing, action = list(rewards), torch.from_numpy(case.actions[step])
         wanted = [(a.cash, a.holdings, a.value, a.costs, a.traded, a.invalid_actions) for a in accounts]

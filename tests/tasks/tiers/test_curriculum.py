@@ -21,8 +21,6 @@ from vecenv.tasks.tiers.config import TIERS, TWENTY_FIVE
 from vecenv.tasks.tiers.curriculum import Curriculum, CurriculumSchedule, path_volatility
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig, interpolated_rules
 from vecenv.tasks.tiers.curriculum_schedulers import AdaptiveDifficulty, Promotion
-from vecenv.tasks.tiers.layout import Account
-from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.tasks import CURRICULUM
 from vecenv.text.door import TextDoor
 
@@ -187,28 +185,6 @@ def test_all_play_the_last_tier_until_a_schedule_starts_them_at_the_first():
     make_fx(collector._observe_and_step)(*phase.inputs[0])
 
 
-def test_symbols_that_are_not_the_tiers_show_zeros_and_cannot_be_traded():
-    env = make_env(5)
-    schedule = followed(env)
-    schedule.load_state_dict({"tier": torch.arange(5)})
-    env.write_params(schedule.params())
-    env.reset()
-    width = 2 + len(TIER_FEATURES)
-    shown = env.observe_rows(env.rows, torch.arange(5))[:, len(Account._fields) :][:, : 25 * width].view(5, 25, width)
-    for row, name in enumerate(NAMES):
-        own = len(TIERS[name].symbols)
-        assert (shown[row, :own, 0] > 0).all() and not shown[row, own:].any(), name
-    # BUY a tenth of the 25th symbol, then of the first.
-    for symbol, valid in ((24, [False] * 4 + [True]), (0, [True] * 5)):
-        order = torch.tensor([[[float(Kind.BUY), symbol, 0.1]]] * 5)
-        outcome = env.engine.bound().step(env.rows, order)
-        assert (env.engine.bound().info(outcome.rows)["invalid_actions"] == 0).tolist() == valid
-        assert not outcome.rows.state.holdings[~torch.tensor(valid)].any()
-    texts = TextDoor(env).render([0, 4])
-    assert "INFY" not in texts[0].upper() and "RELIANCE" in texts[0] and "MARUTI" in texts[1]
-    assert TextDoor(env).parse(["BUY MARUTI 0.1"] * 5, range(5))[1].tolist() == [False] * 4 + [True]
-
-
 def test_a_running_episode_keeps_its_tier_and_the_next_one_follows_the_new():
     env = make_env(3)
     schedule = followed(env)
@@ -225,6 +201,11 @@ def test_a_running_episode_keeps_its_tier_and_the_next_one_follows_the_new():
     assert rows.state.rule[1:].tolist() == [[0, 2, 4]] * 2
     assert (rows.state.end_day - rows.state.start_day)[-1].tolist() == [4, 5, 8]
     assert rows.state.start_value[-1].mul(env.scenario.tape.tick_size).tolist() == [100_000.0, 150_000.0, 500_000.0]
+    # Texts name the tier's own symbols alone, and orders of others are none.
+    assert env.state.rule.tolist() == [0, 2, 4]
+    texts = TextDoor(env).render([0, 2])
+    assert "INFY" not in texts[0].upper() and "RELIANCE" in texts[0] and "MARUTI" in texts[1]
+    assert TextDoor(env).parse(["BUY MARUTI 0.1"] * 3, range(3))[1].tolist() == [False, False, True]
 
 
 def test_regret_is_what_hindsight_earned_more():

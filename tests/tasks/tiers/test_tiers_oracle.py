@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.tasks.tiers.limit_weights_oracle import limit_weights_to_orders
-from tests.tasks.tiers.oracle import SIGNAL, TierAccount
+from tests.tasks.tiers.oracle import MISTAKES as PAGE_MISTAKES
+from tests.tasks.tiers.oracle import PRESETS, SIGNAL, TierAccount
 from tests.tasks.tiers.random_tiers import (
     HIGHEST,
     oracle_market,
@@ -26,7 +27,7 @@ from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.rows import Rows
 from vecenv.tasks.tiers.config import TierConfig
 from vecenv.tasks.tiers.order_list import Kind
-from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES, RULE_BREAKS
+from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES, RULE_BREAKS, component_weights
 from vecenv.tasks.tiers.scenario import TierTrading
 
 NUM_ENVS, EXAMPLES, PARTS, NUM_PATHS = 120, 15, 6, 2
@@ -179,3 +180,10 @@ def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
     assert not any(happened[name] for name in (*RULE_BREAKS, "sell_unheld"))
     rare = {name: happened[name] for name in ("invalid", "drawdown of 0.08", "sold out") if happened[name] < 30}
     assert not rare, f"too rare to be tested: {rare}"
+
+
+def test_presets_weigh_as_the_page_says():
+    for preset, weights in PRESETS.items():
+        assert component_weights(preset).tolist() == [weights[name] for name in COMPONENTS], preset
+    assert set(MISTAKES) == set(PAGE_MISTAKES) and len(MISTAKES) == 7
+    assert RULE_BREAKS == ("regime_violation", "position_limit", "trade_limit")

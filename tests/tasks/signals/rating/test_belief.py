@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -28,37 +27,6 @@ def test_a_headline_alone_tells_its_accuracy():
     tone, _, there = told_by(tape.panels)
     expected = LAW["accuracy"] / (LAW["accuracy"] + 2 * (1 - LAW["accuracy"]) / 3)
     assert torch.allclose(belief, torch.where(there, tone, 0).double() * expected, atol=1e-12)
-
-
-def by_enumeration(law, returns: list[float], tone: int | None, risk: int | None) -> float:
-    """Return the belief of one symbol after returns and the last day's news, over all paths of hidden signs."""
-    total = up = 0.0
-    chance = (1 - law.accuracy) / 3
-    for path in itertools.product(itertools.product((-1, 1), (-1, 1)), repeat=len(returns) + 1):
-        weight = 1.0
-        for (before, now), move in zip(itertools.pairwise(path), returns, strict=True):
-            deviation = law.volatility * (1 + law.danger * before[1])
-            weight *= math.exp(-0.5 * ((move - law.strength * before[0]) / deviation) ** 2) / deviation
-            weight *= law.flip if now[0] != before[0] else 1 - law.flip
-            weight *= law.danger_flip if now[1] != before[1] else 1 - law.danger_flip
-        if tone is not None:
-            for told, sign in zip((tone, risk), path[-1], strict=True):
-                weight *= law.accuracy + chance if told == sign else chance
-        total += weight
-        up += weight * path[-1][0]
-    return up / total
-
-
-@pytest.mark.parametrize("recent_days", [1, 3])
-def test_returns_and_a_headline_are_weighed_as_by_enumeration(recent_days):
-    tape, returns = market(12, 2)
-    belief = read_belief(tape.law, returns, tape.panels, recent_days)
-    tone, risk, there = told_by(tape.panels)
-    assert bool((belief[:, :recent_days] == 0).all())
-    for path, day, symbol in itertools.product(range(2), range(recent_days, 12, 2), range(2)):
-        past = returns[path, day - recent_days + 1 : day + 1, symbol].tolist()
-        news = (int(tone[path, day, symbol]), int(risk[path, day, symbol])) if there[path, day, symbol] else (None,) * 2
-        assert float(belief[path, day, symbol]) == pytest.approx(by_enumeration(tape.law, past, *news), abs=1e-9)
 
 
 def test_belief_times_strength_is_the_mean_move():

@@ -103,6 +103,8 @@ def test_agents_stand_in_the_order_of_what_they_know():
     assert sized_signal(strength).tolist() == [0, 1, -1, 3, -10, 10]
     loud = vecenv.make("news_signals", 3, market=holed_tape(1), compile=False, episode_length=5, action="continuous")
     assert AGENTS["silent"]().act(loud).tolist() == [[0.0] * 5] * 3
+    numbers, levels = AGENTS["hindsight"]().act(loud), AGENTS["hindsight"]().act(env)
+    assert numbers.dtype == torch.float32 and (10 * numbers).round().tolist() == (levels - 10).tolist()
     # Hindsight says ten from a move of two deviations on.
     said, move = AGENTS["hindsight"]().act(env) - 10, env.scenario.shared["move"]
     deviation = move[env.scenario.shared["tradable"]].square().mean().sqrt()
