@@ -47,7 +47,9 @@ TILTS = pytest.mark.parametrize(
     [
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return"}),
         ("stock_trading", {"action": "tilt", "reward": "excess_log_return", "benchmark": "buy_and_hold"}),
-        pytest.param("multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}, marks=pytest.mark.nightly),
+        pytest.param(
+            "multi_stock_3", {"action": "limit_weights", "reward": "grade_potential"}, marks=pytest.mark.nightly
+        ),
     ],
 )
 
@@ -179,7 +181,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.assembly] * ("compiled" in name)) for name in BROKEN]
+)
 def test_a_broken_task_is_told_what_is_broken(name):
     task, message = BROKEN[name]
     with pytest.raises(TaskFault, match=f"^reach_zero: {message}"):

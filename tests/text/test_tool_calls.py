@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenv.text.calculator import calculate
+from vecenv.text.reasoning import without_reasoning
 from vecenv.text.tool_calls import LONGEST_CALL, ToolCall, read_answer, read_call
 
 CALL = ToolCall("price_history", {"days": 5})
+TOO_LONG = (
+    ToolCall("a", {"x": "y" * (LONGEST_CALL - 37)}),
+    ToolCall("", fault="a call may have 4096 characters"),
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,22 @@ CALL = ToolCall("price_history", {"days": 5})
         ("react", "Thought: enough\nFinal Answer: BUY 0.5\nAction: position", None),
         ("react", '{"name": "position"}', None),
         ("react", "BUY 0.5", None),
+        # What is thought calls nothing.
+        ("json", '<think>or {"name": "moon"}</think> {"name": "price_history", "arguments": {"days": 5}}', CALL),
+        ("json", 'what?</think><tool_call>{"name": "position"}</tool_call>', ToolCall("position")),
+        ("json", '<think>I could say <tool_call>{"name": "position"}</tool_call></think>BUY', None),
+        ("json", '<think><tool_call>{"name": "position"}</tool_call>', None),
+        ("json", '<think>{"name": "position"} <answer>HOLD</answer>', None),
+        ("json", '</thin\u212a>{"name": "position"}', None),
+        ("react", '<think>\nAction: moon\n</think>\nAction: price_history\nAction Input: {"days": 5}', CALL),
+        ("react", "<think>\nAction: moon\n</think>\nFinal Answer: HOLD", None),
+        ("react", "<think>\nAction: moon\n<answer>HOLD</answer>", None),
+        # To the letter.
+        ("json", '{"name": "a", "arguments": {"x": "' + "y" * (LONGEST_CALL - 37) + '"}}', TOO_LONG[0]),
+        ("json", '{"name": "a", "arguments": {"x": "' + "y" * (LONGEST_CALL - 36) + '"}}', TOO_LONG[1]),
+        ("react", "Action: a\nAction Input: " + " " * 99 + "{}" + " " * 9, ToolCall("a")),
+        ("react", "Action: a\nAction Input: {} and more", ToolCall("a")),
+        ("react", "Action: a\nAction Input: [1]", ToolCall("", fault="Action Input must be a JSON object")),
     ],
 )
 def test_what_a_text_calls(form, text, call):
@@ -55,12 +74,27 @@ def test_the_answer_is_what_follows_its_mark():
     assert read_answer("Thought: enough\nFinal Answer: BUY 0.5", "react") == " BUY 0.5"
     assert read_answer("BUY 0.5", "react") == "BUY 0.5"
     assert read_answer("Final Answer: BUY 0.5", "json") == "Final Answer: BUY 0.5"
+    text = "<think>\nFinal Answer: SELL TCS\n</think>\nFinal Answer: BUY INFY 0.5"
+    assert read_answer(text, "react") == " BUY INFY 0.5"
+    assert read_answer("<think>\nFinal Answer: SELL TCS", "react") == "<think>\nFinal Answer: SELL TCS"
 
 
 PIECES = st.sampled_from(
     [
         *("<tool_call>", "</tool_call>", "{", "}", '"name"', ":", '"position"', ",", '"arguments"', "[", "]", "1e999"),
-        *("Action:", "Action Input:", "Final Answer:", "\n", " ", "BUY 0.5", "\x00", "é", "\ud800", "{" * 50, "NaN"),
+        *(
+            "Action:",
+            "Action Input:",
+            "Final Answer:",
+            "<answer>",
+            "</answer>",
+            "<think>",
+            "</think>",
+            "\n",
+            " ",
+            "BUY",
+        ),
+        *("\x00", "é", "\ud800", "{" * 50, "NaN"),
     ]
 )
 
@@ -72,15 +106,9 @@ def test_nothing_raises(text, form):
         assert isinstance(read_answer(text, form), str)
     else:
         assert isinstance(call.name, str) and isinstance(call.arguments, dict)
-
-
-def test_calls_read_back():
-    for days in (1, 60):
-        call = {"name": "indicator", "arguments": {"days": days, "name": "rsi_14"}}
-        expected = ToolCall("indicator", {"days": days, "name": "rsi_14"})
-        assert read_call(json.dumps(call), "json") == expected
-        step = f"Action: indicator\nAction Input: {json.dumps(call['arguments'])}"
-        assert read_call(step, "react") == expected
+    assert without_reasoning(without_reasoning(text)) == without_reasoning(text)
+    for thought in ("<think>SELL TCS</think>", "<answer>SELL TCS</answer> then\n</think>", "<think>{}</THINK>\n"):
+        assert "think>" in text or read_call(thought + text, form) == call
 
 
 MEGABYTES = ["{" * 10**6, '{"a":' * 10**5, "[" * 10**6, "Action: " + "x" * 10**6, "Action:\n" * 10**5]

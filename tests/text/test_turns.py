@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecenv
+from tests.reach_zero import REACH_ZERO, WalkText
 from vecenv.text.door import TextDoor
+from vecenv.text.task_text import TaskText
+from vecenv.text.tool_calls import ToolCall
 from vecenv.text.turns import TextRows, TextRules
 
 OPTIONS = {"market": "planted", "market_options": {"num_paths": 3, "num_days": 330}, "context": ("signal",), "days": 3}
@@ -37,8 +42,7 @@ def begun(rows: TextRows, ids: list[int], seeds: list[int], indices: list[int]) 
     return rows.begin(ids)
 
 
-@pytest.mark.nightly
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=6)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from(ANSWERS)), max_size=ROWS), max_size=12),
     st.sampled_from([TextRules(), TextRules(0.5, 2.0, -0.25, ("all",), "json", 2)]),
@@ -75,26 +79,6 @@ def test_what_a_turn_pays():
     assert turn.outcomes["total_return"] == pytest.approx(turn.outcomes["portfolio_value"] / 1e5 - 1.0)
 
 
-@pytest.mark.nightly
-def test_compiled_rows_are_told_the_same():
-    rules = TextRules(grade=1.0, steps=1.0, tools=("all",))
-    eager = text_rows(ROWS, rules)
-    env = vecenv.make("single_stock_costs", ROWS, **OPTIONS | {"market": TAPE}, action="orders", compile=True)
-    compiled, ids = TextRows(env, rules), list(range(ROWS))
-    first = [begun(rows, ids, [4] * ROWS, ids) for rows in (eager, compiled)]
-    assert first[0] == first[1]
-    for day in range(3):
-        # Other rows every day, so that some end before others.
-        chosen = [row for row in ids if (row + day) % 3]
-        told = [
-            rows.answer(chosen, ["BUY 0.4", "SELL", "what?", "HOLD", CALL][: len(chosen)]) for rows in (eager, compiled)
-        ]
-        assert told[0] == told[1]
-    begun(compiled, [1], [9], [9])
-    begun(eager, [1], [9], [9])
-    assert compiled.answer([1, 2], ["BUY", "HOLD"]) == eager.answer([1, 2], ["BUY", "HOLD"])
-
-
 def test_every_day_has_its_own_turns():
     rows = text_rows(1, TextRules(tools=("position",), turns=2))
     begun(rows, [0], [1], [2])
@@ -122,13 +106,37 @@ def test_begun_rows_leave_the_others_alone():
         rows.env.begin_rows([4], torch.tensor([0]), torch.tensor([0]))
 
 
-@pytest.mark.assembly
+def test_doors_open_for_rows_that_there_are():
+    env = text_rows(4, TextRules()).env
+    door, every = TextDoor(env), TextDoor(env).render(range(4))
+    assert len(set(every)) == 4 and door.render([2, 0]) == [every[2], every[0]] and door.render([]) == []
+    actions, valid = door.parse([], [])
+    assert (
+        actions.shape == (0, 8, 3)
+        and valid.shape == (0,)
+        and (actions.dtype, valid.dtype) == (torch.float32, torch.bool)
+    )
+    with pytest.raises(IndexError, match=r"rows \[4\] are not all in \[0, 4\)"):
+        door.render([4])
+    with pytest.raises(ValueError, match="1 texts do not fit 2 rows"):
+        door.parse(["HOLD"], [0, 1])
+    with pytest.raises(ValueError, match="1 calls do not fit 2 rows"):
+        door.tool_results(door.text.tools(["all"]), [ToolCall("position")], [0, 1])
+
+
 def test_what_cannot_be_played_is_refused():
-    with pytest.raises(ValueError, match="has no text"):
-        TextRows(vecenv.make("stock_trading", compile=False), TextRules())
-    with pytest.raises(ValueError, match="tool"):
+    with pytest.raises(ValueError, match="'reach_nothing' has no text"):
+        TextRows(vecenv.make(replace(REACH_ZERO, name="reach_nothing", text=None), compile=False), TextRules())
+    with pytest.raises(ValueError, match="unknown tools moon"):
         text_rows(1, TextRules(tools=("moon",)))
-    with pytest.raises(ValueError, match="must not be positive"):
+    with pytest.raises(ValueError, match="format_penalty must not be positive, got 0"):
         TextRules(format_penalty=0.1)
-    with pytest.raises(ValueError, match="turns must be"):
+    with pytest.raises(ValueError, match="turns must be at least 1, got 0"):
         TextRules(turns=0)
+    assert TextRules().inapplicable() == {"tool_form": "tools", "turns": "tools"}
+    assert TextRules(tools=("all",)).inapplicable() == {} and TextRules(turns=1).format_penalty == 0.0
+    # A task that has said nothing about answers has none to offer.
+    text = WalkText(REACH_ZERO.build())
+    assert text.examples() == () and text.acted(None) is None and TaskText.random_answer(text, None) == ""
+    with pytest.raises(ValueError, match="there are no tools; a, b cannot be called"):
+        text.tools(["a", "b"])

@@ -19,9 +19,10 @@ from torch import Tensor
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import leaf_names, leaves, with_leaves
 from vecenv.market.tape import MarketTape
-from vecenv.registry import Task, make_spoken, task_named
+from vecenv.registry import Task, make, make_spoken, task_named
 from vecenv.testing.faults import ROWS, TaskFault, require, run_checks
 from vecenv.text.door import TextDoor
+from vecenv.text.recorder import Player
 from vecenv.text.recording import Recording, write_parquet
 from vecenv.text.records import EpisodeRecord, read_lines, write_jsonl
 
@@ -72,11 +73,11 @@ def check_text(
     record = task_named(task)
     record.check_text()
 
-    def make(**more: Any) -> VecEnv:  # noqa: ANN401
+    def made(**more: Any) -> VecEnv:  # noqa: ANN401
         return make_spoken(record, **{"num_envs": ROWS, "seed": 5} | options | more)
 
-    future = later or (lambda env: _later(env, make))
-    checks = (lambda: _check_shown(make, steps, beside, future), lambda: check_answers(make(), steps))
+    future = later or (lambda env: _later(env, made))
+    checks = (lambda: _check_shown(made, steps, beside, future), lambda: check_answers(made(), steps))
     run_checks(record.name, [("text", check) for check in checks])
 
 
@@ -239,11 +240,13 @@ def check_records(
         named = {name: value for name, value in market.items() if name != "market"}
         options = {"market": market["market"], "market_options": named} | options
     run = _Recorded(recording, make_spoken(record, ROWS, seed=5, **options), steps, texts, market)
+    agent = record.agents[record.reference if "random" not in record.agents else "random"]
     run_checks(
         record.name,
         [
             ("records", run.check_truth),
             ("replay", run.check_replay),
+            ("actions", lambda: run.check_actions(make(record, 2, seed=5, **{"compile": False} | options), agent())),
             ("tampering", run.check_figures),
             ("tampering", run.check_causes),
             ("files", run.check_files),
@@ -341,6 +344,15 @@ class _Recorded:
                 difference = self.recording.difference(self.recording.read(line), again)
                 require(difference is None, f"a replay differs: {difference}")
                 self.replayed.append(again)
+
+    def check_actions(self, env: VecEnv, agent: Player) -> None:
+        """Actions of an agent that does not speak are written as texts, which do the same."""
+        (made,) = self.recording.record(env, agent, [1], 5, self.market)
+        (again,) = self._replayed([made.to_json()])
+        difference = self.recording.difference(made, again)
+        require(difference is None, f"texts that are written for actions do something else: {difference}")
+        said = {step.action for step in made.steps}
+        require(len(said) > 1 or len(made.steps) == 1, f"every action is written as {said}")
 
     def check_figures(self) -> None:
         """Whatever figure of a record is altered, the comparison with a replay names its place."""

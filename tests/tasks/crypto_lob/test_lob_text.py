@@ -44,10 +44,8 @@ WRONG = (
         "BID 0 AT 5",
         "BUY" + " 1" * 9,
     ),
-    *("BUY 0." + "1" * 23, "ASK 1 AT " + "9" * 30, "HODL"),
+    *("BUY 0." + "1" * 23, "ASK 1 AT " + "9" * 30, "HODL", None, 3),
 )
-
-WORDS = ("BUY", "SELL", "BID", "0", ".5", "1", "@", "AT", ";", "\n", "CLOSE", "CANCEL")
 
 
 @pytest.mark.parametrize("text", VALID)
@@ -58,20 +56,13 @@ def test_orders_are_read(text):
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_order_is_invalid(text):
     assert LANGUAGE.parse(text) is None
+    actions, valid = LANGUAGE.tensor([LANGUAGE.parse(text)])
+    assert actions.tolist() == [[list(part) for part in INVALID]] and not bool(valid)
 
 
 @pytest.mark.parametrize("text", ["BID 1 AT 5", "ASK 0", "CANCEL"])
 def test_nothing_rests_where_orders_cannot(text):
     assert MARKET_ONLY.parse(text) is None and MARKET_ONLY.parse("SELL; HOLD") is not None
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(WORDS)).map(" ".join)))
-@pytest.mark.assembly
-def test_nothing_that_is_written_raises(text):
-    for language in (LANGUAGE, MARKET_ONLY):
-        actions, valid = language.tensor([language.parse(text)])
-        assert actions.shape == (1, 3, 2) and (bool(valid) or actions[0].tolist() == [list(part) for part in INVALID])
 
 
 @settings(max_examples=200, deadline=None)
