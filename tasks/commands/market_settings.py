@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vecenv.core.device import device_named
-from vecenv.market.currency import checked_currency
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.load import MarketOptions, generator_of, load_market
 from vecenv.market.tape import MarketTape, training_paths
+from vecenv.market.validation import checked_currency
 from vecenv.registry import Task, task_named, with_fitting_symbols
 
 TaskConfig = TypeVar("TaskConfig", bound=Any)

@@ -77,7 +77,7 @@ ALLOWED = (
     Allowed(f"(?!{GRADED}|single_stock random)({TIER})", "first grade", REFERENCES, "to device", None),
     Allowed(f"(?!{GRADED})({TIER})", "first grade", HINDSIGHT, "to device", None),
     # A warm-up: which rows are to be started, at every step of a rollout.
-    Allowed("donated .* 3", "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 12),
+    Allowed("donated .* 3", "restarting rollout", "vecenv/core/row_buffers.py Restarts.prepare", "nonzero", 12),
     Allowed("donated .* 3", "restart", "vecenv/core/episode_rows.py EpisodeRows.restart", "nonzero"),
     # Text is written and read on the host: one copy of what is shown, one of what was parsed.
     Allowed(TIER, "text", f"{TEXT}.render", "to host"),
@@ -89,7 +89,7 @@ ALLOWED = (
     Allowed(RATING, "text", f"{RATING_TEXT}.render", "to host", 5),
     Allowed(RATING, "text", f"{RATING_TEXT}.parse", "to device", 2),
     Allowed("single_stock random", "text", f"{TEXT}.symbols", "to host", 3),
-    Allowed(MARKET, "restarting rollout", "vecenv/core/restarts.py Restarts.prepare", "nonzero", 6),
+    Allowed(MARKET, "restarting rollout", "vecenv/core/row_buffers.py Restarts.prepare", "nonzero", 6),
     Allowed("market text", "text", f"{MARKET_TEXT} _on_host", "to host"),
     Allowed("market text", "text", f"{MARKET_TEXT} MarketText.grammar", "to host"),
     Allowed("market text", "text", f"{MARKET_TEXT} MarketText.parse", "to device", 2),
@@ -134,8 +134,8 @@ ALLOWED = (
     Allowed(GRPO, "update", "vecenv/learn/group_episodes.py episode_accounts", ITEM),
     Allowed(GRPO, "update", AUDIT, ITEM, 11),
     Allowed(GRPO, "update", AUDIT, "mask"),
-    Allowed("GRPO gigpo", "update", "vecenv/learn/group_advantages.py step_advantages", "_unique2"),
-    Allowed("GRPO gigpo", "update", "vecenv/learn/group_advantages.py step_advantages", "mask", 3),
+    Allowed("GRPO gigpo", "update", "vecenv/learn/group_credit.py step_advantages", "_unique2"),
+    Allowed("GRPO gigpo", "update", "vecenv/learn/group_credit.py step_advantages", "mask", 3),
     Allowed("GRPO dapo", "update", "vecenv/learn/group_credit.py refilled", "nonzero"),
     # Agents side by side: whether all have ended, and the first row's account, day by day.
     Allowed(AGENTS, "play", INTEGERS, ITEM, None),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from vecenv.market.indicators import compute_indicators
+from vecenv.market.indicators import INDICATORS, compute_indicators
 
 PATHS, DAYS, SYMBOLS = 2, 700, 3
 COLUMNS = ["open", "high", "low", "close", "volume"]
@@ -48,3 +50,8 @@ def frames(ohlcv: Tensor) -> list[tuple[int, int, pd.DataFrame]]:
         for path in range(ohlcv.shape[0])
         for symbol in range(ohlcv.shape[2])
     ]
+
+
+def warmup_of(names: Sequence[str]) -> int:
+    """The longest warm-up of some indicators, in bars."""
+    return max((INDICATORS[name].warmup for name in names), default=0)

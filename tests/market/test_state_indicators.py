@@ -11,8 +11,8 @@ import talib
 import torch
 from torch import Tensor
 
-from tests.market.random_bars import compute, frames, random_bars
-from vecenv.market.indicators import INDICATORS, warmup_of
+from tests.market.random_bars import compute, frames, random_bars, warmup_of
+from vecenv.market.indicators import INDICATORS
 from vecenv.market.state_indicators import LABELS, LEVELS, TIER_FEATURES, labels_of
 
 STATES = tuple(name for name in LABELS if name not in LEVELS)

@@ -10,15 +10,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from vecenv.core.collector_inputs import CollectorInputs, Policy
+from vecenv.core.collector_inputs import CollectorInputs, Policy, PolicyCall
 from vecenv.core.compiling import FirstCallCompiled, TensorFunction
 from vecenv.core.engine import BoundEngine
 from vecenv.core.env import VecEnv
-from vecenv.core.policy_call import PolicyCall
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.random_actions import random_action
-from vecenv.core.restarts import Restarts
 from vecenv.core.rollout_buffers import RolloutBuffers
+from vecenv.core.row_buffers import Restarts
 from vecenv.core.rows import Rows, leaves, with_leaves
 
 
@@ -98,7 +97,6 @@ class FusedCollector:
             self._policy_call.attempt(self._buffers.of_step(self.seen, 0))
 
     def _phases_of_steps(self) -> list[_Phase]:
-        """List the arguments of every step."""
         steps, buffers, actions = range(self.num_steps), self._buffers, self.actions
         before, after = buffers.rows.steps[:-1], buffers.rows.steps[1:]
         shown = [buffers.of_step(buffers.blocks, step) for step in steps]
@@ -173,7 +171,6 @@ class FusedCollector:
         return [*leaves(outcome.rows), outcome.reward, *blocks, *drawn]
 
     def _observe(self, *tensors: Tensor) -> list[Tensor]:
-        """Compute the observations for a policy."""
         bound, rows, _, _ = self._unpacked(tensors)
         return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
 

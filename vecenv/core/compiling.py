@@ -211,7 +211,6 @@ def _settings(on_gpu: bool, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """Return an uninitialised tensor of the same shape, strides, type and device."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 

@@ -48,7 +48,6 @@ def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dic
 
 
 def _zeroed(rows: Rows, fields: set[str]) -> Rows:
-    """Return rows with fields of the state overwritten by zeros."""
     pairs = zip(leaves(rows), of_fields(rows, fields), strict=True)
     return with_leaves(rows, [torch.zeros_like(leaf) if chosen else leaf for leaf, chosen in pairs])
 

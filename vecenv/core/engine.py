@@ -44,11 +44,7 @@ class Engine:
             self._check_donated()
 
     def _check_donated(self) -> None:
-        """Reject donated fields that the state does not have: they would be copied at every step.
-
-        Raises:
-            ValueError: naming the first.
-        """
+        """Reject donated fields that the state does not have: they would be copied at every step."""
         first = torch.zeros(self.scenario.num_agents, dtype=torch.int64, device=self.scenario.action_spec.device)
         # The first state alone: a warm-up may cost more than an episode.
         known = sorted(self.bound().of_rows(first).opened(first[0], first, first).state.keys())

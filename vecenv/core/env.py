@@ -132,7 +132,6 @@ class VecEnv(EpisodeRows):
         return {name: flag.unsqueeze(-1) for name, flag in flags.items()}
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        """Step the rows that are not done and in the ``"_step"`` mask."""
         mask = tensordict.get("_step", None)
         reward = self.advance(tensordict.get("action"), None if mask is None else mask.reshape(-1))
         return self._observation().update({"reward": reward.unsqueeze(-1), **self._flags()})
@@ -164,7 +163,6 @@ class VecEnv(EpisodeRows):
         return torch.where(stepped, outcome.reward, 0.0)
 
     def _outcome(self, action: Tensor) -> Outcome:
-        """Step every row, compiled if ``compiled``."""
         # The compiled call takes contiguous tensors; vmap returns values common to all rows as expanded views.
         *after, reward = self._calls.step[action.shape](self.rows, action.contiguous()).values()
         return Outcome(with_leaves(self.rows, after), reward)

@@ -14,9 +14,11 @@ from vecenv.core.engine import BoundEngine, Engine
 from vecenv.core.memory import check_memory
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.core.rows import Rows, leaf_names, leaves, owned, select_rows, with_leaves
-from vecenv.core.saved_state import check_state
 from vecenv.core.scenario import Scenario
 from vecenv.core.tensor_checks import check_same_forms, checked_integers, checked_mask, distinct, row_numbers
+
+_IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
+"""Seed and ids of a saved state with their widths in bits; all are non-negative integers."""
 
 
 class EpisodeRows(EnvBase):
@@ -71,11 +73,7 @@ class EpisodeRows(EnvBase):
             self._set_seed(seed)
 
     def _check_worlds(self, values: Tensor, what: str) -> None:
-        """Reject values that differ between rows of one world. Shape: (N,).
-
-        Raises:
-            ValueError: naming the first such row.
-        """
+        """Reject values that differ between rows of one world. Shape: (N,)."""
         agents = self.scenario.num_agents
         if agents == 1:
             return
@@ -88,11 +86,7 @@ class EpisodeRows(EnvBase):
             )
 
     def _check_whole_worlds(self, ids: Tensor) -> None:
-        """Reject row numbers that are not those of whole worlds, in order. Shape: (B,).
-
-        Raises:
-            ValueError: there are others.
-        """
+        """Reject row numbers that are not those of whole worlds, in order. Shape: (B,)."""
         agents = self.scenario.num_agents
         first = ids[::agents, None]
         if agents == 1:
@@ -190,14 +184,12 @@ class EpisodeRows(EnvBase):
         return row_numbers(ids, self.num_envs, self.env_ids.device)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Set the seed of all rows and start the first episode of each."""
         if seed is None or not 0 <= seed < 1 << 63:
             raise ValueError(f"seed must be in [0, 2^63), got {seed}")
         self.seed_tensor.fill_(seed)
         self._start_first()
 
     def _start_first(self) -> None:
-        """Start the first episode of each row."""
         self._rows = owned(self._bound.start(self.seed_tensor, self.start_ids, torch.zeros_like(self.env_ids)))
         self._holder = self._fetch = None
 
@@ -285,7 +277,26 @@ class EpisodeRows(EnvBase):
             ValueError: it is of another scenario, version or number of sub-environments, or a tensor is missing or has
                 another shape or type.
         """
-        check_state(state_dict, self._origin, self._named_rows(), self.seed_tensor.shape)
+        _check_state(state_dict, self._origin, self._named_rows(), self.seed_tensor.shape)
         for name, own in (("seed", self.seed_tensor), ("env_ids", self.env_ids), ("start_ids", self.start_ids)):
             own.copy_(state_dict[name])
         self.take_leaves([leaf.to(self.env_ids.device, copy=True) for leaf in state_dict["rows"]])
+
+
+def _check_state(
+    state: Mapping[str, Any], scenario: Mapping[str, str], rows: Mapping[str, Tensor], seed: Sequence[int]
+) -> None:
+    """Check that a saved state is of a scenario, its version, rows by name, and a shape of the seed: () or (N,)."""
+    if state.get("scenario") != scenario:
+        raise ValueError(f"state of {state.get('scenario')} does not fit {scenario}")
+    num_envs = len(rows["elapsed"])
+    ids, saved = state.get("env_ids"), state.get("rows")
+    if isinstance(ids, Tensor) and ids.ndim == 1 and len(ids) != num_envs:
+        raise ValueError(f"state of {len(ids)} rows does not fit {num_envs}")
+    for name, bits in _IDENTITY_BITS.items():
+        checked_integers(f"{name} of the state", state.get(name), seed if name == "seed" else (num_envs,), bits)
+    if not isinstance(saved, Sequence) or len(saved) != len(rows):
+        raise ValueError(
+            f"state with {len(saved) if isinstance(saved, Sequence) else 'no'} tensors of rows does not fit {len(rows)}"
+        )
+    check_same_forms("state", dict(zip(rows, saved, strict=True)), rows)

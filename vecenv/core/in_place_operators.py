@@ -45,7 +45,6 @@ def read_before_overwritten(graph: Graph) -> None:
 
 
 def _before(operator: Node) -> list[Node]:
-    """Return the nodes before one, in order."""
     nodes = list(operator.graph.nodes)
     return nodes[: nodes.index(operator)]
 

@@ -265,11 +265,7 @@ class Scenario(ABC, Generic[State]):
 
 
 def _as_parameter(name: str, value: Tensor, shared: Tensor) -> Tensor:
-    """Convert values to a parameter's dtype and device, contiguous.
-
-    Raises:
-        ValueError: the dtype cannot be converted, or values for an integer parameter are not whole.
-    """
+    """Convert values to a parameter's dtype and device, contiguous; integers must be whole."""
     whole = value.is_floating_point() and not shared.is_floating_point() and shared.dtype != torch.bool
     if whole and not bool(((value == value.round()) & value.isfinite()).all()):
         raise ValueError(f"parameter {name!r} must be whole numbers, got {value.flatten()[:8].tolist()}")

@@ -195,6 +195,5 @@ def check_unchanged(now: Mapping[str, Tensor], layouts: Mapping[str, Layout]) ->
 
 
 def _listed(numbers: Tensor) -> str:
-    """Return the first few numbers, for messages."""
     shown = ", ".join(map(str, numbers[:8].tolist()))
     return f"[{shown}{', …' if len(numbers) > 8 else ''}]"

@@ -112,9 +112,7 @@ def refuse_documents(table: pd.DataFrame, bad: np.ndarray, column: str, what: st
 def _read(path: str | Path, contents: Sequence[str]) -> tuple[pd.DataFrame, dict[str, str], str]:
     """Return a file as it is, the names of its columns by those of this module, and its name.
 
-    Args:
-        path: of the file.
-        contents: names of columns of which one at least is needed, beside symbol and date.
+    It needs one at least of the columns of ``contents``, beside symbol and date.
     """
     path = Path(path)
     if not path.is_file():
@@ -158,11 +156,7 @@ def _read_csv(path: Path, contents: Sequence[str]) -> pd.DataFrame:
 
 
 def _columns(names: list[str], contents: Sequence[str], source: str) -> dict[str, str]:
-    """Return the columns' names in the file by the names of this module.
-
-    Raises:
-        MarketDataError: columns are missing or there twice.
-    """
+    """Return the columns' names in the file by the names of this module."""
     known = [_ALIASES.get(name, name) for name in (str(name).strip().lower() for name in names)]
     wanted = (*_KEYS, *contents)
     found = {name: column for name, column in zip(known, names, strict=True) if name in wanted}

@@ -198,7 +198,6 @@ def _switched(plans: _Plans, tradable: Tensor, buyable: Tensor, cost: float) -> 
 
 
 def _grown(plans: _Plans, growth: Tensor) -> _Plans:
-    """Apply one day's returns to the plans."""
     return plans._replace(long=plans.long * growth, long_days=plans.long_days + 1.0)
 
 

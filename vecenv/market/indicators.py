@@ -130,7 +130,9 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Te
     Raises:
         ValueError: a name is unknown or the shapes do not fit.
     """
-    _check_names(names)
+    unknown = [name for name in names if name not in INDICATORS]
+    if unknown:
+        raise ValueError(f"unknown indicators {', '.join(unknown)}; there are {', '.join(INDICATORS)}")
     paths, days, symbols, columns = ohlcv.shape
     if columns != 5 or first.shape != (paths, symbols):
         raise ValueError(
@@ -147,19 +149,3 @@ def compute_indicators(ohlcv: Tensor, first: Tensor, names: Sequence[str]) -> Te
         values = INDICATORS[name].function(aligned).gather(1, bar_of_day.clamp(min=0))
         features[..., i] = values.masked_fill(bar_of_day < INDICATORS[name].warmup, torch.nan)
     return features
-
-
-def warmup_of(names: Sequence[str]) -> int:
-    """Return the longest warm-up of some indicators, in bars.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    _check_names(names)
-    return max((INDICATORS[name].warmup for name in names), default=0)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in INDICATORS]
-    if unknown:
-        raise ValueError(f"unknown indicators {', '.join(unknown)}; there are {', '.join(INDICATORS)}")

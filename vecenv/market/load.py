@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from vecenv.market.bars import Bars
-from vecenv.market.currency import checked_currency
 from vecenv.market.decision_days import MARKET_CLOSE, MarketClose
 from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.market.planted import planted_bars, random_walk_bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.market.tape import MarketTape
+from vecenv.market.validation import checked_currency
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,6 @@ def load_market(
 
 
 def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
-    """Return the bars of a file, folder or table."""
     if options.generator:
         raise ValueError(f"a market of data takes no {', '.join(options.generator)}: only generators do")
     if isinstance(options.symbols, int):
@@ -195,7 +194,6 @@ def _read(market: str | Path | pd.DataFrame, options: MarketOptions) -> Bars:
 
 
 def _with_documents(bars: Bars, options: MarketOptions) -> Bars:
-    """Return bars with the scores and texts that the options name."""
     from vecenv.market.scores import own_scores, with_score_files, with_texts
 
     close, delay = MarketClose.parse(options.market_close), options.score_delay
@@ -207,7 +205,6 @@ def _with_documents(bars: Bars, options: MarketOptions) -> Bars:
 def _generated(
     market: object, generate: Callable[..., Bars], options: MarketOptions, device: torch.device | str
 ) -> Bars:
-    """Return the bars of a generator."""
     unused = [name for name in ("start", "end", "context_market", "text_file") if getattr(options, name) is not None]
     unused += ["score_files"] if options.score_files else []
     if unused:

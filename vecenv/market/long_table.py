@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vecenv.market.currency import checked_currency
 from vecenv.market.parquet_files import read_parquet
 from vecenv.market.validation import (
     CONTEXT,
@@ -25,6 +24,7 @@ from vecenv.market.validation import (
     check_columns,
     check_order,
     check_values,
+    checked_currency,
     has_control_characters,
     known_symbols,
     local_dates,
@@ -139,7 +139,6 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    """Read a Parquet or CSV file."""
     with named_errors(path):
         if path.suffix.lower() != ".parquet":
             return _read_csv(path)
@@ -233,11 +232,7 @@ def _canonical_names(names: Sequence[object]) -> list[str]:
 
 
 def _check_roles(names: Sequence[object], source: str) -> None:
-    """Reject columns that claim the same role, by their own names.
-
-    Raises:
-        MarketDataError: naming them.
-    """
+    """Reject columns that claim the same role, by their own names."""
     roles: dict[str, list[str]] = {}
     for name, role in zip(names, _canonical_names(names), strict=True):
         roles.setdefault(role, []).append(str(name).strip())
@@ -314,7 +309,6 @@ def _currencies(raw: pd.DataFrame, whole: object, source: str) -> dict[str, str]
 
 
 def _only_currency(currencies: Mapping[str, str | None], source: str) -> str | None:
-    """Return the common currency of the symbols."""
     examples = {code: symbol for symbol, code in currencies.items() if code is not None}
     if len(examples) > 1:
         told = ", ".join(f"{symbol} in {code}" for code, symbol in examples.items())

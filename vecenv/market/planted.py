@@ -207,7 +207,6 @@ def random_walk_bars(
 
 
 def _binomial(trials: int, probability: float) -> np.ndarray:
-    """Return the binomial probabilities of 0 ... trials successes."""
     return np.array(
         [math.comb(trials, n) * probability**n * (1 - probability) ** (trials - n) for n in range(trials + 1)]
     )

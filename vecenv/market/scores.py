@@ -213,11 +213,7 @@ def _later(values: Tensor, delay: int) -> Tensor:
 
 
 def _check_range(bars: Bars, name: str, values: Tensor) -> None:
-    """Reject scores outside their range.
-
-    Raises:
-        MarketDataError: naming symbol, date and column of the first.
-    """
+    """Reject scores outside their range, naming symbol, date and column of the first."""
     outside = (values.isfinite() & ((values < LOWEST) | (values > HIGHEST))).nonzero()
     if len(outside):
         path, day, symbol = outside[0].tolist()

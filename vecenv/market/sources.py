@@ -155,7 +155,6 @@ def adjust_prices(table: pd.DataFrame, source: str) -> pd.DataFrame:
 
 
 def _day(day: Day | None, argument: str, source: str) -> np.datetime64 | None:
-    """A day given as text, date or datetime."""
     if day is None:
         return None
     try:

@@ -293,7 +293,6 @@ def _recursion(
 
 
 def _log_uniform(bits: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Return the logarithm of a log-uniform number within the bounds."""
     low, high = (math.log(bound) for bound in bounds)
     return low + (high - low) * open_uniform(bits)
 

@@ -60,12 +60,7 @@ def turbulence(close: Tensor, listed: Tensor, lookback: int = 252) -> Tensor:
 def _mahalanobis(returns: Tensor, takes_part: Tensor) -> Tensor:
     """Squared Mahalanobis distance of the last return of each window from those before it.
 
-    Args:
-        returns: Shape: (P, D, K, lookback + 1).
-        takes_part: symbols to count. Shape: (P, D, K).
-
-    Returns:
-        Shape: (P, D).
+    Shapes: (P, D, K, lookback + 1), of the symbols that count (P, D, K) -> (P, D).
     """
     # A symbol of zeros adds zero eigenvalues only, which the pseudo-inverse drops.
     returns = returns * takes_part.unsqueeze(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ ROUNDING = 1e-6
 # A one-day close move of this size looks like a split that was never adjusted for.
 SPLIT_MOVE = 0.4
 
+_CURRENCY_CODE = re.compile("[A-Za-z]{3,5}")
 # A UTC offset at the end of a text that also holds a time of day.
 _OFFSET = r"[T ]\d.*?(Z|UTC|[+-]\d{2}:?\d{2})$"
 
@@ -94,6 +96,17 @@ def known_symbols(symbols: Sequence[str] | None, known: Sequence[str], source: s
 def has_control_characters(name: str) -> bool:
     """Whether a name has invisible characters: control, bidirectional-format or unassigned ones."""
     return not all(letter.isprintable() or unicodedata.category(letter) == "Zs" for letter in name)
+
+
+def checked_currency(code: str) -> str:
+    """Validate a currency code: three letters in ISO 4217, up to five for others such as USDT.
+
+    Raises:
+        ValueError: it is not a valid code.
+    """
+    if _CURRENCY_CODE.fullmatch(code) is None:
+        raise ValueError(f"currency must be a code such as USD, INR or USDT, got {code!r}")
+    return code
 
 
 def refuse_rows(table: pd.DataFrame, bad: np.ndarray, column: str, what: str, source: str) -> None:
@@ -275,12 +288,10 @@ def warn_of_splits(table: pd.DataFrame, source: str) -> None:
 
 
 def _shown(names: Sequence[str]) -> str:
-    """The first names of a list that may be long."""
     return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
 
 
 def _longest_run(marked: np.ndarray, codes: np.ndarray) -> int:
-    """Length of the longest run of marked rows within one symbol."""
     ends = np.flatnonzero(np.append(~marked[1:] | (np.diff(codes) != 0), True))
     counts = np.add.reduceat(marked, np.append(0, ends[:-1] + 1), dtype=np.int64)
     return int(counts.max())
