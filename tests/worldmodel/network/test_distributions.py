@@ -8,10 +8,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal, StudentT
 
-from vecenv.worldmodel.network.component_draw import taken
-from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture
-from vecenv.worldmodel.network.sinh_arcsinh import SinhArcsinh
-from vecenv.worldmodel.network.zero_inflated import SMALLEST_WICK, ZERO_LOGIT, Scored, ZeroInflated
+from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
+from vecenv.worldmodel.network.sinh_arcsinh import SMALLEST_WICK, ZERO_LOGIT, Scored, SinhArcsinh, ZeroInflated
 
 DRAWS = 50_000
 

@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 
 from vecenv.market.synthetic import synthetic_bars
-from vecenv.worldmodel.network.bfloat16_trunk import Bfloat16Trunk
 from vecenv.worldmodel.network.checkpoint import load_network
 from vecenv.worldmodel.network.cnn_gru import CnnGru, CnnGruSettings
 from vecenv.worldmodel.network.named_weights import JUDGED
 from vecenv.worldmodel.network.transformer import Transformer, TransformerSettings
-from vecenv.worldmodel.network.trunk import Trunk
+from vecenv.worldmodel.network.trunk import Bfloat16Trunk, Trunk
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 
 FEATURES, WINDOW, DAYS = 5, 8, 43

@@ -14,7 +14,6 @@ from vecenv.market.bars import CLOSE
 from vecenv.worldmodel.network import return_draw
 from vecenv.worldmodel.network.cnn_gru import CnnGruSettings
 from vecenv.worldmodel.network.market_network import MarketNetwork
-from vecenv.worldmodel.network.return_chain import COMPONENTS
 from vecenv.worldmodel.sampling import blocks
 from vecenv.worldmodel.sampling.block_paths import BlockPaths, DayDraws, Starts
 from vecenv.worldmodel.sampling.blocks import Block
@@ -54,16 +53,6 @@ def test_days_drawn_after_several_days_are_those_after_each(market):
     holed[0, 20, 1] = float("nan")
     with pytest.raises(ValueError, match=rf"no bar on {history.dates[20]} for {history.symbols[1]}"):
         next(market.generate_after(replace(history, ohlcv=holed), days, 3, 4, seeds))
-
-
-def test_antithetic_paths_reflect_the_noise_of_returns_alone(market):
-    """On the first day a pair's mean is a component's location: as many values as components, of many draws."""
-    starts = market.starts(history_of(1))
-    close = float(history_of(1).ohlcv[0, -1, 0, CLOSE].log())
-    drawn, reflected = (market.draw_after(starts, 200, 1, 5, antithetic)[:, 0, 0] for antithetic in (False, True))
-    returns = torch.stack([drawn, reflected])[..., CLOSE].log() - close
-    assert len(returns[0].unique()) == 200 and float(returns.std(1).min()) > 0.002
-    assert 2 <= len((returns.mean(0) * 1e6).round().unique()) <= COMPONENTS
 
 
 def test_a_path_is_the_same_with_any_number_of_threads(market, monkeypatch):

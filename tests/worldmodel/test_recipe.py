@@ -1,0 +1,109 @@
+"""Numbers that the shipped weights and the published figures were made with: a change needs new ones of these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib import import_module
+
+import pytest
+import torch
+
+from vecenv.market.bars import Bars
+from vecenv.market.synthetic import business_days, synthetic_bars
+from vecenv.worldmodel.commands.training_run import bars_digest
+from vecenv.worldmodel.network.checkpoint import load_network
+from vecenv.worldmodel.network.market_network import NetworkSettings
+from vecenv.worldmodel.network.named_weights import SHIPPED
+from vecenv.worldmodel.sampling.neural import NeuralMarket
+from vecenv.worldmodel.training.bar_stage import BarStageSettings
+from vecenv.worldmodel.training.fit import TrainingSettings
+
+CONSTANTS = {
+    "training.drift": {"DAYS": 40, "TRIAL": 2e-4, "TRIAL_SHARE": 4, "LIMIT": 0.002},
+    "training.coupling": {"SYMBOLS": 25, "CHOICES": 4, "PATHS": 16, "FEWEST": 5, "TRIAL": 1.05, "LIMITS": (0.8, 1.25)},
+    "training.correlations": {
+        "HALF_LIVES": (70.0, 100.0, 140.0, 200.0, 300.0, 500.0, 1000.0),
+        "SHRINKAGES": (0.0, 0.05, 0.1, 0.2, 0.3, 0.5),
+        "CHOICES": 2,
+        "FEWEST": 5,
+        "TOLERANCE": 5e-4,
+    },
+    "training.recent": {"YEAR": 252, "YEARS": 5, "FIRST_DAY": 60},
+    "training.bar_stage": {"CHOICES": 8, "CHOICE_STEPS": 100, "READ_BEFORE": 60, "LEAST_DAYS": 16},
+    "training.fit": {"SUBSET_STEPS": 12, "SUBSET_SIZES": {3: 0.1, 10: 0.2, 25: 0.3, 50: 0.25}, "READ_BEFORE": 20},
+    "sampling.stationary": {"WARM_UP": 252, "BURN_IN": 120, "PASTS": 8, "LEAST_DAYS": 120, "PRIOR_DAYS": 60},
+    "sampling.generator": {"EPISODE": 252, "RANDOM_PASTS": 16, "CANDIDATES": 8},
+    "sampling.splitting": {"KEPT": 4, "LEAST_PROBABILITY": 1e-12, "NORMAL_QUANTILE": 1.96},
+    "sampling.training_market": {"OFTEN": 0.95},
+    "data.quantity_correlations": {"CORRELATION_STRIDE": 10, "BAR_SHRINKAGE": 0.05},
+    "data.correlation": {"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},
+    "metrics.paths": {"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20},
+    "metrics.dependence": {"ACF_LAGS": 20, "LEVERAGE_LAGS": 10, "LEVERAGE_MEAN_LAGS": 5, "WORST_DAYS": 0.05},
+    "metrics.discriminator_classifiers": {
+        **{"TREES": 100, "LEAF": 20, "GRU_HIDDEN": 64, "GRU_LAYERS": 2, "GRU_STEPS": 200, "WEIGHED_BATCH": 256},
+        **{"LSTM_HIDDEN": 32, "LSTM_EPOCHS": 20, "BATCH": 64, "LEARNING_RATE": 2e-3},
+    },
+    "metrics.discriminator_features": {"LAGGED_DAYS": 20, "LAGGED_STRIDE": 5, "PANEL_STOCKS": 25},
+    "validation.judge": {"HORIZON": 40, "CONTEXT": 60},
+    "validation.figures": {"HORIZONS": (1, 5, 20), "COVERAGES": (50, 90, 99), "NLL_BLOCK": 20, "REAL_DRAWS": 300},
+    "validation.sketch": {"FAN_LEVELS": (0.05, 0.25, 0.5, 0.75, 0.95), "BAND_DRAWS": 200},
+    "baselines.garch": {"FREEDOM_LIMITS": (2.05, 200.0), "FIT_STEPS": 40, "FIT_TOLERANCE": 0.01},
+    "baselines.resampled": {"VOLUME_PULL": 0.1, "EIGENVALUE_FLOOR": 0.01, "MEAN_BLOCK": 20},
+}
+
+
+@pytest.mark.parametrize("module", CONSTANTS)
+def test_constants_are_those_of_the_recipe(module):
+    found = import_module(f"vecenv.worldmodel.{module}")
+    assert {name: getattr(found, name) for name in CONSTANTS[module]} == CONSTANTS[module]
+
+
+def test_efforts_of_the_drift_are_those_of_the_recipe():
+    drift = import_module("vecenv.worldmodel.training.drift")
+    assert drift.EFFORTS == {1: (1024, 1280), 5: (512, 512), 25: (64, 256), 100: (32, 128)}
+
+
+def test_settings_by_default_are_those_of_the_shipped_weights():
+    """But for the length of the training on all days, and the seed that was chosen."""
+    saved = load_network(SHIPPED)
+    record = saved.record["settings"] | {"steps": 1500, "seed": 0, "bf16": None}
+    assert asdict(TrainingSettings()) == record and asdict(BarStageSettings()) == saved.record["bars"]
+    assert saved.network.settings == NetworkSettings()
+
+
+@pytest.mark.parametrize(
+    ("market", "bars", "densities"),
+    [
+        (
+            "india",
+            [
+                [27.134836865, 28.035835736, 27.014410885, 27.927215216, 10539450.46],
+                [112.771403314, 112.771403314, 108.665293064, 109.808514646, 5836050.167],
+                [40.815301592, 42.027692426, 40.736456021, 41.711830730, 1073545.849],
+            ],
+            [3.402826, 3.442818, -2.323257, 648.4137, 650.6205, -518.1477],
+        ),
+        (
+            "us",
+            [
+                [27.168021558, 28.078249074, 27.050457297, 28.004763688, 9842589.549],
+                [112.517782197, 112.517782197, 107.466549214, 109.007328830, 5544371.982],
+                [40.775359963, 42.032582696, 40.702079451, 41.701941762, 1021865.553],
+            ],
+            [3.188572, 3.231233, -2.142455, 645.5123, 649.2113, -370.3],
+        ),
+    ],
+)
+def test_shipped_weights_say_and_draw_what_they_always_did(market, bars, densities):
+    """Whole bars of the second day after a history; densities of its last day and summed up, but for rounding."""
+    model, history = NeuralMarket(load_network(SHIPPED).network, market), synthetic_bars(1, 80, 3, seed=2)
+    drawn = model.generate(history, 1, 2, seed=5)[0, 1]
+    assert torch.allclose(drawn, torch.tensor(bars, dtype=torch.float64), rtol=2e-4)
+    read = model._densities(history)
+    found = [float(part[-1, -1]) for part in read] + [float(part[1:].nansum()) for part in read]
+    assert found == pytest.approx(densities, rel=1e-4, abs=1e-3)
+
+
+def test_the_digest_of_bars_is_that_of_published_records():
+    bars = Bars(("A", "B"), business_days(2), torch.arange(1.0, 21.0, dtype=torch.float64).reshape(1, 2, 2, 5))
+    assert bars_digest(bars) == "66a4adfb41c5338c"
