@@ -11,7 +11,6 @@ import vecenv
 from tests.tasks.signals.test_signals_rules import env_on, scores_of, tape_with
 from vecenv.core.env import VecEnv
 from vecenv.learn.agents import Random
-from vecenv.learn.evaluation import play
 from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.tape import MarketTape
 from vecenv.registry import task_of
@@ -110,27 +109,6 @@ def test_the_best_rule_allows_for_the_news(tape):
     assert torch.equal(moved == 0, meant == 0)
 
 
-@torch.no_grad()
-def test_without_strength_and_shuffling_the_worth_is_that_of_the_plain_evaluation(tape):
-    env, starts = make(tape, 5), torch.arange(5)
-    agent = AGENTS[MOVED]()
-    other = _with_all_strengths(env, False)
-    together = _growth(other, agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
-    for name in ("path", "day", "end_day"):
-        # Rows of equal starts see the same days.
-        values = getattr(other.state, name).view(len(STRENGTHS), 5)
-        assert torch.equal(values, values[:1].expand_as(values)), name
-    assert len(set(zip(other.state.path[:5].tolist(), other.state.day[:5].tolist(), strict=True))) > 1
-    plain = make(tape, 5)
-    play(plain, agent, 7)
-    assert torch.equal(together[0], torch.log((plain.state.portfolio_value / plain.state.start_value).double()))
-    for strength, growth in zip(STRENGTHS[1:], together[1:], strict=True):
-        own = make(tape, 5, sentiment_strength=strength)
-        assert torch.equal(growth, _growth(own, agent, starts, 7)), strength
-    shuffled = _growth(_with_all_strengths(env, True), agent, starts.repeat(len(STRENGTHS)), 7).view(-1, 5)
-    assert torch.equal(shuffled[0], together[0]) and not torch.equal(shuffled[-1], together[-1])
-
-
 def test_worth_is_told_above_buy_and_hold_by_strength(tape):
     env = make(tape, 5)
     agents = {name: task_of(env).agents[name]() for name in ("buy_and_hold", MOVED)}
@@ -139,6 +117,12 @@ def test_worth_is_told_above_buy_and_hold_by_strength(tape):
     for told in worth["buy_and_hold"]:
         # It allows for the news, and is the reference itself.
         assert [interval.mean for interval in told] == pytest.approx([0.0] * len(STRENGTHS), abs=1e-9)
+    other = _with_all_strengths(env, False)
+    other.reset_starts(torch.arange(5).repeat(len(STRENGTHS)), 7)
+    for name in ("path", "day", "end_day"):
+        # Rows of equal starts see the same days.
+        values = getattr(other.state, name).view(len(STRENGTHS), 5)
+        assert torch.equal(values, values[:1].expand_as(values)), name
     moved = worth[MOVED]
     assert moved.scores[0] == moved.shuffled[0] and moved.scores[-1] != moved.shuffled[-1]
     equal = _growth(make(tape, 5), AGENTS["equal_weight"](), torch.arange(5), 7)

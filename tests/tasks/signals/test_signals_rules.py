@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vecenv
-from vecenv.learn.risk_levels import check_risk_levels
+from vecenv.learn.cppo import check_risk_levels
 from vecenv.market.panels import Panels
 from vecenv.market.tape import MarketTape
 from vecenv.tasks.signals.config import SignalsConfig

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import vecenv
-from vecenv.market.bars import CLOSE, Bars
+from vecenv.market.bars import CLOSE, OPEN, Bars
 from vecenv.market.planted import planted_bars
 from vecenv.market.planted_optimum import planted_target_weights
 from vecenv.market.synthetic import synthetic_bars
@@ -239,6 +240,13 @@ def test_return_bound_by_hand():
     # What is held at the start counts, in value and in what can be held.
     env = make(tape_of(closes), initial_cash=900.0, initial_holdings=(10.0, 0.0), hmax=10.0)
     assert float(return_bound(env)) == pytest.approx((20 + 30) / 1_000)
+    # Of a fall to the next open and a rise from it only the rise is taken.
+    tape = tape_of([[10.0], [12.0]])
+    opens = tape.ohlcv.clone()
+    opens[0, 1, 0, OPEN] = 8.0
+    assert float(return_bound(make(replace(tape, ohlcv=opens), action="weights", fill="next_open"))) == pytest.approx(
+        0.5
+    )
     short = make(tape_of([[10.0], [11.0]]), shorting=True)
     assert task_of(short).bound(short) is None
     with pytest.raises(ValueError, match="long-only"):

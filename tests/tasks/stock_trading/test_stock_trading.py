@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from tests.tasks.tiers.random_markets import random_tape
 from vecenv.core.engine import Engine
 from vecenv.core.rows import Rows, leaves, with_leaves
 from vecenv.market.bars import CLOSE, OPEN
+from vecenv.market.indicators import FINRL_INDICATORS
 from vecenv.tasks.stock_trading.scenario import MAX_CASH_TICKS, StockTrading, StockTradingConfig
 from vecenv.tasks.stock_trading.task import STOCK_TRADING
 
@@ -239,3 +240,18 @@ def test_metadata_names_rules_and_market_and_is_json():
     assert written["config"]["episode_length"] == 30
     assert written["market"]["fingerprint"] == tape.fingerprint()
     assert written["market"]["first_day"] == "2020-01-01"
+
+
+def test_the_defaults_are_those_of_the_contests():
+    """FinRL's indicators, a million in cash, orders of at most 100 shares at 0.1%, and no other rule."""
+    assert asdict(StockTradingConfig()) == {
+        "features": FINRL_INDICATORS, "action": "shares", "benchmark": "equal_weight", "benchmark_cash": 0.005,
+        "tilt_gain": 1.0, "whole_shares": True, "dtype": "float32", "fill": "close", "rationing": "pro_rata",
+        "reward": "delta_value", "initial_cash": 1e6, "initial_holdings": 0.0, "hmax": 100.0, "commission": 0.001,
+        "slippage": 0.0, "dead_zone": 0.0, "gate": "none", "gate_threshold": 120.0, "stop_loss": 0.0,
+        "shorting": False, "initial_margin": 0.5, "maintenance_margin": 0.25, "borrow_rate": 0.0,
+        "ruin_fraction": 0.0, "random_start": True, "episode_length": 250, "min_episode_length": 0,
+        "reward_scale": 1e-4, "sharpe_decay": 0.01, "risk_aversion": 1.0, "min_cash_fraction": 0.0,
+        "cash_penalty_weight": 1.0, "terminal_bonus": 0.0, "cash_scale": 1e-6, "price_scale": 1e-2,
+        "holdings_scale": 1e-3, "feature_scale": 1e-2,
+    }  # fmt: skip

@@ -161,6 +161,14 @@ def test_settings_out_of_range_are_refused(settings, message):
         CurriculumConfig(**settings)
 
 
+def test_the_defaults_spread_over_all_tiers():
+    config = CurriculumConfig()
+    own = ("tiers", "symbols", "scheduler", "score", "thresholds", "window", "promote_above", "demote_below")
+    assert [getattr(config, name) for name in own] == [NAMES, TWENTY_FIVE, "promotion", "grade", {}, 8, 0.8, 0.2]
+    levels = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")
+    assert [getattr(config, name) for name in levels] == [21, 3, 0.5, 2.0, None, 0.5]
+
+
 def test_settings_without_effect_are_told_with_what_they_need():
     promotion, adaptive = (CurriculumConfig(scheduler=name).inapplicable() for name in ("promotion", "adaptive"))
     levels = ("num_levels", "nearest", "step_size", "sensitivity", "target_score", "path_share")

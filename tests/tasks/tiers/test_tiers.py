@@ -82,6 +82,22 @@ def test_settings_that_make_no_sense_are_refused(changes, message):
         replace(FULL, **changes)
 
 
+def test_the_tiers_are_those_of_the_page():
+    """Days, cash, costs, trades a day, limits, gate, symbols and grader of each; the rest is shared."""
+    names = ("days", "initial_cash", "commission", "slippage", "max_trades", "max_position", "max_exposure", "gate")
+    rows = [(*(getattr(t, n) for n in names), len(t.symbols), t.seed_grader) for t in TIERS.values()]
+    assert rows == [
+        (20, 100_000.0, 0.0, 0.0, 100, 1.0, 1.0, False, 1, "single"),
+        (20, 100_000.0, 0.001, 0.001, 20, 1.0, 1.0, False, 1, "single"),
+        (25, 150_000.0, 0.001, 0.001, 15, 0.5, 0.6, False, 3, "portfolio"),
+        (30, 200_000.0, 0.001, 0.001, 10, 0.3, 0.4, False, 10, "portfolio"),
+        (40, 500_000.0, 0.001, 0.002, 5, 0.15, 0.8, True, 25, "full"),
+    ]
+    shared = ("action", "max_orders", "tilt_gain", "reward", "reward_weights", "grader", "context", "currency")
+    assert [getattr(FULL, name) for name in shared] == ["discrete", 8, 1.0, "signal", {}, "calibrated", (), None]
+    assert (FULL.text_style, FULL.dtype) == ("full", "float32")
+
+
 def test_settings_at_their_bounds_are_taken():
     replace(FULL, tilt_gain=8.0, max_position=1.0, max_exposure=1.0, commission=0.0, slippage=0.999)
     assert FULL.inapplicable() == {"tilt_gain": "action limit_weights"}

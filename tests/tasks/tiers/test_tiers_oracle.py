@@ -30,7 +30,7 @@ from vecenv.tasks.tiers.order_list import Kind
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES, RULE_BREAKS, component_weights
 from vecenv.tasks.tiers.scenario import TierTrading
 
-NUM_ENVS, EXAMPLES, PARTS, NUM_PATHS = 120, 15, 6, 2
+NUM_PATHS = 2
 WIDE = 2**33
 
 INTEGERS = {
@@ -70,15 +70,15 @@ def decoded(scenario: TierTrading, bound: BoundEngine, rows: Rows, action: np.nd
     return torch.where(orders[..., :1] == Kind.INVALID, torch.tensor([float(Kind.INVALID), 0.0, 0.0]), orders).numpy()
 
 
-def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) -> Counter:
+def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig], num_envs: int) -> Counter:
     """Play an episode of every row on both sides, compare after every step, and count what happened."""
     # Every fourth market has prices beyond the 24 bits in which float32 is exact.
     highest = WIDE if rng.random() < 0.25 else HIGHEST
     tape = tier_tape(rng, len(shared.symbols), num_paths=NUM_PATHS, ragged=bool(rng.random() < 0.7), highest=highest)
     scenario, close = TierTrading(tape, shared, tiers), tape.price_ticks().long()
-    rule = torch.from_numpy(rng.integers(0, len(tiers), NUM_ENVS))
-    scenario.randomise({"rule": rule}, NUM_ENVS)
-    bound, ids = Engine(scenario, NUM_ENVS).bound(), torch.arange(NUM_ENVS)
+    rule = torch.from_numpy(rng.integers(0, len(tiers), num_envs))
+    scenario.randomise({"rule": rule}, num_envs)
+    bound, ids = Engine(scenario, num_envs).bound(), torch.arange(num_envs)
     rows = bound.start(torch.tensor(int(rng.integers(2**31))), ids, torch.zeros_like(ids))
     markets = [oracle_market(tape, path, bool(shared.context)) for path in range(NUM_PATHS)]
     rules = [oracle_rules(tier, shared) for tier in tiers]
@@ -91,7 +91,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     )
     accounts = [TierAccount(rules[row], markets[path], day, grade) for row, path, day, grade in starts]
     tolerance = 1e-9 if shared.dtype == "float64" else 2e-5
-    happened: Counter = Counter(episodes=NUM_ENVS)
+    happened: Counter = Counter(episodes=num_envs)
     for step in range(scenario.longest):
         playing = [n for n, account in enumerate(accounts) if not (account.terminated or account.truncated)]
         if not playing:
@@ -102,7 +102,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
         np.testing.assert_allclose(seen, expected, rtol=2e-6, atol=5e-7, err_msg=where)
 
         if shared.action == "limit_weights":
-            given = random_tilts(rng, NUM_ENVS, len(shared.symbols))
+            given = random_tilts(rng, num_envs, len(shared.symbols))
             actions = {
                 n: limit_weights_to_orders(accounts[n], given[n].tolist(), shared.tilt_gain, shared.max_orders)
                 for n in playing
@@ -110,7 +110,7 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
             listed = decoded(scenario, bound, rows, given)[playing]
             np.testing.assert_array_equal(listed, np.array([actions[n] for n in playing], np.float32), err_msg=where)
         else:
-            given = random_orders(rng, NUM_ENVS, shared.max_orders, num_symbols=len(shared.symbols))
+            given = random_orders(rng, num_envs, shared.max_orders, num_symbols=len(shared.symbols))
             actions = dict(enumerate(given.tolist()))
         outcome = bound.step(rows, torch.from_numpy(given))
         state, info = outcome.rows.state, bound.info(outcome.rows)
@@ -150,36 +150,41 @@ def play(rng: np.random.Generator, shared: TierConfig, tiers: list[TierConfig]) 
     return happened
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.nightly) for part in range(1, PARTS))])
-def test_accounts_equal_the_oracle(part):
-    """Exactly in money, shares, counts and average prices, at every step of 1,800 episodes in each part."""
+def example_of(seed: tuple[int, ...], number: int, tilts: bool, num_envs: int) -> Counter:
+    """Play one random market and rules, with orders or with tilts of the benchmark."""
+    rng = np.random.default_rng((*seed, number))
+    symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
+    gain = float(rng.choice([0.5, 1.0, 8.0])) if tilts else 1.0
+    shared = random_rules(rng, symbols)
+    # Three long examples of each seed pay by the grade, so that every component occurs in it.
+    graded = ("aligned", "aligned", "grade_potential")
+    if tilts:
+        shared = replace(shared, action="limit_weights", tilt_gain=gain)
+    elif number < len(graded):
+        shared = replace(shared, reward=graded[number], days=12)
+    happened = play(rng, shared, random_tiers(rng, shared), num_envs)
+    # No order of tilts is refused or cut by a limit.
+    assert not tilts or not any(happened[name] for name in (*RULE_BREAKS, "sell_unheld"))
+    return happened
+
+
+@pytest.mark.parametrize("tilts", [False, True])
+@pytest.mark.parametrize("example", range(8))
+def test_accounts_equal_the_oracle(example, tilts):
+    """Exactly in money, shares, counts and average prices, at every step; of tilts also the orders."""
+    assert example_of((0,), example, tilts, 50)["episodes"] == 50
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("part", range(1, 7))
+def test_ten_thousand_accounts_equal_the_oracle(part):
     happened: Counter = Counter()
-    for example in range(EXAMPLES):
-        rng = np.random.default_rng((part, example))
-        symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
-        shared = random_rules(rng, symbols)
-        # Three long examples of each part pay by the grade, so that every component occurs in it.
-        graded = ("aligned", "aligned", "grade_potential")
-        shared = replace(shared, reward=graded[example], days=12) if example < len(graded) else shared
-        happened += play(rng, shared, random_tiers(rng, shared))
-    assert happened["episodes"] == NUM_ENVS * EXAMPLES
+    for example in range(15):
+        happened += example_of((part,), example, False, 120)
     rare = {name: happened[name] for name in (*SIGNAL, "drawdown of 0.08", "sold out") if happened[name] < 30}
     assert not rare, f"too rare to be tested: {rare}"
-
-
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.nightly)])
-def test_accounts_that_tilt_the_benchmark_equal_the_oracle(part):
-    """Orders, money and shares exactly, and no order is refused or cut by a limit."""
-    happened: Counter = Counter()
-    for example in range(EXAMPLES // 2):
-        rng = np.random.default_rng((7, part, example))
-        symbols = tuple(f"S{k}" for k in range(int(rng.choice([1, 2, 3, 5, 10, 25]))))
-        gain = float(rng.choice([0.5, 1.0, 8.0]))
-        shared = replace(random_rules(rng, symbols), action="limit_weights", tilt_gain=gain)
-        happened += play(rng, shared, random_tiers(rng, shared))
-    assert not any(happened[name] for name in (*RULE_BREAKS, "sell_unheld"))
-    rare = {name: happened[name] for name in ("invalid", "drawdown of 0.08", "sold out") if happened[name] < 30}
-    assert not rare, f"too rare to be tested: {rare}"
+    tilted = sum((example_of((7, part), example, True, 120) for example in range(3)), Counter())
+    assert tilted["sold out"] > 0
 
 
 def test_presets_weigh_as_the_page_says():

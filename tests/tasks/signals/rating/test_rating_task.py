@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -144,6 +144,11 @@ def test_rules_at_their_bounds_are_taken_and_a_market_without_scores_is_not():
     NewsSignals(
         news_tape(1), NewsSignalsConfig(picks=2, threshold=10, commission=0.0, recent_days=0, episode_length=59)
     )
+    assert asdict(NewsSignalsConfig()) == {
+        "action": "levels", "horizon": 1, "feedback": "return", "threshold": 1, "move_threshold": 0.0, "picks": 0,
+        "demeaned": False, "signal_cost": 0.0, "commission": 0.001, "initial_cash": 1e6, "recent_days": 5,
+        "shuffled": False, "episode_length": 20, "random_start": True,
+    }  # fmt: skip
     assert NewsSignalsConfig().inapplicable() == {"move_threshold": "feedback sign"}
     assert NewsSignalsConfig(feedback="sign").inapplicable() == {}
     NEWS_SIGNALS.check_trained({"action": "levels", "recent_days": 5}, NewsSignalsConfig())
