@@ -220,9 +220,10 @@ class Session:
                 if told["status"] == "running":
                     self._tell(part, name, {"status": status, "error": error})
             new = {name for name, told in jobs.items() if told["status"] != "waiting"} - left_out
-            for name in new:
-                told = self.jobs(part)[name]
-                print(f"  {name}: {told.get('figures', {}).get('headline') or told.get('error')} [{told['status']}]")
+            for name, told in self.jobs(part).items():
+                if name in new:
+                    figure = told.get("figures", {}).get("headline") or told.get("error")
+                    print(f"  {name}: {figure} [{told['status']}]", flush=True)
             tried |= new
             over = status == "done" or self.stop or ends - time.monotonic() < ANOTHER_START
             if over or not new or not jobs.keys() - tried - final:
@@ -231,7 +232,7 @@ class Session:
     def _run_process(self, part: Part, ends: float, left_out: Sequence[str]) -> tuple[str, str]:
         """Run one process of a part; return the state of what it had not ended, and why."""
         copy = self.data["parts"].get("machine", {}).get("jobs", {}).get("copy", {}).get("figures", {}).get("copy")
-        order = {"part": part.name, "jobs": part.jobs, "file": str((self.folder / POINTS).absolute())}
+        order: dict[str, Any] = {"part": part.name, "jobs": part.jobs, "file": str((self.folder / POINTS).absolute())}
         order |= {"device": self.machine["device"], "small": self.machine["small"], "copy": copy, "leave_out": left_out}
         path = os.pathsep.join(filter(None, (str(Path(vecenv.__file__).parents[1]), os.environ.get("PYTHONPATH"))))
         with (self.folder / POINTS).open("a") as points:

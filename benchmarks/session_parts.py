@@ -1,6 +1,7 @@
-"""Parts of a device session in order of priority, and their jobs: points of the benchmarks, and the tests marked gpu.
+"""Jobs of the parts of a device session: points of the benchmarks, and the tests marked gpu.
 
-Only sizes are chosen here: large ones that fill a GPU, and small ones for runs on a CPU that take seconds.
+Only sizes are chosen here: large ones that fill a GPU, and small ones for runs on a CPU that take seconds. A part
+imports what it measures: the first ones are not to wait for all.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import vecenv
 from vecenv.benchmarks import device as machine
-from vecenv.benchmarks.harness import Point, measured
 from vecenv.benchmarks.session_child import Job, Place
-from vecenv.benchmarks.throughput.cases import CaseConfig, points_of
-from vecenv.benchmarks.throughput.curve import BenchConfig, Column, Mode, curve_point, tape_of_task
-from vecenv.tasks.commands.simulated import is_simulated
+
+if TYPE_CHECKING:
+    from vecenv.benchmarks.harness import Point
+    from vecenv.benchmarks.throughput.curve import Column, Mode
 
 COLUMNS: tuple[Column, ...] = ("environment", "without_observations", "policy", "training")
 
@@ -35,6 +36,7 @@ PYTEST = ["-c", str(TESTS.parent / "pyproject.toml"), "-o", "addopts=", "-m", "g
 
 
 def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
+    from vecenv.benchmarks.harness import measured
 
     def measure(point: Point) -> dict[str, Any]:
         figures = measured(point, torch.device(place.device), place.rounds)
@@ -44,6 +46,8 @@ def of_points(points: Sequence[Point], place: Place) -> Sequence[Job]:
 
 
 def of_case(name: str, place: Place) -> Sequence[Job]:
+    from vecenv.benchmarks.throughput.cases import CaseConfig, points_of
+
     size = "small" if place.small else "gpu"
     config = CaseConfig(name, device=place.device, size=size, compile=not place.small)  # type: ignore[arg-type]
     return of_points(points_of(config), place)
@@ -81,6 +85,9 @@ def ceilings(place: Place) -> Sequence[Job]:
 
 def curve_jobs(place: Place, task: str, counts: Sequence[int], columns: Sequence[Column] = COLUMNS) -> Sequence[Job]:
     """Return columns of ``vecenv bench`` at some numbers of environments, in the fastest mode, and at 2,048 in all."""
+    from vecenv.benchmarks.throughput.curve import BenchConfig, curve_point, tape_of_task
+    from vecenv.tasks.commands.simulated import is_simulated
+
     device = torch.device(place.device)
     gpu = device.type == "cuda"
     gigabytes = BUFFER_SHARE * torch.cuda.mem_get_info(device)[0] / 1e9 if gpu else 4.0

@@ -96,7 +96,7 @@ class Study:
 
     def words(self, command: Sequence[str], cell: Mapping[str, str], places: Mapping[str, str]) -> list[str]:
         values = {axis: self.axes[axis][name] for axis, name in cell.items()}
-        spoken = {axis: value for axis, value in values.items() if isinstance(value, str)} | places
+        spoken = {**{axis: value for axis, value in values.items() if isinstance(value, str)}, **places}
         words = list[str]()
         for word in command:
             value = values.get(word[1:-1]) if word.startswith("{") and word.endswith("}") else None
@@ -166,7 +166,7 @@ def _run_cell(
     own = "-".join(cell.values()).replace(" ", "_").replace(",", "")
     places = {**places, "folder": str(folder / own)}
     folder.mkdir(parents=True, exist_ok=True)
-    results = []
+    results: list[Any] = []
     for template in study.commands:
         words = study.words(template, cell, places)
         file = folder / f"{hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]}.json"

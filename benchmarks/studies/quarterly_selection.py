@@ -128,7 +128,7 @@ def trade_quarter(
     returns |= {SELECTED: returns[chosen], MEAN: played(tape, quarter.trading, gated, mean)}
     returns[HELD] = played(tape, quarter.trading, RULES, BuyAndHold())
     days = series[quarter.trading.start : quarter.trading.stop - 1]
-    told = {
+    told: dict[str, Any] = {
         "begins": str(tape.dates[quarter.trading.start]),
         "windows": asdict(quarter),
         "threshold": threshold,

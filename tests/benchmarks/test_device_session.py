@@ -84,6 +84,33 @@ def test_time_is_shared_by_what_is_left():
     assert sum(each.share for each in PARTS) <= 540 and all(0 < each.least <= 30 <= each.longest for each in PARTS)
 
 
+def test_processes_follow_one_another_until_nothing_is_left(tmp_path, monkeypatch):
+    """Each is asked for what no one has tried; what ran when a process ended has its end; who fails at once is told."""
+    parts, asked = [part("a", "good"), part("b", "good")], []
+    processes = iter(
+        [
+            ({"one": "done", "two": "running", "three": "waiting"}, ("failed", "the process ended with code 7")),
+            ({"three": "done"}, ("done", "")),
+            ({}, ("failed", "the process was killed by SIGKILL")),
+        ]
+    )
+
+    def run(self, own, ends, left_out):
+        asked.append((own.name, sorted(left_out)))
+        jobs, outcome = next(processes)
+        for name, status in jobs.items():
+            self._tell(own, name, {"status": status})
+        return outcome
+
+    monkeypatch.setattr(Session, "_run_process", run)
+    data = session(tmp_path, parts)
+    assert asked == [("a", []), ("a", ["one", "two"]), ("b", [])]
+    assert statuses(data, "a") == {"one": "done", "two": "failed", "three": "done"}
+    assert data["parts"]["a"]["jobs"]["two"]["error"] == "the process ended with code 7"
+    told = {name: (one["status"], one["reason"]) for name, one in data["parts"].items()}
+    assert told == {"a": ("failed", "1 of 3 points failed"), "b": ("failed", "the process was killed by SIGKILL")}
+
+
 @pytest.mark.assembly
 def test_a_part_or_a_job_that_fails_takes_itself_alone(tmp_path, capsys):
     """Its sentence and traceback are kept; later parts know the copy bandwidth; who has no time is skipped."""
@@ -210,6 +237,13 @@ def test_settings_that_do_not_fit_are_refused_before_a_folder_is_made(settings, 
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1
     assert told.err.startswith("device_session: error: unknown device 'tpu'")
+
+
+def test_the_command_ends_with_the_code_of_its_session(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(device_session, "main", lambda config: asked.append(config) or 1)
+    assert command(["--out", str(tmp_path), "--parts", "text", "curve", "--resume"]) == 1
+    assert asked == [DeviceSessionConfig(tmp_path, parts=("text", "curve"), resume=True)]
 
 
 @pytest.mark.parametrize("small", [True, False])

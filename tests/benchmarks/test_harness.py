@@ -139,6 +139,7 @@ def test_a_result_has_its_conditions_and_is_small(tmp_path):
     assert (tmp_path / "new" / "one.md").read_text() == "page\n"
     write_result(None, "two", result)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["one.json", "one.md"]
+    assert summary_text({"ä": "… τ"}) == '{"ä": "… τ"}\n'
     assert json.loads(summary_text({"a": [1.0, 2, True, "x", None, math.inf]})) == {
         "a": [1.0, 2, True, "x", None, None]
     }
