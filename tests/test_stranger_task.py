@@ -24,7 +24,7 @@ from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.report import write_run_folder
 from vecenv.tasks.commands.cli import main
 from vecenv.tasks.commands.evaluate import EvaluateSettings
-from vecenv.tasks.commands.simulated import held_out_simulation
+from vecenv.tasks.commands.simulated import FIRST, VALIDATION, held_out_simulation
 from vecenv.tasks.commands.train_settings import TrainSettings
 from vecenv.testing import check_task
 from vecenv.text.turns import TextRows, TextRules
@@ -88,6 +88,7 @@ def test_commands_train_and_evaluate_it(tmp_path, capsys):
 def test_held_out_episodes_are_none_of_the_training():
     held_out = held_out_simulation("reach_zero", WalkConfig(), 8, "test", "cpu")
     validation = held_out_simulation("reach_zero", WalkConfig(), 8, "validation", "cpu")
+    assert not held_out.compiled and (VALIDATION, FIRST) == (2**30, {"train": 0, "validation": 2**30, "test": 2**31})
     starts = [env.state.position for env in (make(8), validation, held_out)]
     for one, other in itertools.combinations(starts, 2):
         assert not torch.isin(one, other).any()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from datetime import date
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from vecenv.tasks.commands.data import NewsSettings
 from vecenv.tasks.commands.evaluate import EvaluateSettings
 from vecenv.tasks.commands.market_settings import MarketSettings
 from vecenv.tasks.commands.play import PlaySettings
+from vecenv.tasks.commands.replay import ReplaySettings
 from vecenv.tasks.commands.serve import ServeSettings
 from vecenv.tasks.commands.sft import SftSettings
 from vecenv.tasks.commands.train_settings import TrainSettings
@@ -200,6 +201,38 @@ def test_risk_in_trajectories_needs_the_task_and_the_learner():
     ):
         found = TrainSettings(env=rules, algorithm="cppo", cppo=settings, task="signals").inapplicable()
         assert {name: owner for name, owner in found.items() if "." in name} == expected
+
+
+HELD_OUT = {"seed": 0, "episodes": 256}
+SHARED = HELD_OUT | {"combine": "mean", "sharpe_temperature": 1.0, "task": "stock_trading"}
+MARKET = {"market": "neural", "test_fraction": 0.2, "embargo": 20, "score_delay": 1, "num_paths": 32, "market_seed": 0}
+VALIDATED = {"validation_fraction": 0.0, "validation_episodes": 64, "evaluations": 25, "subsets_per_path": 16}
+ROWS = {"algorithm": "ppo", "num_envs": 2048, "num_groups": 128, "group_size": 16, "seeds": 1, "compile": True}
+SERVED = {"host": "127.0.0.1", "port": 8000, "splits": ("train", "validation", "test"), "validation_fraction": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (MarketSettings, MARKET | {"market_close": "16:00 America/New_York", "temperature": 1.0, "device": "auto"}),
+        (TrainSettings, SHARED | ROWS | VALIDATED),
+        (EvaluateSettings, SHARED | {"agents": ("all",)}),
+        (
+            CollectSettings,
+            HELD_OUT
+            | {"out": Path("conversations.jsonl"), "agents": ("rule_based", "oracle"), "conversation": "episode"}
+            | {"min_grade": 0.0},
+        ),
+        (PlaySettings, {"seed": 0}),
+        (ServeSettings, SERVED | {"num_tasks": 1000, "seed": 0, "compile": True, "web": False}),
+        (SftSettings, {"seed": 0, "device": "auto", "lora_rank": 0}),
+        (ReplaySettings, {"device": "cpu"}),
+        (NewsSettings, {"scorer": "lexicon", "batch_size": 32, "device": "auto"}),
+    ],
+)
+def test_defaults_that_the_pages_tell(kind, expected):
+    own = {item.name: item.default for item in fields(kind) if item.name in kind.__annotations__}
+    assert {name: value for name, value in own.items() if value not in (MISSING, None, ())} == expected
 
 
 def test_all_names_are_settings_and_nested_ones_are_found():

@@ -15,6 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
+import vecenv
 from tests.tasks.commands.small_runs import SHARES, settings_on
 from vecenv.learn.run_files import RunStoppedError
 from vecenv.system.preset_files import as_values
@@ -59,6 +60,11 @@ def test_overview_and_data_help_do_not_import_torch():
         assert result.returncode == 0, result.stderr
         assert "usage: vecenv" in result.stdout
         assert "convert" in result.stdout
+
+
+def test_the_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vecenv {vecenv.__version__}\n"
 
 
 def test_other_packages_add_commands(tmp_path, monkeypatch, capsys):

@@ -55,7 +55,11 @@ def test_data_fetch(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(fetch, "fetch_bars", fetched)
     span = ["--start", "2020-01-01", "--end", "2020-01-07", "--out", str(tmp_path / "bars.parquet")]
-    assert cli.main(["data", "fetch", "--symbols", "S0", "S1", *span]) == 0
+    told = tmp_path / "told.json"
+    assert cli.main(["data", "fetch", "--symbols", "S0", "S1", *span, "--json", str(told)]) == 0
+    assert json.loads(told.read_text()) == {
+        "file": span[-1], "rows": 10, "symbols": ["S0", "S1"], "span": ["2020-01-01", "2020-01-07"]
+    }  # fmt: skip
     assert cli.main(["data", "fetch", "--universe", "nifty25", *span]) == 0
     assert asked == [
         (("S0", "S1"), "2020-01-01", "2020-01-07", ""),

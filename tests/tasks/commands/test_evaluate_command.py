@@ -33,6 +33,11 @@ def test_rules_and_market_are_those_of_the_run(place, tmp_path):
     del state["scenario"]["config"]
     save_checkpoint(state, run / "checkpoint.pt")
     assert EvaluateSettings.defaults(["--checkpoint", str(run)]).env == TILTS
+    # Of several the first tells them.
+    several = ["--checkpoint", str(place / "tilts"), str(place / "shares")]
+    assert EvaluateSettings.defaults(several).env == TILTS
+    with pytest.raises(ValueError, match="tilts was trained on the task 'stock_trading', not on 'portfolio'"):
+        EvaluateSettings.defaults([*several, "--task", "portfolio"])
     # The checkpoint alone brings the rules.
     (tmp_path / "alone.pt").write_bytes((place / "shares" / "checkpoint.pt").read_bytes())
     alone = EvaluateSettings.defaults(["--checkpoint", str(tmp_path / "alone.pt")])

@@ -152,6 +152,7 @@ def test_a_later_start_keeps_the_features_of_the_days_before(dates):
     ],
 )
 def test_what_cannot_be_is_refused(values, words):
+    settings(embargo=0, score_delay=0, start=date(2020, 1, 1), end=date(2020, 1, 2))
     with pytest.raises(ValueError, match=words):
         settings(**values)
 
