@@ -12,7 +12,6 @@ from torch import Tensor
 import vecenv
 from tests.small_env import assert_same_bits, make_env, small_tape
 from vecenv.core.collector import FusedCollector
-from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.learn.referencing_policy import ReferencingActorPolicy
 
@@ -30,30 +29,6 @@ def trained(updates: int = 3, **settings: Any) -> PPO:
     for _ in range(updates):
         made.update()
     return made
-
-
-@pytest.mark.parametrize("bf16", [False, True])
-@pytest.mark.assembly
-def test_it_acts_as_the_policy_on_the_whole_observation(bf16):
-    made = trained(bf16=bf16, normalise_observations=True)
-    made.collect()
-    collector = made.collector
-    assert isinstance(collector.policy, ReferencingActorPolicy)
-    assert collector.observation is not None and len(collector.seen) == 2
-    policy = ActorPolicy(made.network, made.moments, made.actor)
-    for step in range(8):
-        keys = _keys(made, step)
-        action, log_prob = policy.act(policy.parameters, collector.observation[step], *keys)
-        tolerance = 2e-2 if bf16 else 2e-5
-        torch.testing.assert_close(collector.actions[step], action, rtol=0, atol=tolerance)
-        torch.testing.assert_close(collector.extras["log_prob"][step], log_prob, rtol=0, atol=20 * tolerance)
-
-
-def _keys(made: PPO, step: int) -> tuple[Any, Tensor]:
-    """The keys and elapsed steps that the policy had before a step of the last rollout."""
-    env, rows = made.env, made.collector.rows(after=False)[step]
-    started = env.engine.bound().restart_done(rows, env.seed_tensor, env.start_ids)
-    return vecenv.core.random.episode_key(env.seed_tensor, env.env_ids, started.episode), started.elapsed
 
 
 @pytest.mark.assembly

@@ -12,9 +12,9 @@ from tests.learn.chain_task import chain_env, same
 from tests.learn.planted_env import planted_env
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.actor_policy import ActorPolicy
+from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousLearner, critic_losses
 from vecenv.learn.ddpg import DDPG, DDPGConfig
-from vecenv.learn.off_policy_targets import bootstrapped
 from vecenv.learn.runs import run
 from vecenv.learn.sac import SAC, SACConfig
 from vecenv.learn.td3 import TD3, TD3Config

@@ -11,10 +11,10 @@ from torch import Tensor
 from torchrl.data import Bounded
 
 import vecenv
-from vecenv import FusedCollector, VecEnv
+from vecenv import VecEnv
 from vecenv.core.random import EpisodeKey, episode_key
 from vecenv.learn.dirichlet import CANDIDATES, CASH, DirichletHead, gamma_candidates
-from vecenv.learn.ppo import PPO, PPOConfig, train
+from vecenv.learn.ppo import PPO, PPOConfig
 from vecenv.market.planted import planted_bars
 from vecenv.market.tape import MarketTape
 
@@ -128,25 +128,6 @@ def test_densities_at_the_edge_are_finite(shares: list[float]) -> None:
     assert gradient.isfinite().all()
 
 
-def test_gradients_are_those_of_finite_differences() -> None:
-    head, own = head_of(4)
-    outputs = outputs_of(head, 3)
-    action = head.sample(outputs, own, *keys_of(3))
-
-    def told(values: Tensor, deviation: Tensor) -> Tensor:
-        log_prob, entropy = head.evaluate(values, [deviation], action)
-        return (log_prob + 0.3 * entropy).double().sum()
-
-    gradients = torch.func.grad(told, argnums=(0, 1))(outputs, own[0])
-    for number, (tensor, gradient) in enumerate(zip((outputs, own[0]), gradients, strict=True)):
-        for place in range(tensor.numel()):
-            step = torch.zeros(tensor.numel()).index_fill(0, torch.tensor(place), 0.01).view_as(tensor)
-            ends = [[outputs, own[0]], [outputs, own[0]]]
-            ends[0][number], ends[1][number] = tensor - step, tensor + step
-            difference = float(told(*ends[1]) - told(*ends[0])) / 0.02
-            assert float(gradient.flatten()[place]) == pytest.approx(difference, rel=2e-3, abs=2e-3)
-
-
 @pytest.mark.parametrize(
     ("task", "rules"),
     [
@@ -165,18 +146,6 @@ def test_other_actions_are_refused(task: str, rules: dict[str, str]) -> None:
 def test_a_divergence_from_the_benchmark_is_refused() -> None:
     with pytest.raises(ValueError, match="benchmark_kl needs the gaussian head"):
         PPO(weights_env(), replace(SMALL, benchmark_kl=0.1))
-
-
-@pytest.mark.assembly
-def test_the_account_gets_the_weights_that_were_drawn() -> None:
-    env = weights_env(whole_shares=True, initial_cash=1e7)
-    collector = FusedCollector(env, train(env, SMALL).policy(deterministic=False), 1)
-    env.reset()
-    collector.rollout()
-    prices = env.scenario.shared["close"][env.state.path * env.scenario.tape.num_days + env.state.day - 1]
-    held = env.state.holdings * prices / env.state.start_value.unsqueeze(-1)
-    # A share of 100 of 10,000,000 is 1e-5.
-    torch.testing.assert_close(held.float(), collector.actions[0], rtol=0, atol=1e-4)
 
 
 def test_divergence_is_that_of_pytorch() -> None:

@@ -11,7 +11,8 @@ from torchrl.data import Bounded, Categorical
 import vecenv
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.agents import PolicyAgent
-from vecenv.learn.diversity import Diversity, diversity, diversity_line, held_out_observations
+from vecenv.learn.checkpoints import save_checkpoint
+from vecenv.learn.diversity import Diversity, diversity, diversity_line, draws_actions, held_out_observations
 from vecenv.learn.ppo import PPO, PPOConfig
 
 
@@ -86,3 +87,12 @@ def test_observations_are_those_of_the_episodes_that_are_played():
     assert torch.equal(seen, torch.cat(expected)) and len(seen) < 8 * 4
     with pytest.raises(ValueError, match="diversity needs at least two policies, got 1"):
         diversity([policy], policy, env, 0)
+
+
+def test_learners_of_entropy_draw_their_actions(tmp_path):
+    configs = ({"entropy_coef": 0.0}, {"target_entropy": -1.0}, {"gamma": 0.9}, None)
+    told = []
+    for config in configs:
+        save_checkpoint({"config": config}, tmp_path / "checkpoint.pt")
+        told.append(draws_actions(tmp_path / "checkpoint.pt"))
+    assert told == [True, True, False, False]

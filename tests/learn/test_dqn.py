@@ -11,7 +11,7 @@ from torchrl.data import Bounded, Categorical, MultiCategorical
 
 import vecenv
 from tests.learn.chain_task import GAMMA, PLACES, SMALL, VARIANTS, chain_env, chain_values, same
-from tests.learn.guess_task import guess_env
+from tests.learn.tails_task import tails_env
 from tests.ledger_task import LedgerTask
 from vecenv import FusedCollector, VecEnv
 from vecenv.learn.dqn import CHECKPOINT, DQN, DQNConfig, EpsilonGreedyPolicy, check_one_choice, train
@@ -246,6 +246,6 @@ def test_what_cannot_be_learned_is_refused_and_a_choice_without_a_dimension_is_n
     assert DQN(chain_env(), replace(SMALL, buffer_size=64)).config.buffer_size == 64
     with pytest.raises(ValueError, match="10,000,000,000,000 kept steps need"):
         DQN(chain_env(), replace(SMALL, buffer_size=10**13))
-    learner = DQN(guess_env(16, choices=(5,)), SMALL)
+    learner = DQN(tails_env(16), SMALL)
     learner.update()
     assert learner.collector.actions.shape == (4, 16) and learner.taken().shape == (4, 16, 1)

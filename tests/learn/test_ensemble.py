@@ -88,11 +88,6 @@ def test_disagreement_is_measured_on_the_votes_episodes():
     assert disagreement(VotePolicy([same, same, other], env.scenario.action_spec), env, 0, 10) == 1.0
 
 
-def test_numbers_have_no_vote():
-    with pytest.raises(NoEnsembleError, match=r"actions of BoundedContinuous with dtype torch\.float32 have no vote"):
-        VotePolicy([Says(torch.zeros(2))], Bounded(-1.0, 1.0, (2,)))
-
-
 @pytest.mark.parametrize(
     ("said", "acted", "agreement"),
     [

@@ -10,8 +10,7 @@ import torch
 from tensordict import TensorDict
 from torchrl.objectives.llm import MCAdvantage
 
-from vecenv.learn.group_advantages import group_advantages, has_spread, step_advantages
-from vecenv.learn.group_credit import refilled, step_credit
+from vecenv.learn.group_credit import group_advantages, has_spread, refilled, step_advantages, step_anchors, step_credit
 from vecenv.learn.group_episodes import EpisodeAccounts, audit, rollout_seed
 from vecenv.learn.grpo_config import GRPOConfig
 
@@ -95,6 +94,11 @@ def test_the_credit_of_steps_by_hand():
     later, _ = credit(REWARD, "capo", progress=0.25)
     scaled, _ = credit(REWARD)
     assert torch.equal(first, scaled.clamp(min=0.0)) and torch.equal(later, scaled)
+    exposure = torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(20, 8)
+    episodes = replace(
+        credit(REWARD)[1], mask=torch.ones(20, 8, dtype=torch.bool), reward=torch.zeros(20, 8), exposure=exposure
+    )
+    assert step_anchors(episodes, 4, 4)[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]
     # Returns-to-go at 0.5, compared where day and fifth of the exposure are alike: on the first day of both groups, on
     # the second of both, and on the third of the first; the second group's last step is alone.
     steps, _ = credit(REWARD, "gigpo", step_gamma=0.5, step_weight=2.0)

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.guess_task import guess_env
+from tests.learn.chain_task import chain_env
 from tests.learn.planted_env import HORIZON, planted_env
 from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
-from vecenv.learn.group_advantages import has_spread
-from vecenv.learn.group_credit import group_returns, step_anchors, step_credit
+from vecenv.learn.group_credit import group_returns, has_spread
 from vecenv.learn.group_episodes import audit, group_episodes
 from vecenv.learn.grpo import GRPO, EpisodeReward, GRPOConfig
 
@@ -156,32 +155,6 @@ def test_groups_without_spread_are_filled_anew() -> None:
     assert refills == 0 and not bool(episodes.mask[:, filled].any()) and bool(episodes.mask[:, kept].all())
 
 
-def test_steps_are_alike_by_group_day_and_position() -> None:
-    config = replace(SMALL, variant="gigpo", position_buckets=4)
-    episodes = group_episodes(collected(GRPO(planted_env(8), config, GROUP)), RETURN)
-    episodes = replace(episodes, exposure=torch.tensor([0.0, 0.24, 0.25, 1.0, 0.0, -0.3, 1.7, 0.99]).expand(HORIZON, 8))
-    anchor = step_anchors(episodes, 4, GROUP)
-    assert anchor[0].tolist() == [0, 0, 1, 3, 80, 80, 83, 83]
-    assert len(anchor.unique()) == HORIZON * 5
-    plain = step_credit(episodes, SMALL, GROUP, 0.0)
-    assert not torch.equal(step_credit(episodes, config, GROUP, 0.0), plain)
-    assert torch.equal(step_credit(episodes, replace(config, step_weight=0.0), GROUP, 0.0), plain)
-
-
-@pytest.mark.assembly
-def test_only_good_episodes_teach_at_first() -> None:
-    config = replace(SMALL, variant="capo", positive_share=0.5)
-    learner = GRPO(planted_env(16), config, GROUP)
-    signs = []
-    for update in range(4):
-        episodes = group_episodes(collected(learner), RETURN)
-        advantages = step_credit(episodes, config, GROUP, update / 4)
-        all_of_them = step_credit(episodes, SMALL, GROUP, 0.0)
-        assert torch.equal(advantages, all_of_them.clamp(min=0.0) if update < 2 else all_of_them)
-        signs.append((bool((advantages > 0).any()), bool((advantages < 0).any())))
-    assert signs == [(True, False), (True, False), (True, True), (True, True)]
-
-
 def test_what_cannot_be_compared_is_refused() -> None:
     for size in (1, 5):
         with pytest.raises(ValueError, match=rf"divide the 16 sub-environments, got {size}"):
@@ -193,5 +166,5 @@ def test_what_cannot_be_compared_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="compared although they differ in their rule"):
         GRPO(mixed, SMALL, GROUP)
-    with pytest.raises(ValueError, match="guess does not say how long an episode may be"):
-        GRPO(guess_env(16), SMALL, GROUP)
+    with pytest.raises(ValueError, match="chain does not say how long an episode may be"):
+        GRPO(chain_env(16), SMALL, GROUP)

@@ -9,7 +9,7 @@ from torch import Tensor
 import vecenv
 from tests.reach_zero import REACH_ZERO
 from vecenv.core.env import VecEnv
-from vecenv.learn.actor_policy import ActorPolicy, make_network
+from vecenv.learn.actor_policy import make_network
 from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.heads import GaussianHead
 from vecenv.learn.item_network import ItemNetwork
@@ -95,17 +95,6 @@ def test_a_policy_plays_another_number_of_symbols(policy, tmp_path):
     wider = market_env(9)
     action = PolicyAgent(load_policy(tmp_path / "checkpoint.pt", wider)).act(wider)
     assert action.shape == (6, 10) and bool(action.isfinite().all())
-
-
-def test_the_first_policy_is_the_benchmark():
-    """Tilts near zero: the account holds the equal-weight portfolio within a tenth of a per cent of its value."""
-    env = market_env(4, commission=0.0)
-    network = make_network(env, NetworkConfig(policy="symbol", hidden=(8,)))
-    actor, _ = network.initial_parameters(torch.Generator().manual_seed(0), env.device)
-    moments = [torch.zeros(network.moments_size), torch.ones(network.moments_size)]
-    env.advance(PolicyAgent(ActorPolicy(network, moments, actor, deterministic=True)).act(env))
-    bought = env.state.traded.double() / env.state.start_value.double()
-    torch.testing.assert_close(bought, torch.full_like(bought, 0.995), rtol=0, atol=0.01)
 
 
 def test_samples_are_those_of_every_symbol():

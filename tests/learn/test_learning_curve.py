@@ -47,10 +47,26 @@ def test_the_best_attainable_excess_is_a_line_where_it_is_known(attainable):
 
 def test_learning_curve_leaves_gaps_out():
     figure = learning_curve_figure([HISTORY], "a task")
-    returns, grade, _ = figure.axes
+    returns, grade, speed = figure.axes
+    assert (
+        speed.get_ylim() == (0.0, pytest.approx(3.3e6))
+        and speed.get_xlabel() == "Steps of all sub-environments together"
+    )
     assert returns.get_lines()[0].get_xdata().tolist() == [2000.0]
     assert grade.get_lines()[0].get_ydata().tolist() == [0.4, 0.5]
     assert "a task" in figure.get_suptitle()
+
+
+def test_rewards_are_drawn_beside_those_of_the_reference_agent():
+    rewards = ((1.0, 0.5, 2.0), (2.0, math.nan, math.nan), (3.0, 1.5, 4.0))
+    history = [
+        {"frames": frames, "validation_reward": own, "validation_reference_reward": other}
+        for frames, own, other in rewards
+    ]
+    (axis,) = learning_curve_figure([history], "a task").axes
+    assert axis.get_ylabel() == "Held-out episodes:\nreward"
+    assert [set(line.get_ydata()) for line in axis.lines] == [{0.5, 1.5}, {3.0}]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["reference agent"]
 
 
 def measured(frames, excesses):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vecenv
-from tests.learn.guess_task import guess_env
+from tests.learn.chain_task import chain_env
 from tests.learn.planted_env import RULES, SMALL, planted_env
 from vecenv import VecEnv
 from vecenv.learn.a2c import A2C, A2CConfig, a2c_losses
@@ -153,7 +153,7 @@ def test_what_does_not_fit_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a multiple of minibatches 7"):
         PPO(planted_env(), replace(SMALL, minibatches=7))
     with pytest.raises(ValueError, match="not for"):
-        load_policy(tmp_path / CHECKPOINT, guess_env(2))
+        load_policy(tmp_path / CHECKPOINT, chain_env(2))
     tape = MarketTape.from_bars(planted_bars(2, 60, 3), features=("signal",))
     with pytest.raises(ValueError, match="other sizes"):
         load_policy(tmp_path / CHECKPOINT, vecenv.make("stock_trading", 2, market=tape, **RULES))

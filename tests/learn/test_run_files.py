@@ -23,7 +23,7 @@ from vecenv.learn import checkpoints, run_files
 from vecenv.learn.checkpoints import load_checkpoint, save_checkpoint
 from vecenv.learn.metrics_log import MetricsLog, read_metrics
 from vecenv.learn.run_files import CHECKPOINT, RunStoppedError
-from vecenv.learn.runs import run
+from vecenv.learn.runs import checked_losses, progress_metrics, run
 from vecenv.system import atomic_files
 from vecenv.system.write_lock import WriteLock
 
@@ -355,3 +355,24 @@ def test_a_lock_on_a_file_that_was_taken_away_is_none(tmp_path: Path, monkeypatc
         monkeypatch.undo()
         with pytest.raises(BlockingIOError), WriteLock(tmp_path):
             pass
+
+
+def test_events_have_what_is_a_number_at_its_update(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+    log = MetricsLog(tmp_path)
+    log._events = SimpleNamespace(add_scalar=lambda *event: told.append(event), close=lambda: told.append(("closed",)))
+    log.write({"update": 3.0, "loss": 0.5, "grade": float("nan")})
+    with pytest.raises(ValueError, match="they differ in grade, speed"):
+        log.write({"update": 4.0, "loss": 0.5, "speed": 1.0})
+    log.close()
+    assert told == [("update", 3.0, 3), ("loss", 0.5, 3), ("closed",)]
+    assert (tmp_path / "metrics.csv").read_text() == "update,loss,grade\n3.0,0.5,nan\n"
+
+
+def test_progress_by_hand() -> None:
+    learner = Counter(3)
+    learner.update(), learner.update()
+    told = progress_metrics(learner, 10, 4.0, 0.1)
+    assert told == {"update": 2, "frames": 20, "samples_per_second": 2.5, "learning_rate": 0.1}
+    with pytest.raises(FloatingPointError, match=r"update 3: losses are not finite: \[1\.0, inf\]"):
+        checked_losses(learner, [1.0, float("inf")])

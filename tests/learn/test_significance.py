@@ -11,6 +11,8 @@ from torch import Tensor
 
 from vecenv.learn.significance import (
     bootstrap_interval,
+    bootstrap_of_sums,
+    correlation_of_sums,
     deflated_sharpe,
     expected_maximum_sharpe,
     probabilistic_sharpe,
@@ -119,3 +121,16 @@ def test_skewness_and_kurtosis_of_the_returns_count():
 def test_an_agent_that_varies_no_more_than_rounding_has_no_ratio():
     assert deflated_sharpe({}) == {}
     assert math.isnan(deflated_sharpe({"one day": torch.tensor([0.1])})["one day"])
+
+
+def test_correlations_of_sums_by_hand():
+    x, y = torch.tensor([1.0, 2.0, 3.0, 4.0]).double(), torch.tensor([2.0, 1.0, 4.0, 5.0]).double()
+    ones = torch.ones_like(x)
+    sums = torch.stack([ones, x, y, x * x, y * y, x * y], dim=-1).sum(0)
+    assert float(correlation_of_sums(sums)) == pytest.approx(float(torch.corrcoef(torch.stack([x, y]))[0, 1]))
+    flat = torch.stack([ones, x, ones, x * x, ones, x], dim=-1).sum(0)
+    assert float(correlation_of_sums(flat)) == 0.0
+    # Two groups are too few, three are not.
+    assert math.isnan(bootstrap_of_sums(sums.expand(2, 6), correlation_of_sums).low)
+    told = bootstrap_of_sums(torch.stack([sums, sums, sums]), correlation_of_sums)
+    assert told.low == pytest.approx(told.high) == pytest.approx(told.mean)

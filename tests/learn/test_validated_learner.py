@@ -14,10 +14,12 @@ from vecenv.learn.agents import PolicyAgent
 from vecenv.learn.evaluation import evaluate
 from vecenv.learn.policies import load_policy
 from vecenv.learn.ppo import PPO, PPOConfig
-from vecenv.learn.runs import load_run, run
+from vecenv.learn.runs import run
+from vecenv.learn.validated_ensemble import ValidatedEnsemble
 from vecenv.learn.validation import METRICS, ValidatedLearner, Validation
 from vecenv.registry import task_of
 from vecenv.tasks.stock_trading.agents import BestRule
+from vecenv.testing import learner_case
 
 CONFIG = PPOConfig(num_steps=4, total_frames=8 * 4 * 6, minibatches=1, epochs=1, hidden=(8,), checkpoint_every=1)
 
@@ -65,29 +67,23 @@ def test_an_equal_policy_is_no_better_one():
     assert len(run(learner)) == 3 and learner.best["update"] == 1
 
 
-@pytest.mark.assembly
-def test_a_resumed_run_knows_its_best_policy(tmp_path):
-    whole = validated([0.1, 0.9, 0.2, 0.3, 0.4, 0.5])
-    run(whole)
+def test_a_resumed_run_knows_its_best_policy():
     first = validated([0.1, 0.9, 0.2])
-    with pytest.raises(IndexError):
-        run(first, tmp_path)
-    again = validated([0.3, 0.4, 0.5])
-    load_run(again, tmp_path / "checkpoint.pt")
+    first.update(), first.update(), first.update()
+    again = validated([])
+    again.load_state_dict(first.state_dict())
     assert again.update_number == 3 and again.best["update"] == 2 and again.failures == 1
-    run(again)
-    assert all(torch.equal(a, b) for a, b in zip(again.best["actor"], whole.best["actor"], strict=True))
-    assert all(torch.equal(a, b) for a, b in zip(again.learner.actor, whole.learner.actor, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(again.best["actor"], first.best["actor"], strict=True))
     with pytest.raises(ValueError, match="trained without validation"):
         again.load_state_dict(again.learner.state_dict())
 
 
-@pytest.mark.assembly
 def test_between_validations_there_are_no_figures():
     learner = ValidatedLearner(PPO(market_env(1), CONFIG), Scripted([1.0, 2.0, 3.0]), evaluations=2, patience=None)
-    rewards = [row["validation_reward"] for row in run(learner)]
-    assert [math.isnan(reward) for reward in rewards] == [False, True, False, True, True, False]
-    assert all(set(METRICS) <= row.keys() for row in run(validated([0.0] * 6)))
+    rows = run(learner)
+    told = [math.isnan(row["validation_reward"]) for row in rows]
+    assert learner.every == 3 and told == [False, True, False, True, True, False]
+    assert all(set(METRICS) <= row.keys() for row in rows)
 
 
 @pytest.mark.assembly
@@ -128,3 +124,32 @@ def test_the_best_rule_plays_the_same_episodes_where_it_is_known(commission):
 def test_wrong_numbers_are_refused(name, values):
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         ValidatedLearner(PPO(market_env(1), CONFIG), Scripted([]), *values)
+
+
+def test_each_member_of_an_ensemble_keeps_its_best_policy_and_its_patience():
+    """Scores of the two members in turn: the first is best at once and done after two more, the second at its last."""
+    scores = [0.5, 0.1, 0.4, 0.2, 0.5, 0.1, 0.9, 0.3]
+    case = learner_case("ppo", ensemble=True, total_frames=5 * 24)
+    learner = ValidatedEnsemble(case.new(), Scripted(scores), evaluations=5, patience=2)
+    seeds, rows = learner.learner.seeds, []
+    for _ in range(4):
+        rows.append(learner.update())
+    assert [best["update"] for best in learner.bests] == [1, 4] and [best["score"] for best in learner.bests] == [
+        0.5,
+        0.3,
+    ]
+    assert learner.counts == [2, 0] and learner.num_updates == 5
+    assert rows[0]["validation_reward"] == pytest.approx(0.3) and rows[3][f"validation_reward.seed_{seeds[1]}"] == 0.3
+    assert set(learner.metric_names()) <= rows[0].keys() and len(learner.metric_names()) == 3 * len(METRICS)
+    kept = learner.member_state(1)
+    assert kept["best"]["update"] == 4 and kept["failures"] == 0
+    assert torch.equal(kept["best"]["actor"][0], kept["actor"][0]) and not torch.equal(
+        learner.bests[0]["actor"][0], learner.learner.actor[0][0]
+    )
+    again = ValidatedEnsemble(case.new(), Scripted([0.0, 0.0]), evaluations=5, patience=1)
+    with pytest.raises(ValueError, match="trained without validation"):
+        again.load_state_dict(learner.learner.state_dict())
+    again.load_state_dict(learner.state_dict())
+    assert again.counts == [2, 0] and again.bests[1]["score"] == 0.3 and again.num_updates == 5
+    again.counts[1] = 1
+    assert again.num_updates == again.update_number == 4

@@ -52,7 +52,6 @@ class A2C(OnPolicyLearner[A2CConfig]):
         advantage: Tensor,
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         config, network = self.config, self.network
         actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
         outputs, own = network.outputs(actor, observation, allowed)

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation and discounted returns of time-major rollouts (T, N) with auto-reset."""
+"""Generalised advantages and discounted returns of time-major rollouts (T, N) with auto-reset; one-step targets."""
 
 from __future__ import annotations
 
@@ -58,3 +58,20 @@ def discounted_sums(reward: Tensor, done: Tensor, carried: Tensor, gamma: float)
         torch.add(reward[step], carried, alpha=gamma, out=sums[step])
         carried = torch.where(done[step], 0.0, sums[step])
     return sums, carried
+
+
+def bootstrapped(reward: Tensor, terminated: Tensor, following: Tensor, gamma: float) -> Tensor:
+    """Return the targets of values from one step of replay: the reward and the discounted value of what follows.
+
+    What terminated has no further value; what was truncated has that of its final observation.
+
+    Args:
+        reward: Shape: (B,).
+        terminated: whether the step terminated the episode. Shape: (B,), bool.
+        following: value after the step. Shape: (B,).
+        gamma: discount per step.
+
+    Returns:
+        Shape: (B,).
+    """
+    return reward + gamma * torch.where(terminated, 0.0, following)

@@ -1,7 +1,7 @@
 """Base class of learners of continuous actions from replay: an actor, and critics of what is seen and done.
 
 Critics see actions in half widths of their bounds, from the centre, as the environment takes them: clamped. The losses
-of DDPG, TD3 and SAC are made of the pieces in this file and of `off_policy_targets`.
+of DDPG, TD3 and SAC are made of the pieces in this file and of `vecenv.learn.advantages`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class ContinuousConfig(OffPolicyConfig):
             )
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         return super().inapplicable() | {"head": "a learner with a choice of heads"}
 
 
@@ -114,7 +113,6 @@ class ContinuousLearner(OffPolicyLearner[Config], Generic[Config]):
         return self.bounds.units(self.collector.actions)
 
     def clipped_together(self) -> list[int]:
-        """Return the actor's parameters, and the critics'."""
         return [len(self.actor), len(self.critic)]
 
     def parted(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

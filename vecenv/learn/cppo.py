@@ -34,7 +34,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
+from vecenv.core.rows import hollow, select_rows
 from vecenv.kernels.rewards import risk_weighed
 from vecenv.learn.advantages import discounted_sums
 from vecenv.learn.cppo_objective import (
@@ -47,7 +49,6 @@ from vecenv.learn.cppo_objective import (
 from vecenv.learn.network_learner import Trained
 from vecenv.learn.ppo import PPO
 from vecenv.learn.ppo_ensemble import EnsemblePPO, member_metric
-from vecenv.learn.risk_levels import check_risk_levels, risk_levels
 from vecenv.learn.runs import Metrics, run
 
 __all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "EnsembleCPPO", "train"]
@@ -55,6 +56,36 @@ __all__ = ["CPPO", "CVAR_METRICS", "CPPOConfig", "EnsembleCPPO", "train"]
 
 _STATE = ("nu", "multiplier", "carried_return")
 """Tensors of a checkpoint beside those of PPO."""
+
+
+def check_risk_levels(env: VecEnv) -> None:
+    """Check that the task has risk levels, and that those of a rollout can be had.
+
+    Raises:
+        ValueError: it has none, or in its rewards already, or a warm-up, which would be repeated at every step.
+    """
+    scenario = env.scenario
+    if not scenario.has_risk_level:
+        raise ValueError(
+            f"weigh_risk needs the risk level of what is held, which task {scenario.name!r} does not have, "
+            "or has in its rewards already"
+        )
+    if scenario.warm_up:
+        raise ValueError(f"weigh_risk is for tasks without a warm-up, which task {scenario.name!r} has")
+
+
+def risk_levels(collector: FusedCollector) -> Tensor:
+    """Return the risk level of every step of the last rollout. Shape: (T, N), float32."""
+    env = collector.env
+    bound, donated = env.engine.bound(), env.scenario.donated
+    before, after = collector.rows(after=False), collector.rows()
+    levels = []
+    for step in range(collector.num_steps):
+        rows = before[step]
+        # Buffers hold the rows before auto-reset: a row that was done has stepped from its next episode's start.
+        started = hollow(bound.start(env.seed_tensor, env.start_ids, rows.episode + 1), donated)
+        levels.append(bound.risk_level(select_rows(rows.done, started, rows), after[step]))
+    return torch.stack(levels).float()
 
 
 class _TailsPenalised(PPO):
@@ -78,17 +109,14 @@ class _TailsPenalised(PPO):
         self.carried_return = torch.zeros(env.num_envs, device=env.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend the learner's state by nu, lambda and the returns of the episodes so far."""
         return super().state_dict() | {name: getattr(self, name).clone() for name in _STATE}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
         for name in _STATE:
             getattr(self, name).copy_(state[name])
 
     def collect(self) -> None:
-        """Continue the episodes for one rollout, and the sums of their rewards."""
         super().collect()
         collector, config = self.collector, self.config
         reward = collector.reward.float() * config.reward_unit
@@ -157,7 +185,6 @@ class EnsembleCPPO(_TailsPenalised, EnsemblePPO):
     """
 
     def told_metrics(self) -> Metrics:
-        """Return `CVAR_METRICS` of the update by member."""
         metrics: Metrics = {}
         for seed, told in zip(self.seeds, self.told.T.tolist(), strict=True):
             metrics |= {member_metric(name, seed): value for name, value in zip(CVAR_METRICS, told, strict=True)}

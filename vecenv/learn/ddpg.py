@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.network_learner import Trained
-from vecenv.learn.off_policy_targets import bootstrapped
 from vecenv.learn.runs import Metrics, run
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
@@ -66,7 +66,6 @@ class DDPG(DeterministicLearner[DDPGConfig]):
         deviation: Tensor,
         *target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         actor, critic = self.parted(parameters)
         target_actor, target_critic = self.parted(list(target))
         inputs = self.network.normalised(next_observation, mean, deviation)

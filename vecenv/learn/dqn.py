@@ -105,11 +105,9 @@ class DQN(OffPolicyLearner[DQNConfig]):
         super().__init__(env, config, with_critic=config.duelling)
 
     def collecting_policy(self) -> EpsilonGreedyPolicy:
-        """Return the policy that collects, bound to the parameters."""
         return EpsilonGreedyPolicy(self.network, self.moments, self.actor, self.epsilon)
 
     def collect(self) -> None:
-        """Continue the episodes for one rollout, with the share of random actions of the update."""
         self.epsilon.fill_(self._share_of_random())
         self.collector.rollout()
 
@@ -118,7 +116,6 @@ class DQN(OffPolicyLearner[DQNConfig]):
         return self.collector.actions.view(*self.collector.reward.shape, 1)
 
     def learn(self) -> Metrics:
-        """Extend `OffPolicyLearner.learn` by the share of random actions."""
         return super().learn() | {"epsilon": self._share_of_random()}
 
     def _share_of_random(self) -> float:
@@ -143,7 +140,6 @@ class DQN(OffPolicyLearner[DQNConfig]):
         deviation: Tensor,
         *target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         config, network = self.config, self.network
         inputs = network.normalised(next_observation, mean, deviation)
         following = self.values(list(target), inputs)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 
+from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.heads import FORBIDDEN
 from vecenv.learn.learner_config import OffPolicyConfig
-from vecenv.learn.off_policy_targets import bootstrapped
 
 LOSS_METRICS = ("td_loss", "td_error", "mean_value", "mean_target")
 """Metric names of the fields of `Losses`, in order."""
@@ -37,7 +37,6 @@ class DQNConfig(OffPolicyConfig):
         self._check_share("epsilon_start", "epsilon_end", "exploration_fraction")
 
     def inapplicable(self) -> dict[str, str]:
-        """Return the settings without effect, with what each requires."""
         return super().inapplicable() | dict.fromkeys(("head", "initial_std"), "a learner of continuous actions")
 
     def epsilon(self, progress: float) -> float:

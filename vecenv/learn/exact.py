@@ -137,11 +137,9 @@ class Exact(NetworkLearner[ExactConfig]):
         return Window(torch.stack(rewards).mean(0), torch.cat(seen), rows)
 
     def prepare(self) -> None:
-        """Play a window for the moments alone."""
         self.add_observations(self._window(self.actor).observation)
 
     def make_update(self) -> Metrics:
-        """Play a window and take one optimiser step along its gradient."""
         with torch.enable_grad():
             # The same memory as leaves of a graph, so that the parameters themselves stay plain tensors.
             actor = [parameter.detach().requires_grad_() for parameter in self.actor]

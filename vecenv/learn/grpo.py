@@ -106,7 +106,6 @@ class GRPO(Learner[GRPOConfig]):
             own.copy_(initial)
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `Learner.state_dict` by group size, rollout counter and reference policy."""
         own = {"group_size": self.group_size, "first_seed": self.first_seed, "rollouts": self.rollouts}
         return super().state_dict() | own | {"reference": [tensor.clone() for tensor in self.reference]}
 
@@ -124,13 +123,11 @@ class GRPO(Learner[GRPOConfig]):
             own.copy_(saved)
 
     def collect(self) -> None:
-        """Start new episodes in all groups and play them to the end."""
         self.env.reset_groups(self.num_groups, self.group_size, rollout_seed(self.first_seed, self.rollouts))
         self.collector.rollout()
         self.rollouts += 1
 
     def learn(self) -> Metrics:
-        """Compute group-relative advantages and make all optimiser steps of one update."""
         episodes, with_spread, refills = self._episodes()
         if not bool(episodes.log_prob.isfinite().all()):
             # Members that are no numbers are alike, and what is alike may count for nothing.
@@ -170,7 +167,6 @@ class GRPO(Learner[GRPOConfig]):
         return log_prob, entropy
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the selected episodes, time-major."""
         return tensor[:, index]
 
     def objective(
@@ -184,7 +180,6 @@ class GRPO(Learner[GRPOConfig]):
         mask: Tensor,
         *reference_log_prob: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `loss_metrics` for a time-major minibatch of episodes."""
         config, days = self.config, len(mask)
         outputs, own = self.network.outputs(parameters, observation, allowed)
         log_prob, entropy = self.network.head.evaluate(outputs, own, action.flatten(0, 1))

@@ -130,5 +130,4 @@ class ItemNetwork(Network):
         return linear(values, *critic[-2:]).squeeze(-1)
 
     def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the parameters after those of the scorer."""
         return actor[self._actor_size :]

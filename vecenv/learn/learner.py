@@ -99,23 +99,19 @@ class Learner(NetworkLearner[Config], Generic[Config]):
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `NetworkLearner.state_dict` by the schedule."""
         return super().state_dict() | {"schedule": None if self.schedule is None else self.schedule.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `NetworkLearner.load_state_dict`."""
         super().load_state_dict(state)
         if self.schedule is not None:
             self.schedule.load_state_dict(state["schedule"])
             self.env.write_params(self.schedule.params())
 
     def prepare(self) -> None:
-        """Collect a rollout for the moments alone."""
         self.collect()
         self.update_moments()
 
     def make_update(self) -> Metrics:
-        """Collect one batch and learn from it."""
         self.collect()
         self.seed_shuffles()
         metrics = self.learn()

@@ -190,7 +190,6 @@ class FlatNetwork(Network):
         return self._network(actor, hidden, first=1)
 
     def samples(self, observation: Tensor) -> Tensor:
-        """Return the observations."""
         return observation
 
     def normalised(self, observation: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -206,5 +205,4 @@ class FlatNetwork(Network):
         return self._network(critic, inputs).squeeze(-1)
 
     def head_parameters(self, actor: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the parameters after the layers."""
         return actor[2 * self.layers :]

@@ -66,13 +66,11 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         return []
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `Learner.state_dict` by target network, scale of the rewards, and replay buffer."""
         replay = {"storage": self.replay.storage.state_dict(), "writer": self.replay.writer.state_dict()}
         own = {"target": [parameter.clone() for parameter in self.target], "replay": deepcopy(replay)}
         return super().state_dict() | self.reward_scale.state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
         self.reward_scale.load_state_dict(state)
         for own, saved in zip(self.target, state["target"], strict=True):
@@ -86,11 +84,9 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         self._move_target(1.0)
 
     def collect(self) -> None:
-        """Continue the episodes for one rollout."""
         self.collector.rollout()
 
     def learn(self) -> Metrics:
-        """Add the rollout to the buffer, and make all optimiser steps of one update on steps drawn from it."""
         self.replay.extend(self._transitions())
         drawn = self.replay.sample(self.units)
         reward = self.reward_scale.scaled(drawn["reward"]) if self.config.normalise_rewards else drawn["reward"]
@@ -98,7 +94,6 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         return self.minimise([*batch, *self.noise()])
 
     def update_moments(self) -> None:
-        """Add the rollout to the moments that scale observations and rewards from the next update on."""
         super().update_moments()
         if self.config.normalise_rewards:
             self.reward_scale.update(self.collector)
@@ -129,11 +124,9 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         }
 
     def constants(self) -> list[Tensor]:
-        """Return the moments of the inputs and the parameters of the target networks."""
         return [*self.moments, *self.target]
 
     def after_step(self, number: int) -> None:
-        """Move the target networks, if they are due."""
         if number % self.config.target_every == 0:
             self._move_target(self.config.target_rate)
 
@@ -141,5 +134,4 @@ class OffPolicyLearner(Learner[Config], Generic[Config]):
         torch._foreach_lerp_(self.target, self.followed(), rate)
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the selected steps."""
         return tensor[index]

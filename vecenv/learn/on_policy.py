@@ -58,26 +58,21 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return ReferencingActorPolicy(env, network, self.moments, self.actor) if asked else super().collecting_policy()
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `Learner.state_dict` by the scale of the rewards."""
         return super().state_dict() | self.reward_scale.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a `state_dict`, bit for bit; see `Learner.load_state_dict`."""
         super().load_state_dict(state)
         self.reward_scale.load_state_dict(state)
 
     def collect(self) -> None:
-        """Continue the episodes for one rollout."""
         self.collector.rollout()
 
     def update_moments(self) -> None:
-        """Add the rollout to the moments that scale observations and rewards of the next one."""
         super().update_moments()
         if self.config.normalise_rewards:
             self.reward_scale.update(self.collector)
 
     def learn(self) -> Metrics:
-        """Estimate advantages and make all optimiser steps of one update."""
         values, advantages, targets = self.advantages()
         metrics = self.minimise(self.batch_of(advantages, targets), self.largest_kl())
         explained = 1 - (targets - values).var() / targets.var().clamp(min=1e-12)
@@ -152,5 +147,4 @@ class OnPolicyLearner(Learner[Config], Generic[Config]):
         return advantages
 
     def pick(self, tensor: Tensor, index: Tensor) -> Tensor:
-        """Return the selected steps."""
         return tensor[index]

@@ -50,11 +50,9 @@ class PPO(OnPolicyLearner[PPOConfig]):
             raise ValueError("benchmark_kl needs the gaussian head: it must be 0 for the dirichlet one and for choices")
 
     def largest_kl(self) -> float | None:
-        """Return ``target_kl``."""
         return self.config.target_kl
 
     def collected(self) -> list[Tensor]:
-        """Return the log-probabilities of the actions."""
         return [self.collector.extras["log_prob"]]
 
     def objective(
@@ -67,7 +65,6 @@ class PPO(OnPolicyLearner[PPOConfig]):
         advantage: Tensor,
         target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         config, network = self.config, self.network
         actor, critic = parameters[: len(self.actor)], parameters[len(self.actor) :]
         outputs, own = network.outputs(actor, observation, allowed)

@@ -107,15 +107,12 @@ class EnsemblePPO(PPO):
         return _stacked(actors), _stacked(critics)
 
     def moments_shape(self) -> tuple[int, ...]:
-        """Return (S, M)."""
         return (self.num_members, *super().moments_shape())
 
     def losses_shape(self) -> tuple[int, ...]:
-        """Return (S, number of metrics)."""
         return (self.num_members, *super().losses_shape())
 
     def collecting_policy(self) -> MembersPolicy:
-        """Return the policy that collects."""
         return MembersPolicy(self.network, self.moments, self.actor)
 
     def member_policy(self, number: int, network: Network | None = None) -> ActorPolicy:
@@ -129,7 +126,6 @@ class EnsemblePPO(PPO):
         return ActorPolicy(network or self.network, moments, actor, deterministic=True)
 
     def seed_shuffles(self) -> None:
-        """Seed the shuffles of each member."""
         self._generators = [
             torch.Generator(self.env.device).manual_seed(update_seed(seed, self.update_number)) for seed in self.seeds
         ]
@@ -157,7 +153,6 @@ class EnsemblePPO(PPO):
         return mapped(parameters, mean, deviation, observation, others, constants)
 
     def learn(self) -> Metrics:
-        """Estimate advantages, make all optimiser steps of one update, and return the metrics by member."""
         values, advantages, targets = self.advantages()
         losses = self.optimise(self.batch_of(advantages, targets)).tolist()
         errors, spread = (self._by_member(tensor).var((0, 2)) for tensor in (targets - values, targets))
@@ -169,19 +164,16 @@ class EnsemblePPO(PPO):
         return metrics
 
     def episode_metrics(self) -> Metrics:
-        """Return the figures of the episodes in the rollout by member."""
         metrics: Metrics = {}
         for seed, own in zip(self.seeds, members_metrics(self.collector, self.num_members), strict=True):
             metrics |= _of_member(own, seed)
         return metrics
 
     def make_update(self) -> Metrics:
-        """Collect one batch, learn from it, and return means over the members before the metrics of each."""
         metrics = super().make_update()
         return means_of_members(metrics, self.seeds) | metrics
 
     def update_moments(self) -> None:
-        """Add each member's rollout to its moments of observations and rewards."""
         if self.config.normalise_observations:
             samples = self.network.samples(self.collector.seen[0].flatten(0, 1))
             by_step = samples.view(self.config.num_steps, self.num_members, -1, samples.shape[-1])
@@ -227,7 +219,6 @@ class EnsemblePPO(PPO):
         return tensor.unflatten(1, (self.num_members, -1))
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend `PPO.state_dict`, with stacked tensors, by the members' seeds."""
         return super().state_dict() | {"members": list(self.seeds)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousConfig, ContinuousLearner, critic_losses
 from vecenv.learn.network_learner import Trained
-from vecenv.learn.off_policy_targets import bootstrapped
 from vecenv.learn.runs import Metrics, run
 from vecenv.learn.tanh_normal import TanhNormalHead
 
@@ -76,7 +76,6 @@ class SAC(ContinuousLearner[SACConfig]):
         return actor, [*critics, temperature]
 
     def followed(self) -> list[Tensor]:
-        """Return the parameters of the critics."""
         return self.critic[:-1]
 
     def clipped_together(self) -> list[int]:
@@ -108,7 +107,6 @@ class SAC(ContinuousLearner[SACConfig]):
         deviation: Tensor,
         *target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         actor, (*critics, log_temperature) = self.parted(parameters)
         temperature = log_temperature.exp().detach()
         inputs = self.network.normalised(next_observation, mean, deviation)

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from vecenv.core.env import VecEnv
+from vecenv.learn.advantages import bootstrapped
 from vecenv.learn.continuous import ContinuousConfig, DeterministicLearner, critic_losses
 from vecenv.learn.network_learner import Trained
-from vecenv.learn.off_policy_targets import bootstrapped
 from vecenv.learn.runs import Metrics, run
 
 LOSS_METRICS = ("policy_loss", "td_loss", "td_error", "mean_value", "mean_target")
@@ -91,7 +91,6 @@ class TD3(DeterministicLearner[TD3Config]):
         deviation: Tensor,
         *target: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimise and `LOSS_METRICS` for one minibatch of normalised observations."""
         actor, critics = self.parted(parameters)
         target_actor, target_critics = self.parted(list(target))
         inputs = self.network.normalised(next_observation, mean, deviation)

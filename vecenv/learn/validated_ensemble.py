@@ -39,15 +39,12 @@ class ValidatedEnsemble(ValidatedLearner):
 
     @property
     def num_updates(self) -> int:
-        """Updates of the run; those done, once the patience of every member is at its end."""
         return self.update_number if all(map(self._exhausted, self.counts)) else self.learner.num_updates
 
     def metric_names(self) -> Sequence[str]:
-        """Return the names of means and of the members' metrics."""
         return [*METRICS, *(member_metric(name, seed) for seed in self.learner.seeds for name in METRICS)]
 
     def validate(self) -> Metrics:
-        """Validate every member, keep those that are better than before, and return the metrics by member."""
         metrics: Metrics = {}
         for number, seed in enumerate(self.learner.seeds):
             told = self.validation(self.learner.member_policy(number))
@@ -69,7 +66,6 @@ class ValidatedEnsemble(ValidatedLearner):
         return {"score": score, "update": update, "sharpe": sharpe, "actor": actor, "moments": moments}
 
     def state_dict(self) -> dict[str, Any]:
-        """Extend the learner's state by the members' best policies."""
         return self.learner.state_dict() | {"bests": [dict(best) for best in self.bests], "counts": list(self.counts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -58,12 +58,27 @@ class LearnerCase:
         return self.make(self.env(env_seed, num_envs, compiled), replace(self.config, **settings))
 
 
-_SHARED = {"total_frames": UPDATES * STEPS * ROWS, "hidden": (4,), "minibatches": 2, "learning_rate": 0.02}
-_ON_POLICY = _SHARED | {"num_steps": STEPS, "epochs": 1, "gamma": 0.9, "entropy_coef": 0.01}
+_SHARED: dict[str, Any] = {
+    "total_frames": UPDATES * STEPS * ROWS,
+    "hidden": (4,),
+    "minibatches": 2,
+    "learning_rate": 0.02,
+}
+_ON_POLICY: dict[str, Any] = _SHARED | {"num_steps": STEPS, "epochs": 1, "gamma": 0.9, "entropy_coef": 0.01}
 # Less than the steps of a run: the last rollout takes the place of the first.
-_REPLAY = _SHARED | {"num_steps": STEPS, "minibatch_size": 8, "buffer_size": 2 * STEPS * ROWS + 7, "gamma": 0.9}
-_GROUPS = _SHARED | {"total_frames": UPDATES * LONGEST * ROWS, "epochs": 1, "entropy_coef": 0.01, "kl_coef": 0.1}
-_TAILS = {"beta": 0.3, "nu_start": 0.2, "lam_start": 0.5, "lam_lr": 0.1, "cvar_clip_ratio": 0.5}
+_REPLAY: dict[str, Any] = _SHARED | {
+    "num_steps": STEPS,
+    "minibatch_size": 8,
+    "buffer_size": 2 * STEPS * ROWS + 7,
+    "gamma": 0.9,
+}
+_GROUPS: dict[str, Any] = _SHARED | {
+    "total_frames": UPDATES * LONGEST * ROWS,
+    "epochs": 1,
+    "entropy_coef": 0.01,
+    "kl_coef": 0.1,
+}
+_TAILS: dict[str, Any] = {"beta": 0.3, "nu_start": 0.2, "lam_start": 0.5, "lam_lr": 0.1, "cvar_clip_ratio": 0.5}
 
 _KINDS: dict[str, tuple[Any, Any, Callable[..., tuple[float, list[torch.Tensor]]]]] = {
     "ppo": (PPO, PPOConfig(**_ON_POLICY), ppo_loss),

@@ -19,6 +19,7 @@ from torchrl.data import Categorical, ReplayBuffer
 from vecenv.core.collector import FusedCollector
 from vecenv.learn.actor_policy import ActorPolicy
 from vecenv.learn.checkpoints import load_checkpoint
+from vecenv.learn.learner import Learner
 from vecenv.learn.metrics_log import METRICS, read_metrics
 from vecenv.learn.network_learner import NetworkLearner
 from vecenv.learn.policies import load_policy
@@ -244,7 +245,7 @@ class _Checks:
     def masks(self) -> None:
         learner = self.case.new()
         scenario, seen = learner.env.scenario, learner.env.observations()
-        if scenario.action_mask(seen) is None or not isinstance(learner, NetworkLearner):
+        if scenario.action_mask(seen) is None or not isinstance(learner, Learner):
             return
         _require(isinstance(scenario.action_spec, Categorical), "masks are checked of single choices alone")
         for _ in range(2):
@@ -327,7 +328,7 @@ def _difference(one: Any, other: Any, name: str = "") -> str | None:  # noqa: AN
         return None if alike and bool(((one == other) | (one != one) & (other != other)).all()) else name
     else:
         return None if one == other or (one != one and other != other) else name
-    return next((found for label, *pair in pairs if (found := _difference(*pair, label)) is not None), None)
+    return next((found for label, a, b in pairs if (found := _difference(a, b, label)) is not None), None)
 
 
 def _told(learner: Any) -> dict[str, float]:  # noqa: ANN401

@@ -226,7 +226,8 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
     from torchrl.objectives import DDPGLoss, SACLoss, TD3Loss, ValueEstimators
 
     actor, critics = learner.parted(parameters)
-    config, actions = learner.config, learner.bounds.size
+    config, actions, network = learner.config, learner.bounds.size, learner.network
+    head: Any = network.head
 
     def value(critic: list[Tensor], observation: Tensor, action: Tensor) -> Tensor:
         return learner.critics.value(critic, torch.cat([observation, action], dim=-1)).unsqueeze(-1)
@@ -237,7 +238,7 @@ def _continuous_module(learner: Any, parameters: list[Tensor]) -> Any:  # noqa: 
     if isinstance(learner, SAC):
 
         def parts(weights: list[Tensor], observation: Tensor) -> tuple[Tensor, Tensor]:
-            return learner.network.head.parts(learner.network.actor_outputs(weights, observation))
+            return head.parts(network.actor_outputs(weights, observation))
 
         policy = ProbabilisticTensorDictSequential(
             TensorDictModule(_Weights(actor, parts), ["observation"], ["loc", "scale"]),
