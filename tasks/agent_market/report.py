@@ -11,10 +11,11 @@ from vecenv.learn.figures import COLOURS
 from vecenv.system.page_figures import page_figure, svg
 from vecenv.system.report_page import conversation, page, shortened, values
 from vecenv.tasks.agent_market.figures import Played, book_figure
-from vecenv.tasks.agent_market.records import MarketEpisode, MarketStep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vecenv.tasks.agent_market.records import MarketEpisode, MarketStep
 
 
 def market_report(

@@ -12,12 +12,13 @@ from vecenv.market.state_indicators import RSI_OVERBOUGHT, RSI_OVERSOLD
 from vecenv.market.tape import MarketTape
 from vecenv.system.page_figures import page_figure, svg
 from vecenv.system.report_page import conversation, number_table, page, shortened, values
-from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 from vecenv.text.money import exact_money
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from vecenv.tasks.tiers.records import RecordedDay, RecordedEpisode
 
 MOST_CHARTS = 6
 """Maximum number of symbol charts, those traded most."""

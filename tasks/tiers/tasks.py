@@ -23,7 +23,7 @@ from vecenv.tasks.tiers.config import TIERS, TierConfig, tier_config
 from vecenv.tasks.tiers.curriculum import Curriculum
 from vecenv.tasks.tiers.curriculum_config import CurriculumConfig
 from vecenv.tasks.tiers.order_list import MAX_ORDERS
-from vecenv.tasks.tiers.recording import TierRecording
+from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.scenario import TierTrading
 from vecenv.tasks.tiers.tools import TierTextWithTools
 

@@ -196,24 +196,6 @@ def test_two_steps_of_its_loss(learned):
     assert prices_of(min(again, key=lambda row: row["query"])) != prices[0]
 
 
-@pytest.mark.nightly
-def test_scores_are_those_of_the_tokens_that_were_drawn():
-    """TorchRL's wrapper tells log-probabilities of answers as it draws them, but for the first token of each."""
-    model, tokenizer, policy = talking_policy()
-    scores = TransformersWrapper(model, tokenizer=tokenizer, input_mode="tokens", generate=False)
-    torch.manual_seed(1)
-    with torch.no_grad():
-        turns = MarketChatEnv(TASK, GROUPS, SIZE, **MARKET).rollout(DAYS, policy, auto_cast_to_device=False)
-        assert turns.shape == (ROWS, DAYS)
-        for day in range(DAYS):
-            rows = turns[:, day]
-            told = rows.get(("log_probs", "response"), as_list=True)
-            full = scores(rows.copy()).get(("log_probs", "full"), as_list=True)
-            for drawn, whole in zip(told, full, strict=True):
-                assert float(drawn[0]) == 0.0 > float(whole[-len(drawn)])
-                assert torch.allclose(whole[-len(drawn) :][1:], drawn[1:], atol=1e-4)
-
-
 def step_with(env: MarketChatEnv, rows: TensorDictBase, answers: list[str], extra: bool = False):
     """Answer as a policy does: in the full history, of which a wrapper may fill up with messages of no role."""
     said = [[answer, ""] if extra else [answer] for answer in answers]

@@ -15,7 +15,7 @@ from vecenv.core.collector import FusedCollector
 from vecenv.core.env import VecEnv
 from vecenv.core.tensor_checks import ActionCheck, check_same_forms, keeps_meaning
 from vecenv.learn.evaluation import play
-from vecenv.tasks.tiers.recorder import EpisodeRecorder
+from vecenv.tasks.tiers.records import EpisodeRecorder
 
 NUM_ENVS, NUM_SYMBOLS = 4, 3
 CPU = torch.device("cpu")

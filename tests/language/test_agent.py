@@ -12,7 +12,7 @@ from vecenv.language.agent import LanguageAgent
 from vecenv.language.config import AnswerConfig
 from vecenv.learn.evaluation import evaluate
 from vecenv.tasks.commands.comparison import held_out_environment
-from vecenv.tasks.tiers.recording import TierRecording
+from vecenv.tasks.tiers.records import TierRecording
 from vecenv.text.door import TextDoor
 
 MODEL, TOKENIZER = small_model()

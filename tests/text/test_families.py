@@ -13,8 +13,7 @@ from tests.reach_zero import REACH_ZERO, WalkText
 from vecenv.core.env import VecEnv
 from vecenv.registry import task_named
 from vecenv.tasks.crypto_lob.scenario import CryptoLob
-from vecenv.tasks.signals.rating.recorder import RatingRecorder
-from vecenv.tasks.signals.rating.recording import RatingRecording
+from vecenv.tasks.signals.rating.records import RatingRecorder, RatingRecording
 from vecenv.testing import TaskFault, check_records, check_text
 
 BARS = {"num_paths": 3, "num_days": 330}

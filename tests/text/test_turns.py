@@ -42,6 +42,7 @@ def begun(rows: TextRows, ids: list[int], seeds: list[int], indices: list[int]) 
     return rows.begin(ids)
 
 
+@pytest.mark.assembly
 @settings(deadline=None, max_examples=6)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, ROWS - 1), st.sampled_from(ANSWERS)), max_size=ROWS), max_size=12),

@@ -156,7 +156,7 @@ def _later(env: VecEnv, make: Callable[..., VecEnv]) -> VecEnv:
         return torch.cat([tensor[:, :after], tensor[:, after:].flip(1)], dim=1)
 
     by_day = (tape.num_paths, tape.num_days)
-    changed = {
+    changed: dict[str, Any] = {
         item.name: turned(value)
         for item in fields(tape)
         if isinstance(value := getattr(tape, item.name), Tensor) and tuple(value.shape[:2]) == by_day

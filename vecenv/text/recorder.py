@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+import vecenv
 from vecenv.core.env import VecEnv
 from vecenv.core.rows import Rows
 from vecenv.text.door import TextDoor
+from vecenv.text.recorded_markets import reproducible
 from vecenv.text.records import EpisodeRecord, StepRecord
 
 Step = TypeVar("Step", bound=StepRecord)
@@ -35,9 +37,11 @@ class Recorder(ABC, Generic[Step, Episode]):
     Args:
         env: with the rows to record at the start of their episodes.
         ids: numbers of the rows to record. Shape: (B,).
-        market: market and `MarketOptions` by name that reproduce it, such as from `market_origin`.
+        market: market and `MarketOptions` by name that reproduce it, such as from `market_origin`. By default the
+            tape's source, which suffices for a file; a generator needs its name, size and seed.
 
     Attributes:
+        episode: type of the records.
         steps: of each recorded row so far.
 
     Raises:
@@ -45,11 +49,14 @@ class Recorder(ABC, Generic[Step, Episode]):
         ValueError: it is another task, agents share a world, or a row is past its start.
     """
 
+    episode: ClassVar[type[EpisodeRecord]]
+
     def __init__(self, env: VecEnv, ids: Tensor | Sequence[int], market: Mapping[str, Any] | None = None) -> None:
         self.check(env)
         if env.scenario.num_agents > 1:
             raise ValueError(f"an episode is recorded alone, but {env.scenario.num_agents} agents share a world")
         self.env = env
+        self._origin = dict(market or {})
         self._start, self._ids = env.rows_of(ids)
         if bool((self._start.elapsed > 0).any()):
             raise ValueError("a record starts with the episode, but a row has moved already")
@@ -84,8 +91,57 @@ class Recorder(ABC, Generic[Step, Episode]):
         """
 
     @abstractmethod
+    def whole(self, start: Any, state: Any, info: Mapping[str, list[Any]]) -> list[dict[str, Any]]:  # noqa: ANN401
+        """Return the fields of each record beside what all records have and the steps.
+
+        Args:
+            start: states at the start of the episodes. Batch: (B,).
+            state: states now.
+            info: of the episodes so far, by name. B of each.
+        """
+
+    def market(self) -> dict[str, Any]:
+        """Return what reproduces the market; nothing for a task that simulates its own."""
+        scenario = self.env.scenario
+        tape = getattr(scenario, "tape", None)
+        if tape is None:
+            return {}
+        symbols = getattr(scenario, "drawn_symbols", tape.symbols)
+        return reproducible(tape, scenario.metadata()["market"], self._origin or {"market": tape.source}, symbols)
+
     def episodes(self) -> list[Episode]:
         """Return the records so far, one per recorded row; grades cover the steps played."""
+        if len(self._ids) == 0:
+            return []
+        env, metadata = self.env, self.env.scenario.metadata()
+        rows, _ = env.rows_of(self._ids)
+        bound = env.engine.bound().of_rows(self._ids)
+        grades = {name: grade.tolist() for name, grade in bound.grades(rows).items()}
+        info = {name: value.tolist() for name, value in bound.info(rows).items()}
+        versions = {"vecenv": vecenv.__version__, "task": metadata["task_version"]}
+        versions |= {"graders": metadata["graders"]} if "graders" in metadata else {}
+        columns = (env.start_ids[self._ids], self._start.episode, rows.done)
+        identities = zip(*(column.tolist() for column in columns), strict=True)
+        own = self.whole(self._start.state, rows.state, info)
+        steps: list[dict[str, Any]] = [{self.episode.steps_field: told} for told in self.steps]
+        records = [
+            self.episode(
+                versions=versions,
+                task=metadata["task"],
+                config=metadata["config"],
+                params={name: tensor[row].tolist() for name, tensor in self._params.items()},
+                market=self.market(),
+                seed=int(env.seed_tensor),
+                env_id=env_id,
+                episode=episode,
+                finished=done,
+                grades={name: grade[row] for name, grade in grades.items()},
+                **own[row],
+                **steps[row],
+            )
+            for row, (env_id, episode, done) in enumerate(identities)
+        ]
+        return cast("list[Episode]", records)
 
     @torch.no_grad()
     def step(self, action: Tensor, texts: Sequence[object] | None = None) -> Tensor:

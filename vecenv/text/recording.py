@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, cast
 
 import torch
 from torch import Tensor
@@ -32,13 +33,9 @@ class Recording(ABC, Generic[Step, Episode]):
     step_name: ClassVar[str]
     unchecked: ClassVar[tuple[str, ...]]
 
-    @abstractmethod
     def read(self, values: Mapping[str, Any]) -> Episode:
-        """Return a record from JSON values.
-
-        Raises:
-            ValueError: they are not a record.
-        """
+        """Return a record from JSON values; see `EpisodeRecord.from_json`."""
+        return cast("Episode", self.recorder.episode.from_json(values))
 
     @abstractmethod
     def scenario(self, record: Episode, market: str | None, device: torch.device | str) -> Scenario:
@@ -146,6 +143,19 @@ def _difference(recorded: Any, replayed: Any, unchecked: Sequence[str], place: s
         return None if recorded == replayed else f"{place}: recorded {recorded!r}, replayed {replayed!r}"
     differences = (_difference(old, new, unchecked, f"{place}.{name}" if place else name) for name, old, new in pairs)
     return next((difference for difference in differences if difference is not None), None)
+
+
+def recorded_config(default: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return the config of a record's task from JSON values, which have lists for tuples.
+
+    Raises:
+        ValueError: a rule is unknown or invalid.
+    """
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        return replace(default, **plain)
+    except TypeError as error:
+        raise ValueError(f"unknown rules: {error}") from error
 
 
 def recorded_start(records: Sequence[Episode], scenario: Scenario, device: torch.device | str) -> VecEnv:

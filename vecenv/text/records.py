@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,24 @@ class EpisodeRecord:
 
     steps_field: ClassVar[str]
     """Name of the field with the steps."""
+    step_type: ClassVar[type[StepRecord]]
+    """Of the steps."""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return a record from JSON values.
+
+        Raises:
+            ValueError: they are not a record.
+        """
+        try:
+            steps = [cls.step_type(**step) for step in values[cls.steps_field]]
+            record = cls(**{**values, cls.steps_field: steps})
+            for step in steps:
+                _ = step.action
+            return record
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"not the record of an episode: {error}") from error
 
     @property
     def steps(self) -> Sequence[StepRecord]:

@@ -10,10 +10,11 @@ import numpy as np
 from vecenv.learn.figures import COLOURS
 from vecenv.system.page_figures import page_figure, svg
 from vecenv.system.report_page import conversation, page, shortened, values
-from vecenv.tasks.signals.rating.records import RatedDay, RatedEpisode
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from vecenv.tasks.signals.rating.records import RatedDay, RatedEpisode
 
 
 def rating_report(

@@ -11,7 +11,7 @@ from vecenv.market.load import MarketOptions
 from vecenv.registry import Task
 from vecenv.tasks.signals.rating.agents import AGENTS
 from vecenv.tasks.signals.rating.config import NewsSignalsConfig
-from vecenv.tasks.signals.rating.recording import RatingRecording
+from vecenv.tasks.signals.rating.records import RatingRecording
 from vecenv.tasks.signals.rating.scenario import NewsSignals
 from vecenv.tasks.signals.rating.text.rating_text import RatingText
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from vecenv.registry import make_spoken, task_named
-from vecenv.tasks.agent_market.recording import MarketRecording
+from vecenv.tasks.agent_market.records import MarketRecording
 from vecenv.text.recording import write_parquet, write_report
 
 RECORDING = MarketRecording()

@@ -18,7 +18,7 @@ from vecenv.tasks.agent_market import native_tick
 from vecenv.tasks.agent_market.execution import remaining
 from vecenv.tasks.agent_market.market import Market, joined, split
 from vecenv.tasks.agent_market.orders import Order
-from vecenv.tasks.agent_market.recorder import MarketRecorder
+from vecenv.tasks.agent_market.records import MarketRecorder
 from vecenv.tasks.agent_market.seat_state import own_orders
 from vecenv.tasks.agent_market.trading import HOLDS
 from vecenv.testing import check_task

@@ -18,7 +18,7 @@ from vecenv.market.synthetic import synthetic_bars
 from vecenv.tasks.commands import cli
 from vecenv.tasks.stock_trading.agents import BASELINES
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.recording import TierRecording
+from vecenv.tasks.tiers.records import TierRecording
 from vecenv.tasks.tiers.report import report_page
 from vecenv.text.door import TextDoor
 from vecenv.text.money import exact_money, money, sign_of

@@ -13,8 +13,7 @@ from tensordict import TensorDict
 import vecenv
 from vecenv.tasks.commands import cli
 from vecenv.tasks.tiers.agents import AGENTS
-from vecenv.tasks.tiers.recorder import EpisodeRecorder
-from vecenv.tasks.tiers.recording import TierRecording
+from vecenv.tasks.tiers.records import EpisodeRecorder, TierRecording
 from vecenv.tasks.tiers.reward_components import COMPONENTS, MISTAKES
 from vecenv.text.door import TextDoor
 from vecenv.text.recording import write_parquet

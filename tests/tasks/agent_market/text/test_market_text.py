@@ -112,6 +112,7 @@ def test_without_depth_and_fair_value_there_is_one_level_and_no_estimate():
     assert "fair value" not in told and len(told.split("asks\n")[1].split("Position")[0].splitlines()) == 2
 
 
+@pytest.mark.nightly
 def test_instructions_of_auctions_promise_no_waiting_orders():
     env = make_spoken("agent_market", 2, clearing="auction", num_noise=10)
     told, _ = TextDoor(env).instructions([0, 1])
