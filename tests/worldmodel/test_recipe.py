@@ -35,6 +35,8 @@ CONSTANTS = {
     "sampling.generator": {"EPISODE": 252, "RANDOM_PASTS": 16, "CANDIDATES": 8},
     "sampling.splitting": {"KEPT": 4, "LEAST_PROBABILITY": 1e-12, "NORMAL_QUANTILE": 1.96},
     "sampling.training_market": {"OFTEN": 0.95},
+    "data.features": {"SLOW_DECAY": 0.99, "MARKET_DECAY": 0.94, "LOWEST_VOLATILITY": 1e-3, "VOLUME_LIMIT": 6.0},
+    "network.bar_heads": {"WICK_LOCATION": -1.0, "LEAST_OWN": 1e-3, "MATRICES": (0, 1, 1, 2)},
     "data.quantity_correlations": {"CORRELATION_STRIDE": 10, "BAR_SHRINKAGE": 0.05},
     "data.correlation": {"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},
     "metrics.paths": {"DRAWDOWN_DAYS": 40, "MEMORY_DAYS": 20},

@@ -104,15 +104,6 @@ def test_features_by_plain_numbers():
     assert state.market_variance.item() == pytest.approx(reference.market)
 
 
-def test_a_still_symbol_is_scaled_by_no_less_than_the_lowest_volatility():
-    moves = torch.zeros(1, 5, dtype=torch.float64)
-    state = initial_state(MoveState(*torch.zeros(3, 1, dtype=torch.float64)))
-    for _ in range(400):
-        features, state = observe_day(state, moves, torch.tensor([True]))
-    assert state.volatility.item() == pytest.approx(1e-3)
-    assert bool(features.isfinite().all())
-
-
 @pytest.mark.parametrize("day", [25, 49, 59])
 def test_no_look_ahead(history, day):
     """Other bars from the day on leave features before it, and what the day is divided by, as they are."""

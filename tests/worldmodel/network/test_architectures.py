@@ -21,7 +21,7 @@ from tests.worldmodel.neural_market import (
     small_network,
     tiny_network,
 )
-from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.bars import VOLUME, Bars
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import Move, encode_bars
 from vecenv.worldmodel.data.features import FEATURES, observe_history
@@ -201,15 +201,12 @@ def test_names_and_sizes_of_the_networks():
     assert model_name(other) == "CNN+GRU, correlations, gaussian"
 
 
-def test_the_default_network_keeps_its_names_and_shapes_and_draws_what_it_always_drew():
-    """Files of version 4 hold these. Closes of the second day, whose trunk has read the bars of the first."""
+def test_the_default_network_keeps_its_names_and_shapes():
+    """Files of version 4 hold these."""
     weights = MarketNetwork(NetworkSettings()).state_dict()
     assert not bool(weights["drifts"].any()) and bool((weights["couplings"] == 1.0).all())
     told = [f"{name} {tuple(tensor.shape)}" for name, tensor in weights.items()]
     assert hashlib.sha256("\n".join(told).encode()).hexdigest()[:16] == "b4ed1b5b91211268"
-    drawn = market_of("joint").generate(synthetic_bars(1, DAYS, 3, seed=7), 2, 2, seed=3)[:, 1, :, CLOSE]
-    expected = torch.tensor([[26.36833, 18.11493, 30.65483], [26.17439, 21.45570, 27.10089]], dtype=torch.float64)
-    assert torch.allclose(drawn, expected, rtol=1e-4)
 
 
 def test_bad_settings_are_named():

@@ -59,21 +59,6 @@ def test_the_summary_of_a_day_by_plain_numbers():
     assert nobody[0].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_symbols_of_one_quantity_are_drawn_with_its_own_correlation():
-    """Gaps by the first matrix, wicks by the second and volumes by the third; other symbols stay independent."""
-    heads = heads_of()
-    heads.mixing.copy_(torch.tensor([-50.0, 0.0, -50.0]))
-    for place, columns in enumerate(((0,), (2, 3), (4,))):
-        matrices = IDENTITY.clone()
-        matrices[place] = CORRELATED
-        bars = drawn(heads, matrices)
-        for column in (0, 2, 3, 4):
-            numbers = bars[..., column]
-            found = pairs_of(numbers.clamp(min=0.05).log() if column in (2, 3) else numbers)
-            # Exact zeros and what follows from the numbers before keep it below the normals' 0.9.
-            assert (found[0] > 0.5) == (column in columns) and abs(found[1]) < 0.05, (place, column)
-
-
 def test_each_market_has_its_own_weights_of_the_matrices():
     heads = heads_of(markets=2)
     heads.mixing.copy_(torch.tensor([[50.0, 0.0, -50.0], [-50.0, 50.0, -50.0]])[:, None])

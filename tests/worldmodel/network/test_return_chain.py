@@ -89,13 +89,6 @@ def test_a_head_hears_what_its_kind_of_joint_distribution_has(correlation, days)
         assert torch.equal(part, expected)
 
 
-def test_the_running_mean_is_what_one_correlation_of_a_third_implies(days):
-    returns, valid = days
-    third = torch.full((SYMBOLS, SYMBOLS), 1 / 3, dtype=torch.float64).fill_diagonal_(1.0)
-    statistics = chain_statistics(returns, valid, masked_factor(third, valid))
-    assert torch.allclose(statistics.running_mean[valid], statistics.implied_mean[valid], atol=1e-12)
-
-
 @pytest.fixture(params=[StudentTMixture, GaussianMixture])
 def case(request):
     """Return a function that makes draws of a kind of head, and what its law is made of."""

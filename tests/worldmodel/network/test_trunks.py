@@ -85,17 +85,6 @@ def test_caches_of_chosen_and_joined_sequences_go_on_as_they_do(trunk, features)
     assert torch.allclose(trunk.step(last, joined)[0], trunk(features)[:, -1], atol=1e-5)
 
 
-def test_days_long_ago_have_no_influence_and_their_order_has(features):
-    """What a sequence begins with no longer counts when it is read from a later day on."""
-    for trunk, enough, few, tolerance in ((transformer(), REACH + 1, REACH, 1e-5), (cnn_gru(), 30, 3, 1e-4)):
-        whole = trunk(features)[:, -1]
-        assert torch.allclose(trunk(features[:, -enough:])[:, -1], whole, atol=tolerance)
-        assert not torch.allclose(trunk(features[:, -few:])[:, -1], whole, atol=tolerance)
-        swapped = features.clone()
-        swapped[:, [DAYS - 4, DAYS - 2]] = features[:, [DAYS - 2, DAYS - 4]]
-        assert not torch.allclose(trunk(swapped)[:, -1], whole, atol=1e-3)
-
-
 def test_every_parameter_takes_part_and_dropout_takes_the_same_numbers_on_all_days(trunk, features):
     trunk.requires_grad_(True)(torch.randn(2, 20, FEATURES)).square().mul(torch.randn(16)).sum().backward()
     for name, parameter in trunk.named_parameters():

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.worldmodel.neural_market import DAYS, assert_valid_bars, extended, history_of, matrices_of, small_network
+from tests.worldmodel.neural_market import assert_valid_bars, extended, history_of, matrices_of, small_network
 from vecenv.core.random import box_muller, episode_key, open_uniform, random_bits
-from vecenv.market.bars import CLOSE, VOLUME, Bars
+from vecenv.market.bars import CLOSE, Bars
 from vecenv.market.streams import NeuralStream
 from vecenv.market.synthetic import synthetic_bars
 from vecenv.worldmodel.data.bar_moves import encode_bars
@@ -101,37 +101,6 @@ def test_histories_are_read_in_parts_by_any_number_of_threads(monkeypatch):
         assert torch.equal(starts.known, read[0].known) and torch.equal(starts.cache.keys, read[0].cache.keys)
         assert starts.cache.keys.shape == whole.cache.keys.shape
     assert gradients == {False}
-
-
-def test_shocks_and_laws_are_those_of_the_market():
-    """The other market's volumes jump on every day; the last close sets the level, the days before count."""
-    history, network = history_of(2), small_network()
-    before = {name: NeuralMarket(network, name).generate(history, 3, 2) for name in ("india", "us")}
-    assert not torch.equal(before["india"], before["us"])
-    network.bars.shocks.raw[1, 3, 0] = torch.tensor([100.0, 3.0, -5.0])
-    after = {name: NeuralMarket(network, name).generate(history, 3, 2) for name in ("india", "us")}
-    assert torch.equal(before["india"], after["india"])
-    assert bool((after["us"][:, 0, :, VOLUME] > before["us"][:, 0, :, VOLUME]).all())
-    doubled = replace(history, ohlcv=history.ohlcv * torch.tensor([2.0, 2.0, 2.0, 2.0, 1.0]))
-    other = NeuralMarket(network, "india").generate(doubled, 3, 2)
-    assert torch.allclose(after["india"][..., CLOSE] * 2, other[..., CLOSE], rtol=1e-4)
-    changed = history.ohlcv.clone()
-    changed[0, -12, 0, :VOLUME] *= 1.1
-    other = NeuralMarket(network, "india").generate(replace(history, ohlcv=changed), 3, 2)
-    assert not torch.equal(after["india"], other)
-
-
-def test_a_given_correlation_replaces_that_of_the_histories(market):
-    """The factor of every start is its Cholesky factor; what the trunk has read stays."""
-    histories = synthetic_bars(2, DAYS, 3, seed=7)
-    given = torch.tensor([[1.0, 0.8, -0.3], [0.8, 1.0, 0.1], [-0.3, 0.1, 1.0]]).expand(4, -1, -1)
-    own, starts = market.starts(histories), market.starts(histories, given)
-    torch.testing.assert_close(starts.factor, torch.linalg.cholesky(given[0]).expand(2, -1, -1))
-    assert float((own.factor - starts.factor).abs().amax((1, 2)).min()) > 0.1
-    assert float((own.bar_factors - starts.bar_factors).abs().amax((2, 3)).min()) > 0.02
-    assert torch.equal(own.known, starts.known)
-    expected = matrices_of(market, history_of(3))
-    torch.testing.assert_close(market.starts(history_of(3)).factor[0], torch.linalg.cholesky(expected[0]))
 
 
 def test_bad_input_is_named(market, monkeypatch):
