@@ -42,6 +42,8 @@ def test_orders_of_accounts_with_shorts(money, by_size):
     assert executed(-100, [-10.0, 0.0], [5.0, 3.0], prices, margin(0.5), by_size, money) == [
         -100, [-10.0, 0.0], [0.0, 0.0], 0, 0,
     ]  # fmt: skip
+    # Nor does it buy, at any price.
+    assert executed(-100, [0.0], [3.0], flat([1.0], money), margin(0.5), by_size, money)[:2] == [-100, [0.0]]
     # 160 ticks pay for 3 of 5 shares at 50: 3.2 of 5, rounded down.
     assert executed(160, [-10.0], [5.0], flat([50.0], money), margin(0.5), by_size, money) == [
         10, [-7.0], [3.0], 150, 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,15 @@ def drawn(env: VecEnv) -> Tensor:
     return random_action(env.scenario.action_spec, env.episode_keys, env.rows.elapsed)
 
 
+@cache
+def one(kind: str, *config: tuple[str, Any]) -> VecEnv:
+    """An environment of one row that no test steps."""
+    return made(kind, 1, **dict(config))
+
+
 def seat(kind: str, config: dict[str, Any] | None = None, **fields: Any) -> tuple[MarketScenario, SeatState]:
     """A scenario, and a state of one seat with some fields."""
-    env = made(kind, 1, **(EXACT if config is None else config))
+    env = one(kind, *(EXACT if config is None else config).items())
     return env.scenario, changed(env.state[0], **fields)
 
 
@@ -259,7 +266,7 @@ def test_actions_of_a_market_maker_are_these_quotes():
     assert [words[2] for words in orders(scenario, changed(state, doubled_mid=2), [1, 1])] == [0, 100]
 
 
-def test_the_shortfall_counts_what_is_paid_what_waits_and_what_is_left_at_the_end():
+def test_the_shortfall_counts_what_is_paid_what_waits_and_what_is_left_at_the_end(monkeypatch):
     """300 of 400 shares at 1,003 where the mid was 1,000 and is 1,002; then a quarter at 20 basis points."""
     fields = {"shares": 300, "cost": 300_900.0, "first_mid": 2_000, "doubled_mid": 2_004}
     scenario, state = seat("execution", {"side": "buy", "parent_size": 400}, **fields, tick=36, flow=[100, 100_500])
@@ -277,7 +284,7 @@ def test_the_shortfall_counts_what_is_paid_what_waits_and_what_is_left_at_the_en
     sold = changed(state, parent=[-1, 400], shares=-300, cost=-300_900.0)
     assert float(scenario.shortfall(sold)) == pytest.approx(-27.5)
     for number, shares, done in ((1, 400, True), (1, 399, False), (2, 400, False)):
-        scenario.num_agents = number
+        monkeypatch.setattr(scenario, "num_agents", number)
         assert bool(scenario.terminated(changed(state, shares=shares), {}, {})) == done
 
 

@@ -134,6 +134,11 @@ def test_a_part_without_room_is_refused():
     tape = random_tape(np.random.default_rng(0), rows=60)
     with pytest.raises(MarketDataError, match=r"the part 'test' has 0.00 h, in which no episode of 40 steps"):
         episode_starts(tape, CryptoLobConfig(episode_steps=40, part="test", max_gap=100.0))
+    for rows in (40, 30):
+        with pytest.raises(MarketDataError, match="in which no episode of 40 steps"):
+            episode_starts(
+                random_tape(np.random.default_rng(0), rows), CryptoLobConfig(episode_steps=40, max_gap=100.0)
+            )
     tape = with_holes(random_tape(np.random.default_rng(0), rows=200))
     config = CryptoLobConfig(
         embargo=2.0, train_hours=40 / 3600, test_hours=25 / 3600, validation_share=0.25, part="train", episode_steps=55
