@@ -51,7 +51,7 @@ def test_compiled_and_eager_steps_agree_bit_for_bit():
     for begin in (
         lambda env: env.reset(),
         lambda env: env.reset_groups(2, 3, seed=4),
-        lambda env: env.reset_groups(NUM_ENVS, 1, seed=0) and env.set_seed(13),
+        lambda env: (env.reset_groups(NUM_ENVS, 1, seed=0), env.set_seed(13)),
     ):
         for env in (compiled, eager):
             begin(env)

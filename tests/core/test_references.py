@@ -39,7 +39,7 @@ def test_columns_are_put_back_in_their_order():
 
 
 def test_a_task_without_references_has_none():
-    env = vecenv.make("single_stock", 2, market="synthetic", compile=False)
+    env = vecenv.make("single_stock", 2, market_options={"num_paths": 1, "num_days": 330}, compile=False)
     with pytest.raises(ValueError, match="single_stock has no observations by reference"):
         References(env.scenario, env.block_widths)
     for call in (lambda: env.scenario.reference(env.state), lambda: env.scenario.referenced(torch.zeros(1), {})):

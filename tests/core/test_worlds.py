@@ -15,7 +15,6 @@ from vecenv.core.env import VecEnv
 from vecenv.core.random import random_bits
 from vecenv.core.scenario import Scenario
 from vecenv.learn.grpo import GRPO, GRPOConfig
-from vecenv.learn.ppo import PPO, PPOConfig
 
 AGENTS, WORLDS, LAST = 3, 4, 5
 NUM_ENVS = AGENTS * WORLDS
@@ -77,7 +76,7 @@ class Meadow(Scenario[Grazing]):
 
 
 def meadows(num_envs: int = NUM_ENVS, **options) -> VecEnv:
-    return VecEnv(Meadow(), num_envs, seed=3, compiled=False, **options)
+    return VecEnv(Meadow(), num_envs, **{"seed": 3, "compiled": False} | options)
 
 
 def actions(draw: Random, num_envs: int = NUM_ENVS) -> Tensor:
@@ -121,17 +120,13 @@ def test_agents_of_a_world_start_together_and_worlds_apart():
     left = env.state.left.view(WORLDS, AGENTS)
     assert (left == left[:, :1]).all() and len(left[:, 0].unique()) > 1
     assert env.start_ids.tolist() == [row // AGENTS for row in range(NUM_ENVS)]
+    shifted = meadows(env_ids=torch.arange(NUM_ENVS) + 2**31).start_ids.view(WORLDS, AGENTS)
+    assert (shifted == shifted[:, :1]).all() and len(shifted[:, 0].unique()) == WORLDS
     env.reset_groups(NUM_ENVS, 1, seed=8)
     assert env.start_ids.tolist() == [row // AGENTS for row in range(NUM_ENVS)]
     env.reset_groups(2, 2 * AGENTS, seed=8)
     assert env.start_ids.tolist() == [row // (2 * AGENTS) for row in range(NUM_ENVS)]
     assert env.state.left.unique_consecutive().shape == (2,)
-
-
-def test_ids_that_do_not_begin_at_a_multiple_give_worlds_of_their_own():
-    shifted = meadows(env_ids=torch.arange(NUM_ENVS) + 2**31)
-    starts = shifted.start_ids.view(WORLDS, AGENTS)
-    assert (starts == starts[:, :1]).all() and len(starts[:, 0].unique()) == WORLDS
 
 
 def test_rollouts_are_steps_with_restarts_of_whole_worlds():
@@ -157,24 +152,23 @@ def test_a_parameter_that_differs_is_that_of_the_first_row_in_a_step():
 
 
 def test_what_divides_a_world_is_refused():
-    with pytest.raises(ValueError, match="num_envs must be a multiple of 3, the agents of one world of meadow, got 4"):
-        meadows(4)
-    env = meadows()
-    some = torch.arange(NUM_ENVS) < 4
-    with pytest.raises(ValueError, match="rows 3 to 5 are agents of one world: whether they are stepped must be"):
-        env.advance(actions(Random(0)), some)
-    with pytest.raises(ValueError, match="rows 3 to 5 are agents of one world: whether they are reset must be"):
-        env.restart(some)
-    with pytest.raises(ValueError, match=r"rows must be chosen by whole worlds of 3 agents, got \[1, 2, 3\]"):
-        env.begin_rows([1, 2, 3], torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"rows must be chosen by whole worlds of 3 agents, got \[3, 4\]"):
-        env.copy_rows([3, 4], [0, 1])
-    with pytest.raises(ValueError, match="start_ids must be the same for them"):
-        env.reset_starts(torch.arange(NUM_ENVS), seed=1)
-    with pytest.raises(ValueError, match="group_size must be a multiple of 3, the agents of a world, got 2"):
-        env.reset_groups(6, 2, seed=1)
-    with pytest.raises(ValueError, match="group_size must be a multiple of 3, the agents of a world, got 2"):
-        GRPO(env, GRPOConfig(minibatches=1), group_size=2)
+    env, some, zeros = meadows(), torch.arange(NUM_ENVS) < 4, torch.zeros(3, dtype=torch.int64)
+    apart, groups = "rows 3 to 5 are agents of one world: ", "group_size must be a multiple of 3, the agents of a world"
+    for call, words in (
+        (lambda: meadows(4), "num_envs must be a multiple of 3, the agents of one world of meadow, got 4"),
+        (lambda: env.advance(actions(Random(0)), some), f"{apart}whether they are stepped must be"),
+        (lambda: env.restart(some), f"{apart}whether they are reset must be"),
+        (lambda: meadows(seed=some.long()), f"{apart}seeds must be the same for them"),
+        (lambda: env.begin_rows([1, 2, 3], zeros, zeros), r"by whole worlds of 3 agents, got \[1, 2, 3\]"),
+        (lambda: env.begin_rows([3, 5, 4], zeros, zeros), r"by whole worlds of 3 agents, got \[3, 5, 4\]"),
+        (lambda: env.copy_rows([3, 4], [0, 1]), r"by whole worlds of 3 agents, got \[3, 4\]"),
+        (lambda: env.copy_rows([3, 4, 5], [1, 2, 3]), r"by whole worlds of 3 agents, got \[1, 2, 3\]"),
+        (lambda: env.reset_starts(torch.arange(NUM_ENVS), seed=1), "start_ids must be the same for them"),
+        (lambda: env.reset_groups(6, 2, seed=1), f"{groups}, got 2"),
+        (lambda: GRPO(env, GRPOConfig(minibatches=1), group_size=2), f"{groups}, got 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
 
 
 def test_whole_worlds_are_copied_and_begun():
@@ -186,11 +180,3 @@ def test_whole_worlds_are_copied_and_begun():
     other = meadows(AGENTS)
     other.begin_rows([0, 1, 2], seeds, torch.full((AGENTS,), 17))
     assert torch.equal(env.state.left[:3], other.state.left)
-
-
-def test_all_agents_are_rows_of_one_batch_for_a_learner():
-    config = PPOConfig(num_steps=8, total_frames=2 * 8 * NUM_ENVS, minibatches=2, epochs=1, hidden=(8,))
-    learner = PPO(meadows(), config)
-    learner.update()
-    assert learner.batch_size == 8 * NUM_ENVS
-    assert learner.collector.reward.shape == (8, NUM_ENVS)
