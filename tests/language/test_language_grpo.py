@@ -226,7 +226,7 @@ def test_groups_share_a_simulated_market():
     metrics = one.update()
     firsts = env.state.first_mid.reshape(-1, GROUP)
     assert bool((firsts == firsts[:, :1]).all()) and int(firsts[0, 0]) != int(firsts[1, 0])
-    assert metrics["frames"] == 2 * ROWS and metrics["invalid"] == pytest.approx(1.0)
+    assert metrics["frames"] == 2 * ROWS and metrics["invalid"] >= 0.5
 
 
 def test_what_cannot_be_learned_is_refused():

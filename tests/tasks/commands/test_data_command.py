@@ -25,12 +25,14 @@ def test_a_large_move_is_told_in_one_line(tmp_path, capsys):
     assert line.startswith("warning: ") and "symbol S0, date 2020-01-29" in line
 
 
-def test_data_inspect_and_convert(place, tmp_path):
+def test_data_inspect_and_convert(place, tmp_path, capsys):
     target, summary = tmp_path / "finrl.csv", tmp_path / "summary.json"
     assert cli.main(["data", "convert", str(place / "market.parquet"), str(target)]) == 0
     assert cli.main(["data", "inspect", str(target), "--json", str(summary)]) == 0
     result = json.loads(summary.read_text())
     assert (result["days"], result["symbols"], result["rows"]) == (DAYS, 3, 3 * DAYS)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{DAYS}, 2020-01-01 to 2020-08-11" in shown and "none: every symbol has a bar on every day" in shown
 
 
 def test_ragged_symbols_are_listed_up_to_ten():
