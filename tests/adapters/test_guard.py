@@ -36,12 +36,6 @@ def market() -> Iterator[Served]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def connection(market: Served) -> Iterator[ClientConnection]:
-    with market.connected(max_size=None) as opened:
-        yield opened
-
-
 def code(told: dict) -> str:
     assert told["type"] == "error" and set(told["data"]) >= {"message", "code"}
     assert not re.search(r"Traceback|\.py\b", json.dumps(told))
@@ -122,29 +116,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-MESSAGE = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["reset", "step", "state", "mcp", "close?"]) | JSON,
-        "data": st.fixed_dictionaries(
-            {}, optional={"text": st.text() | JSON, "seed": JSON, "index": JSON, "split": JSON}
-        )
-        | JSON,
-        "metadata": JSON,
-    },
-)
-
-
-@settings(deadline=None, max_examples=150)
-@given(st.lists(st.text(max_size=40) | st.binary(max_size=40) | JSON | MESSAGE, max_size=4))
-@pytest.mark.assembly
-def test_a_session_answers_every_message(market: Served, connection: ClientConnection, messages: list):
-    for message in messages:
-        told = said(connection, message)
-        assert told["type"] in ("observation", "state", "error", "mcp")
-        if told["type"] == "error":
-            assert code(told) not in ("SESSION_ERROR", "FACTORY_ERROR")
-    assert reset(connection, index=2)["data"]["observation"]["day"] == 0
 
 
 @settings(deadline=None, max_examples=300)

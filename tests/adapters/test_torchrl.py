@@ -251,6 +251,9 @@ def test_rows_wait_for_those_that_end_later():
 
 def test_seeds_name_episodes():
     env = MarketChatEnv(TASK, GROUPS, SIZE, seed=3, **MARKET)
+    assert env.reward_spec.shape == (ROWS, 1, 1)
+    flags = {name: (tuple(spec.shape), spec.dtype) for name, spec in env.full_done_spec.items()}
+    assert flags == dict.fromkeys(("done", "terminated", "truncated"), ((ROWS, 1), torch.bool))
     first = env.reset()
     env.set_seed(3)
     same = env.reset()
@@ -262,8 +265,9 @@ def test_seeds_name_episodes():
 
 
 def test_what_it_cannot_play_is_refused():
-    with pytest.raises(ValueError, match="0 groups of 4 have no rows"):
-        MarketChatEnv(TASK, 0, 4, **MARKET)
+    for groups, size in ((0, 4), (4, 0)):
+        with pytest.raises(ValueError, match=f"{groups} groups of {size} have no rows"):
+            MarketChatEnv(TASK, groups, size, **MARKET)
     env = MarketChatEnv(TASK, 1, 2, **MARKET)
     rows = env.reset()
     with pytest.raises(ValueError, match="rows of a chat begin together"):

@@ -8,6 +8,7 @@ import pytest
 from vecenv.registry import make_spoken, task_named
 from vecenv.tasks.agent_market.records import MarketRecording
 from vecenv.text.recording import write_parquet, write_report
+from vecenv.text.records import read_lines
 
 RECORDING = MarketRecording()
 
@@ -39,6 +40,9 @@ def test_texts_are_recorded_as_they_were_said(tmp_path):
     table = pd.read_parquet(tmp_path / "a.parquet")
     for name in ("tick", "bought", "sold", "shares", "cash", "equity", "mid", "reward", "valid"):
         assert table[name].tolist() == [getattr(turn, name) for turn in record.turns]
+    (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"a\.jsonl: not a text file"):
+        read_lines(tmp_path / "a.jsonl")
     assert table["outcome/total_return" if "total_return" in last.outcomes else "outcome/profit"].notna().all()
 
 

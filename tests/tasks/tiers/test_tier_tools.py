@@ -16,7 +16,6 @@ from vecenv.market.load import MarketOptions, load_market
 from vecenv.market.state_indicators import TIER_FEATURES
 from vecenv.tasks.tiers.tools import TOOLS, TierTools
 from vecenv.text.door import TextDoor
-from vecenv.text.task_text import TaskText
 from vecenv.text.tool_calls import FAULT, ToolCall
 from vecenv.text.tool_set import offered_tools
 
@@ -29,6 +28,11 @@ def tool_env(**rules: object) -> VecEnv:
     for texts in (["BUY RELIANCE 0.3", "BUY INFY 0.2", "HOLD", "BUY TCS"], ["HOLD", "SELL INFY 50%", "HOLD", "HOLD"]):
         env.advance(TextDoor(env).parse(texts, range(ROWS))[0])
     return env
+
+
+@pytest.fixture(scope="module")
+def env() -> VecEnv:
+    return tool_env()
 
 
 def told(env: VecEnv, tool: str, **arguments: object) -> list[str]:
@@ -164,8 +168,7 @@ def test_nothing_of_later_days_is_told(random_symbol):
         (ToolCall("calculator", {"expression": "1/0"}), "has no value"),
     ],
 )
-def test_faults_are_told(call, fault):
-    env = tool_env()
+def test_faults_are_told(env, call, fault):
     texts = TextDoor(env).tool_results(
         TextDoor(env).text.tools(["all"]), [call, ToolCall("calculator", {"expression": "2*3"})], [1, 2]
     )
@@ -178,10 +181,17 @@ def test_tools_are_offered_one_a_family_or_all():
     assert offered_tools(TOOLS, ["position"]) == ("position",)
     with pytest.raises(ValueError, match="unknown tools moon; there are price_history"):
         offered_tools(TOOLS, ["moon", "all"])
-    tools = TextDoor(tool_env()).text.tools(["market"])
-    assert isinstance(tools, TierTools)
+    text = TextDoor(tool_env()).text
+    tools = text.tools(["market"])
+    assert isinstance(tools, TierTools) and tools.offered == ("price_history", "indicator")
+    assert '\n{"name": "position", "arguments": {' in text.tools(["all"]).instructions("json", 3)
     for form in ("json", "react"):
-        text = tools.instructions(form, 3)
-        assert "price_history" in text and "indicator" in text and "what_if" not in text and "at most 3 a day" in text
-    with pytest.raises(ValueError, match="there are no tools; all cannot be called"):
-        TaskText.tools(TextDoor(tool_env()).text, ["all"])
+        told = tools.instructions(form, 3)
+        assert "price_history" in told and "indicator" in told and "what_if" not in told
+    # Where the tool of the example is not offered, the first one is it.
+    opening = "Before you answer you may call tools, one at a time, at most 3 a day, like this:"
+    usage = "  calculator: the value of an expression; expression"
+    json_form = '{"name": "calculator", "arguments": {"expression": …}}\n' + usage + "\nAnything else is your answer."
+    react = 'Action: calculator\nAction Input: {"expression": …}\n' + usage + "\nYour answer follows Final Answer:"
+    assert text.tools(["math"]).instructions("json", 3) == f"{opening}\n{json_form}"
+    assert text.tools(["math"]).instructions("react", 3) == f"{opening}\n{react}"
