@@ -220,10 +220,10 @@ class Session:
                 if told["status"] == "running":
                     self._tell(part, name, {"status": status, "error": error})
             new = {name for name, told in jobs.items() if told["status"] != "waiting"} - left_out
-            for name, told in self.jobs(part).items():
-                if name in new:
+            for label, told in self.jobs(part).items():
+                if label in new:
                     figure = told.get("figures", {}).get("headline") or told.get("error")
-                    print(f"  {name}: {figure} [{told['status']}]", flush=True)
+                    print(f"  {label}: {figure} [{told['status']}]", flush=True)
             tried |= new
             over = status == "done" or self.stop or ends - time.monotonic() < ANOTHER_START
             if over or not new or not jobs.keys() - tried - final:
