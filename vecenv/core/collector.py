@@ -160,7 +160,6 @@ class FusedCollector:
         return bound, rows, lambda episode: episode_key(seed, env_ids, episode), remaining
 
     def _observe_and_step(self, *tensors: Tensor) -> list[Tensor]:
-        """Observe, and step with the given or with random actions."""
         bound, rows, key_of, remaining = self._unpacked(tensors)
         blocks = bound.observe(rows) if self.seen else ()
         drawn = []
@@ -175,7 +174,6 @@ class FusedCollector:
         return list(bound.observe(rows)) if self.references is None else self.references.parts(bound, rows)
 
     def _act_and_step(self, *tensors: Tensor) -> list[Tensor]:
-        """Act on the observation in the buffer, and step."""
         bound, rows, key_of, remaining = self._unpacked(tensors)
         assert self._policy_call is not None
         action, *extras = self._policy_call.act(remaining, key_of(rows.episode), rows.elapsed)
@@ -260,15 +258,7 @@ class FusedCollector:
         return self.whole([part.flatten(0, 1) for part in self.seen]).unflatten(0, (self.num_steps, -1))
 
     def whole(self, seen: Sequence[Tensor], inputs: list[Tensor] | None = None) -> Tensor:
-        """Return observations from a part of what was seen.
-
-        Args:
-            seen: the same steps of each tensor of `seen`. Shape of each: (M, ...).
-            inputs: of the engine, as arguments of a compiled function; by default its own.
-
-        Returns:
-            Shape: (M, D).
-        """
+        """Return observations from parts of M steps of `seen`; ``inputs`` as a compiled function's. Shape: (M, D)."""
         if self.references is None:
             return seen[0]
         own, reference = seen
@@ -276,23 +266,12 @@ class FusedCollector:
         return self.references.whole(bound, own, reference)
 
     def rows(self, after: bool = True) -> Rows:
-        """Return the rows after (or before) every step, before auto-reset. Batch: (T, N).
-
-        Donated fields of the state, of which nothing is kept, are empty: their tensors have shape (T, N, 0).
-        """
+        """Return the rows after (or before) every step, before auto-reset, donated fields `hollow`. Batch: (T, N)."""
         return self._buffers.rows.rows(after)
 
     @torch.no_grad()
     def final_observations(self, step: Tensor, ids: Tensor) -> Tensor:
-        """Compute the observations after given steps, before auto-reset.
-
-        Args:
-            step: steps of the rollout. Shape: (M,).
-            ids: numbers of rows. Shape: (M,).
-
-        Returns:
-            Shape: (M, D).
-        """
+        """Compute the observations after given steps of given rows, before auto-reset. Shapes: (M,), (M,) -> (M, D)."""
         return self.env.observe_rows(self._buffers.rows.rows_after(step, ids), ids)
 
     def __iter__(self) -> Iterator[TensorDict]:

@@ -47,12 +47,7 @@ class ReferencingPolicy(Policy, Protocol):
     table: Tensor
 
     def table_of(self, parameters: list[Tensor], referenced: Tensor) -> Tensor:
-        """Return the table of all rows of shared tensors. Shapes: (R, columns by reference) -> (R, any).
-
-        Args:
-            parameters: without the table.
-            referenced: the observations' columns by reference.
-        """
+        """Return the table; ``parameters`` are without it. Shapes: (R, columns by reference) -> (R, any)."""
         ...
 
     def act_by_reference(
@@ -63,16 +58,7 @@ class ReferencingPolicy(Policy, Protocol):
 
 
 class CollectorInputs:
-    """Input tensors of a collector's steps other than its buffers, as recorded at construction.
-
-    Args:
-        env: the collector's environment.
-        policy: the collector's policy, if any.
-
-    Attributes:
-        shared: seed, ids, and the engine's inputs.
-        parameters: of the policy.
-    """
+    """Input tensors of a collector's steps other than its buffers, as recorded at construction."""
 
     def __init__(self, env: VecEnv, policy: object) -> None:
         self._env = env
@@ -90,14 +76,7 @@ class CollectorInputs:
         return [env.seed_tensor, env.env_ids, env.start_ids, *env.engine.inputs, *own]
 
     def check(self, addresses: bool) -> None:
-        """Check that environment and policy still have the recorded tensors.
-
-        Args:
-            addresses: compare memory addresses too, which a CUDA graph reads.
-
-        Raises:
-            ValueError: a tensor has been replaced, or has changed its layout.
-        """
+        """Raise ValueError if a tensor was replaced or changed its layout, or its address, which a CUDA graph reads."""
         now = self._now()
         same = len(now) == len(self._read) and all(map(is_, now, self._read))
         same = same and [layout(tensor) for tensor in self.parameters] == self._own_layouts
@@ -106,7 +85,6 @@ class CollectorInputs:
         raise ValueError(f"{self._replaced(now)} has been replaced since the collector was made: write it in place")
 
     def _replaced(self, now: list[Tensor]) -> str:
-        """Return the name of the first tensor that differs from the recorded one."""
         own = range(len(now) - 3 - len(self._env.engine.inputs))
         names = ["seed_tensor", "env_ids", "start_ids", *self._env.engine.named_inputs()]
         names += [f"parameter {place} of the policy" for place in own]
@@ -121,12 +99,6 @@ def checked_acted(
     name: str, acted: Sequence[Tensor], action: ActionCheck, extras: Mapping[str, tuple[torch.Size, torch.dtype]]
 ) -> list[Tensor]:
     """Check a policy's results against its declaration, and return them.
-
-    Args:
-        name: of the policy, for messages.
-        acted: action and extras.
-        action: check of the action.
-        extras: shape, with the batch dimension, and dtype of each by name.
 
     Raises:
         ValueError: a tensor is missing, or has another shape or type.
@@ -145,15 +117,7 @@ def checked_acted(
 
 
 class PolicyCall:
-    """Calls a policy for the rows of an environment.
-
-    Args:
-        env: the environment.
-        policy: the policy.
-
-    Attributes:
-        references: how observations are split, if the policy reads them by reference.
-    """
+    """Calls a policy for the rows of an environment."""
 
     def __init__(self, env: VecEnv, policy: Policy) -> None:
         self._env, self._policy = env, policy
@@ -166,11 +130,7 @@ class PolicyCall:
         }
 
     def act(self, remaining: Sequence[Tensor], key: EpisodeKey, elapsed: Tensor) -> list[Tensor]:
-        """Return action and extras, given the policy's parameters and what was seen.
-
-        Raises:
-            ValueError: the policy returns other shapes or types than it declares.
-        """
+        """Return action and extras, given the policy's parameters and what was seen."""
         if self._referencing is not None:
             *parameters, own, reference = remaining
             acted = self._referencing.act_by_reference(parameters, own, reference, key, elapsed)
@@ -186,7 +146,6 @@ class PolicyCall:
         return [*self._env.engine.inputs, *parameters], [table]
 
     def table(self, *tensors: Tensor) -> list[Tensor]:
-        """Return the policy's table of what observations refer to, from its inputs in `table_inputs`."""
         assert self._referencing is not None and self.references is not None
         count = len(self._env.engine.inputs)
         bound = self._env.engine.bind(list(tensors[:count]))
@@ -194,12 +153,5 @@ class PolicyCall:
 
     @torch.no_grad()
     def attempt(self, seen: Sequence[Tensor]) -> None:
-        """Act once and discard the result, to reject an unfit policy before compilation.
-
-        Args:
-            seen: what it sees in a step.
-
-        Raises:
-            ValueError: as `act`.
-        """
+        """Act once and discard the result, to reject an unfit policy before compilation."""
         self.act([*self._policy.parameters, *seen], self._env.episode_keys, self._env.rows.elapsed)

@@ -137,9 +137,6 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
 
     The first compilation on a machine imports Inductor, tries the processor's vector instructions and precompiles
     headers, some 12 s of one core that do not depend on what is compiled. Errors are left to later compilations.
-
-    Args:
-        enabled: False does nothing.
     """
 
     def compile_a_trifle() -> None:
@@ -157,11 +154,7 @@ def toolchain_prepared(enabled: bool = True) -> Iterator[None]:
 
 
 def check_no_compiler(error: Exception) -> None:
-    """Warn, once per process, that steps run eagerly after a compilation failed for want of a compiler.
-
-    Raises:
-        Exception: ``error``, if it has another cause.
-    """
+    """Warn, once per process, that steps run eagerly for want of a compiler; raise an ``error`` of another cause."""
     global _warned_without_compiler
     if not _is_toolchain_error(error):
         raise error
@@ -172,13 +165,7 @@ def check_no_compiler(error: Exception) -> None:
 
 
 class FirstCallCompiled:
-    """A pure function of tensors that fills given buffers, compiled when it is first called.
-
-    Args:
-        function: pure function of tensors.
-        compiled: whether to compile it, evaluated at the first call; else it runs eagerly.
-        **options: Inductor settings.
-    """
+    """A pure function of tensors that fills given buffers; ``compiled`` is evaluated at the first call."""
 
     def __init__(self, function: TensorFunction, compiled: Callable[[], bool], **options: object) -> None:
         self._function, self._compiled, self._options = function, compiled, options

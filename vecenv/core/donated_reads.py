@@ -10,12 +10,7 @@ from vecenv.core.rows import Rows, hollow, leaves, of_fields, with_leaves
 
 
 def donated_read(bound: BoundEngine, before: Rows, action: Tensor) -> str | None:
-    """Return what reads a donated field in a step, in words; None if nothing does.
-
-    Args:
-        bound: the scenario's functions.
-        before: rows before the step. Batch: (N,).
-        action: of the step. Shape: (N, *spec.shape).
+    """Return what reads a donated field in a step of N rows, in words; None if nothing does.
 
     Raises:
         RuntimeError: a function needs the shape of a donated field, which is empty in a rollout.
@@ -34,7 +29,6 @@ def donated_read(bound: BoundEngine, before: Rows, action: Tensor) -> str | None
 
 
 def _shown(bound: BoundEngine, before: Rows, action: Tensor, after: Rows) -> dict[str, Tensor]:
-    """Return all that is told of a step and the rows after it, by name."""
     scenario = bound.scenario
     shown = {f"block {number} of the observation": block for number, block in enumerate(bound.observe(after))}
     if scenario.referenced_blocks:

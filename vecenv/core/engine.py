@@ -22,10 +22,6 @@ class Engine:
 
     All methods are pure; the rows are held by `episode_rows.py` and `collector.py`, which call the same methods.
 
-    Args:
-        scenario: with its tensors on the device.
-        num_envs: number of sub-environments, N.
-
     Raises:
         ValueError: ``num_envs`` is below 1 or does not fill worlds, or a donated field is none of the state.
     """
@@ -60,7 +56,6 @@ class Engine:
         return [*self.scenario.params.values(), *self.scenario.shared.values()]
 
     def named_inputs(self) -> dict[str, Tensor]:
-        """Return parameters and shared tensors in the order of `inputs`, by names for messages."""
         params = {f"parameter {name!r}": tensor for name, tensor in self.scenario.params.items()}
         return params | {f"shared {name!r}": tensor for name, tensor in self.scenario.shared.items()}
 
@@ -82,7 +77,6 @@ class Engine:
         return BoundEngine(self.scenario, params, shared)
 
     def bound(self) -> BoundEngine:
-        """Return the batched functions over the engine's own tensors."""
         return self.bind(self.inputs)
 
 
@@ -110,7 +104,6 @@ class BoundEngine:
         return _flattened(world._vmap(function, *(_by_worlds(values, agents) for values in batched)))
 
     def _of_first_agents(self) -> BoundEngine:
-        """Return the functions with the parameters of the first row of each world."""
         varied, agents = self.scenario.varied, self.scenario.num_agents
         params = {name: value[::agents] if name in varied else value for name, value in self.params.items()}
         return BoundEngine(self.scenario, params, self.shared)
@@ -159,13 +152,7 @@ class BoundEngine:
         return torch.vmap(lambda row: self.scenario.referenced(row, self.shared))(reference)
 
     def step(self, rows: Rows, action: Tensor, *, donate: bool = False) -> Outcome:
-        """Advance every row by one step, without auto-reset.
-
-        Args:
-            rows: before the step.
-            action: of every row. Shape: (N, *spec.shape).
-            donate: the memory of the state's donated fields may be overwritten; by default they are copied first.
-        """
+        """Advance every row, without auto-reset; unless ``donate`` is set, donated fields are copied first."""
         if not donate:
             rows = self._with_own_memory(rows)
 
@@ -197,7 +184,6 @@ class BoundEngine:
         return Outcome(following, reward)
 
     def risk_level(self, rows: Rows, following: Rows) -> Tensor:
-        """Return the risk level of what was held over a step, from the rows before and after it. Shape: (N,)."""
         return self._vmap(self.scenario.risk_level, rows.state, following.state)
 
     def _with_own_memory(self, rows: Rows, before: Rows | None = None) -> Rows:
@@ -216,7 +202,6 @@ class BoundEngine:
         return with_leaves(rows, own)
 
     def info(self, rows: Rows) -> dict[str, Tensor]:
-        """Return diagnostics of each episode by name, as `Scenario.info`. Shape of each: (N, ...)."""
         return self._vmap(self.scenario.info, rows.state)
 
     def of_rows(self, ids: Tensor) -> BoundEngine:
@@ -226,16 +211,14 @@ class BoundEngine:
         return BoundEngine(self.scenario, params, self.shared)
 
     def grade(self, rows: Rows) -> Tensor:
-        """Return the grade of each episode so far in [0, 1]. Shape: (N,)."""
         return self._vmap(self.scenario.grade, rows.state)
 
     def grades(self, rows: Rows) -> dict[str, Tensor]:
-        """Return the grade of each episode so far by each grader. Shape of each: (N,)."""
         return self._vmap(self.scenario.grades, rows.state)
 
 
 def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401
-    """Return a tensor or tensorclass of rows by world and agent. Batch: (N,) -> (N / agents, agents)."""
+    """Split rows by world and agent. Batch: (N,) -> (N / agents, agents)."""
     if isinstance(values, Tensor):
         return values.unflatten(0, (-1, agents))
     parts = [leaf.unflatten(0, (-1, agents)) for leaf in leaves(values)]
@@ -243,16 +226,12 @@ def _by_worlds(values: Any, agents: int) -> Any:  # noqa: ANN401
 
 
 def _flattened(state: TensorClass) -> TensorClass:
-    """Return a state of worlds and agents by rows. Batch: (N / agents, agents) -> (N,)."""
     parts = [leaf.flatten(0, 1) for leaf in leaves(state)]
     return with_leaves(state, parts, parts[0].shape[:1])
 
 
 def _ended_together(ended: Tensor, agents: int) -> Tensor:
-    """Return the end flags of rows whose worlds end for all agents at once. Shape: (N,).
-
-    The others of an agent whose episode has ended are truncated.
-    """
+    """Return end flags by which worlds end at once: agents that go on are truncated if one has ended. Shape: (N,)."""
     by_world = ended.unflatten(0, (-1, agents))
     over = (by_world != 0).any(-1, keepdim=True)
     return torch.where((by_world == 0) & over, TRUNCATED, by_world).flatten()

@@ -60,7 +60,6 @@ class VecEnv(EpisodeRows):
         self._calls = RowCalls(self.engine, self.checked_action.types, lambda: self.compiled)
 
     def _make_specs(self) -> None:
-        """Derive the specs from one eager step."""
         blocks = self._bound.observe(self.rows)
         self.block_widths = [block.shape[-1] for block in blocks]
         shape, flag = self.batch_size, (*self.batch_size, 1)
@@ -113,7 +112,6 @@ class VecEnv(EpisodeRows):
         return torch.cat(self._bound.of_rows(ids).observe(rows), dim=-1)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:  # noqa: ANN401
-        """Reset all rows, or those of the ``"_reset"`` mask, to the start of their next episode."""
         mask = None if tensordict is None else tensordict.get("_reset", None)
         fresh = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self.restart(fresh if mask is None else mask.reshape(-1))

@@ -22,19 +22,7 @@ _IDENTITY_BITS = {"seed": 63, "env_ids": 32, "start_ids": 32}
 
 
 class EpisodeRows(EnvBase):
-    """N rows of one scenario, each in an episode of its own; `vecenv.core.env.VecEnv` adds steps and observations.
-
-    Args:
-        scenario: rules, parameters and shared tensors.
-        num_envs: number of rows, N.
-        seed: of all episodes, in [0, 2^63), or a tensor with one per row. Shape: (N,), int64.
-        device: of all tensors.
-        params: parameters that differ per row, each with a leading dimension of N.
-        env_ids: identity of each row in random draws, in [0, 2^32); row numbers by default. Shape: (N,).
-
-    Raises:
-        ValueError: an argument is out of range, or a tensor has another shape or type.
-    """
+    """N rows of one scenario, each in an episode of its own; arguments and errors as of `vecenv.core.env.VecEnv`."""
 
     _rows: Rows
 
@@ -112,11 +100,6 @@ class EpisodeRows(EnvBase):
 
     @rows.setter
     def rows(self, rows: Rows) -> None:
-        """Replace the rows.
-
-        Raises:
-            ValueError: a tensor has another name, shape, type or device.
-        """
         self._check_rows(rows, "rows")
         self.take_leaves(leaves(rows))
 
@@ -131,12 +114,7 @@ class EpisodeRows(EnvBase):
         return self._holder
 
     def leave_rows(self, holder: object, fetch: Callable[[], None]) -> None:
-        """Leave the rows with another object until they are read.
-
-        Args:
-            holder: it.
-            fetch: called at the first read; it calls `take_leaves`.
-        """
+        """Leave the rows with another object; their first reader calls ``fetch``, and that `take_leaves`."""
         self._holder, self._fetch = holder, fetch
 
     def take_leaves(self, tensors: Sequence[Tensor]) -> None:
@@ -175,12 +153,6 @@ class EpisodeRows(EnvBase):
         return with_leaves(self.rows, [leaf.index_select(0, ids) for leaf in leaves(self.rows)], [len(ids)]), ids
 
     def row_numbers(self, ids: Tensor | Sequence[int]) -> Tensor:
-        """Check row indices and return them as a tensor. Shape: (B,).
-
-        Raises:
-            IndexError: an index is out of range.
-            TypeError: they are not integers.
-        """
         return row_numbers(ids, self.num_envs, self.env_ids.device)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -286,7 +258,6 @@ class EpisodeRows(EnvBase):
 def _check_state(
     state: Mapping[str, Any], scenario: Mapping[str, str], rows: Mapping[str, Tensor], seed: Sequence[int]
 ) -> None:
-    """Check that a saved state is of a scenario, its version, rows by name, and a shape of the seed: () or (N,)."""
     if state.get("scenario") != scenario:
         raise ValueError(f"state of {state.get('scenario')} does not fit {scenario}")
     num_envs = len(rows["elapsed"])

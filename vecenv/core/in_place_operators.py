@@ -84,7 +84,6 @@ def _is_view(node: Node) -> bool:
 
 
 def _compute_before(operator: Node, node: Node, later: set[Node]) -> None:
-    """Replace a node, where it is used later, by a copy made before an operator."""
     with operator.graph.inserting_before(operator):
         copy = operator.graph.call_function(torch.ops.vecenv.computed.default, (node,))
     copy.meta = dict(node.meta)

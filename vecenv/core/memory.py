@@ -16,12 +16,7 @@ class TooLittleMemoryError(ValueError):
 
 
 def available_memory(device: torch.device | str) -> int | None:
-    """Return the bytes that a process can still allocate, None if unknown.
-
-    Args:
-        device: a CUDA device, for its memory, or the CPU, for host memory without swap within the container's (cgroup
-            v1 or v2) limit.
-    """
+    """Return the bytes of GPU memory, or of host memory within the container's limit without swap; None if unknown."""
     device = torch.device(device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -38,16 +33,7 @@ def available_memory(device: torch.device | str) -> int | None:
 
 
 def check_memory(needed: int, device: torch.device | str, what: str) -> None:
-    """Check that an allocation fits into memory.
-
-    Args:
-        needed: lower estimate of the bytes.
-        device: of the allocation.
-        what: the objects that need them, a plural for the message.
-
-    Raises:
-        TooLittleMemoryError: fewer bytes are available.
-    """
+    """Raise TooLittleMemoryError if fewer than ``needed`` bytes are available; ``what`` needs them, in the plural."""
     available = available_memory(device)
     if available is not None and needed > available:
         raise TooLittleMemoryError(
@@ -61,7 +47,6 @@ def _gigabytes(size: int) -> str:
 
 
 def _number(path: Path) -> int | None:
-    """Return the integer in a file, None if there is no such file or integer."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -26,14 +26,7 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 class EpisodeKey(NamedTuple):
-    """Identity of an episode as four int64 words in [0, 2^32), all of one shape.
-
-    Attributes:
-        seed_low: low half of the seed. Shape: (...).
-        seed_high: high half of the seed. Shape: (...).
-        env_id: id of the sub-environment. Shape: (...).
-        episode: number of the episode in that sub-environment. Shape: (...).
-    """
+    """Identity of an episode as four int64 words in [0, 2^32), all of one shape."""
 
     seed_low: Tensor
     seed_high: Tensor
@@ -42,16 +35,7 @@ class EpisodeKey(NamedTuple):
 
 
 def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[Word, Word], rounds: int = 10) -> Block:
-    """Encrypt a 128-bit counter under a 64-bit key.
-
-    Args:
-        counter: four words in [0, 2^32): int64 tensors that broadcast, or integers beside a tensor.
-        key: two words in [0, 2^32).
-        rounds: rounds of the bijection; ten is the published default.
-
-    Returns:
-        Four words in [0, 2^32), int64.
-    """
+    """Encrypt a 128-bit counter under a 64-bit key; words in [0, 2^32) are int64 tensors, or some are integers."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(rounds):
@@ -64,17 +48,12 @@ def philox4x32(counter: tuple[Word, Word, Word, Word], key: tuple[Word, Word], r
 
 
 def episode_key(seed: Word, env_id: Word, episode: Word) -> EpisodeKey:
-    """Return the random key of an episode.
+    """Return the random key of an episode. Shape of each word: that of the arguments, broadcast.
 
     Args:
-        seed: an integer in [0, 2^64), or an int64 tensor read as 64 bits, which can change without
-            recompilation.
-        env_id: sub-environment in [0, 2^32). Shape: (...).
-        episode: number of the episode in that sub-environment, in [0, 2^32). Shape: (...).
-
-    Returns:
-        The key; every word has the broadcast shape of the arguments, so ``torch.vmap`` maps it with
-        ``in_dims=0``. Shape of each word: (...).
+        seed: an integer in [0, 2^64), or an int64 tensor read as 64 bits, which can change without recompilation.
+        env_id: sub-environment in [0, 2^32).
+        episode: number of the episode in that sub-environment, in [0, 2^32).
 
     Raises:
         ValueError: if an integer seed is negative or does not fit 64 bits.
@@ -94,32 +73,19 @@ def episode_key(seed: Word, env_id: Word, episode: Word) -> EpisodeKey:
 
 
 def random_bits(key: EpisodeKey, stream: Word, index: Word = 0) -> Block:
-    """Draw four independent 32-bit words, one Philox block.
+    """Draw four independent 32-bit words, one Philox block. Shape of each: key, `stream` and `index` broadcast.
 
-    Args:
-        key: from `episode_key`, of words of shape (...).
-        stream: purpose of the draw; different streams never share a number.
-        index: position in the stream.
-
-    Returns:
-        Four int64 tensors in [0, 2^32). Shape of each: the key's words, `stream` and `index` broadcast. To
-        draw many indices for many keys, vmap over the keys or make them from ``env_id[:, None]``.
+    Different streams never share a number; ``index`` is the position in the stream: ``torch.arange(K)`` draws K blocks.
+    To draw many indices for many keys, vmap over the keys or make them from ``env_id[:, None]``.
     """
     counter = (key.env_id, key.episode, stream & _MASK, index & _MASK)
     return philox4x32(counter, (key.seed_low, key.seed_high))
 
 
 def step_bits(key: EpisodeKey, stream: Word, elapsed: Tensor, blocks: int) -> Block:
-    """Draw random blocks of one step of each episode, at indices that no other step uses.
+    """Draw blocks of one step of each episode, at indices that no other step uses. Shape of each word: (N, blocks).
 
-    Args:
-        key: of the episodes. Shape of each word: (N,).
-        stream: purpose of the draw; every step must draw the same number of blocks.
-        elapsed: steps taken in the episode. Shape: (N,).
-        blocks: number of blocks.
-
-    Returns:
-        Four int64 tensors in [0, 2^32). Shape of each: (N, blocks).
+    Every step must draw the same number of blocks of a stream. Shapes of the key's words and ``elapsed``: (N,).
     """
     wide = EpisodeKey(*(word.unsqueeze(-1) for word in key))
     index = elapsed.unsqueeze(-1) * blocks + torch.arange(blocks, device=elapsed.device)
@@ -127,31 +93,15 @@ def step_bits(key: EpisodeKey, stream: Word, elapsed: Tensor, blocks: int) -> Bl
 
 
 def uniform(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
-    """Draw a uniform number with 24 random bits, exact in float32.
-
-    Args:
-        key: from `episode_key`, of words of shape (...).
-        stream: purpose of the draw.
-        index: position in the stream; ``torch.arange(K)`` draws K numbers.
-
-    Returns:
-        float32 in [0, 1). Shape: as in `random_bits`.
-    """
+    """Draw a float32 in [0, 1) with 24 random bits, exact. Shape: as in `random_bits`."""
     word = random_bits(key, stream, index)[0]
     return (word >> 8).to(torch.float32) * 2.0**-24
 
 
 def randint(key: EpisodeKey, stream: Word, high: Word, index: Word = 0) -> Tensor:
-    """Draw an integer in [0, high) by multiply-shift; its bias is below high / 2^32.
+    """Draw an int64 in [0, high) by multiply-shift; its bias is below high / 2^32. Shape: as in `random_bits`.
 
-    Args:
-        key: from `episode_key`, of words of shape (...).
-        stream: purpose of the draw.
-        high: exclusive upper bound in [1, 2^31]; a tensor broadcasts and is not checked.
-        index: position in the stream.
-
-    Returns:
-        int64 in [0, high). Shape: as in `random_bits`, with `high` broadcast.
+    ``high`` is in [1, 2^31]; a tensor broadcasts and is not checked.
 
     Raises:
         ValueError: if an integer `high` is outside [1, 2^31].
@@ -162,18 +112,10 @@ def randint(key: EpisodeKey, stream: Word, high: Word, index: Word = 0) -> Tenso
 
 
 def normal(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
-    """Draw a standard normal number (Box-Muller).
+    """Draw a standard normal number, float32 (Box-Muller). Shape: as in `random_bits`.
 
     Logarithm and cosine differ by device, so eager, compiled and CUDA results agree up to rounding only;
     the other draws agree bit for bit.
-
-    Args:
-        key: from `episode_key`, of words of shape (...).
-        stream: purpose of the draw.
-        index: position in the stream.
-
-    Returns:
-        float32. Shape: as in `random_bits`.
     """
     bits = random_bits(key, stream, index)
     return box_muller(open_uniform(bits[0], torch.float32), open_uniform(bits[1], torch.float32))[0]
@@ -182,44 +124,23 @@ def normal(key: EpisodeKey, stream: Word, index: Word = 0) -> Tensor:
 def open_uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """Map 32-bit words to midpoints of 2^32 cells of (0, 1), so that their logarithm is finite.
 
-    Args:
-        bits: words in [0, 2^32). Shape: (...).
-        dtype: floating type of the result.
-
-    Returns:
-        Numbers in (0, 1); in float32 the largest words round to 1. Shape: (...).
+    In float32 the largest words round to 1. Shape: that of ``bits``.
     """
     return (bits.to(dtype) + 0.5) * 2.0**-32
 
 
 def box_muller(radial: Tensor, angular: Tensor) -> tuple[Tensor, Tensor]:
-    """Transform two uniform numbers into two independent standard normal ones (Box and Muller 1958).
-
-    Args:
-        radial: uniform in (0, 1]. Shape: (...).
-        angular: uniform in [0, 1]. Shape: (...).
-
-    Returns:
-        Two standard normal tensors. Shape of each: (...).
-    """
+    """Transform uniforms in (0, 1] and [0, 1] into two independent standard normal numbers (Box and Muller 1958)."""
     radius = torch.sqrt(-2.0 * torch.log(radial))
     angle = (2.0 * math.pi) * angular
     return radius * torch.cos(angle), radius * torch.sin(angle)
 
 
 def student_t(radial: Tensor, angular: Tensor, freedom: Tensor | float) -> Tensor:
-    """Transform two uniform numbers into a Student-t number of unit variance.
+    """Transform two uniform numbers into a Student-t number of unit variance; degrees of freedom above 2.
 
     The polar method of Bailey, "Polar generation of random variates with the t-distribution", Mathematics of
-    Computation 62 (1994): two uniform numbers for any degrees of freedom, without rejection.
-
-    Args:
-        radial: uniform in (0, 1]. Shape: (...).
-        angular: uniform in [0, 1]. Shape: (...).
-        freedom: degrees of freedom, above 2; a tensor broadcasts.
-
-    Returns:
-        Shape: (...).
+    Computation 62 (1994): two uniform numbers, in (0, 1] and [0, 1], for any degrees of freedom, without rejection.
     """
     radius = torch.sqrt((freedom - 2) * torch.expm1(-2 / freedom * torch.log(radial)))
     return radius * torch.cos((2.0 * math.pi) * angular)

@@ -11,18 +11,10 @@ from vecenv.core.streams import EpisodeStream
 
 
 def random_action(spec: TensorSpec, key: EpisodeKey, elapsed: Tensor) -> Tensor:
-    """Draw uniform actions as a function of episode key and step.
-
-    Args:
-        spec: of one agent's action; bounded, categorical or multi-categorical.
-        key: of the episodes. Shape of each word: (N,).
-        elapsed: steps taken in the episode. Shape: (N,).
-
-    Returns:
-        Shape: (N, *spec.shape).
+    """Draw uniform actions of one agent's spec by episode key and step. Shapes: (N,), (N,) -> (N, *spec.shape).
 
     Raises:
-        TypeError: the spec is of another kind.
+        TypeError: the spec is neither bounded, nor categorical, nor multi-categorical.
     """
     size = spec.shape.numel()
     bits = torch.cat(step_bits(key, EpisodeStream.ACTION, elapsed, -(-size // 4)), dim=-1)[:, :size]

@@ -16,13 +16,8 @@ from vecenv.core.scenario import Scenario
 class References:
     """The split of a scenario's observations into blocks of a sub-environment's own and blocks by reference.
 
-    Args:
-        scenario: with `Scenario.referenced_blocks`.
-        widths: of all blocks.
-
-    Attributes:
-        own_widths: of the own blocks.
-        count: number of rows that can be referred to, R.
+    The widths are those of all blocks, ``own_widths`` of the own ones; ``count`` is the number of rows that can be
+    referred to, R.
 
     Raises:
         ValueError: the scenario has no such blocks.

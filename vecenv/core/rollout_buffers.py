@@ -22,15 +22,7 @@ them a line longer."""
 class RolloutBuffers:
     """Buffers of T steps of an environment.
 
-    Args:
-        env: the environment.
-        policy: the collector's policy, if any.
-        num_steps: T.
-        store_observations: keep the observations.
-        references: how observations are split, if they are kept by reference.
-
     Attributes:
-        rows: the rows before and after every step.
         actions: Shape: (T, N, *spec.shape).
         reward: Shape: (T, N).
         extras: what the policy returns beside the action, by name. Shape of each: (T, N, ...).
@@ -74,7 +66,6 @@ class RolloutBuffers:
 
     @staticmethod
     def of_step(buffers: Sequence[Tensor], step: int) -> list[Tensor]:
-        """Return the parts of some buffers for one step. Shape of each: (N, ...)."""
         return [buffer[step] for buffer in buffers]
 
     def batch(self, observed: bool) -> TensorDict:

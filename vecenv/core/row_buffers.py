@@ -18,12 +18,8 @@ from vecenv.core.rows import Rows, hollow, leaf_names, leaves, of_fields, with_l
 class RowBuffers:
     """Time-major buffers of the rows of an environment.
 
-    Args:
-        env: of the rows.
-        num_steps: T.
-
     Attributes:
-        donated: whether a leaf of the rows is donated, of each.
+        donated: whether each leaf of the rows is donated.
         tensors: of each leaf. A donated leaf has the same memory at every step. Shape of each: (T + 1, N, ...).
         steps: the tensors of each step. Shape of each: (N, ...).
     """
@@ -43,7 +39,6 @@ class RowBuffers:
 
     @staticmethod
     def least_bytes(env: VecEnv, num_steps: int) -> int:
-        """Return a lower bound of the buffers' memory in bytes."""
         own = zip(leaves(env.rows), of_fields(env.rows, env.scenario.donated), strict=True)
         return sum(leaf.nbytes if donated else num_steps * leaf.nbytes for leaf, donated in own)
 
@@ -63,20 +58,14 @@ class RowBuffers:
         self._given = [None] * len(self._given)
 
     def leave(self) -> None:
-        """Make the rows after the last step those of the environment.
-
-        With donated leaves, which may be large, it gets them when it reads them.
-        """
+        """Make the rows after the last step those of the environment; with donated leaves only when it reads them."""
         if any(self.donated):
             self._env.leave_rows(self, self._give)
         else:
             self._give()
 
     def _give(self) -> None:
-        """Replace the environment's rows by copies of those after the last step.
-
-        The environment may be stepped, saved or collected elsewhere before the next rollout.
-        """
+        """Replace the environment's rows by copies, because it may be stepped or saved before the next rollout."""
         copies = [buffer.clone() for buffer in self.steps[-1]]
         self._env.take_leaves(copies)
         self._given = [
@@ -107,15 +96,8 @@ class Restarts:
     """Starts of rows that are done where episodes have a warm-up, put where the next step finds them.
 
     Without a warm-up a step computes the starts of all rows and selects, which is cheap and stays on the device. With
-    one, that would be a warm-up of all rows at every step.
-
-    Args:
-        env: of the rows.
-        buffers: of the rows.
-
-    Attributes:
-        prepared: the starts, valid for rows that are done, of the leaves that are not donated. Donated ones are written
-            in place. Shape of each: (N, ...).
+    one, that would be a warm-up of all rows at every step. The starts in ``prepared`` are valid for rows that are done;
+    donated leaves are written in place instead. Shape of each: (N, ...).
     """
 
     def __init__(self, env: VecEnv, buffers: RowBuffers) -> None:
@@ -138,12 +120,7 @@ class Restarts:
             (buffer if donated else next(prepared)).index_copy_(0, ids, fresh)
 
     def taken(self, rows: Rows, prepared: Sequence[Tensor]) -> Rows:
-        """Return the rows with every done row at its start, as `BoundEngine.restart_done`.
-
-        Args:
-            rows: before the step.
-            prepared: the attribute, as arguments of a compiled step.
-        """
+        """Return the rows with every done row at its start in ``prepared``, as `BoundEngine.restart_done`."""
         starts, done = iter(prepared), rows.done
         tensors = [
             leaf if donated else torch.where(done.view(-1, *(1,) * (leaf.ndim - 1)), next(starts), leaf)
@@ -153,5 +130,4 @@ class Restarts:
 
 
 def _lost() -> None:
-    """Tell that a rollout has overwritten donated fields and did not come to its end."""
     raise RuntimeError("a rollout did not end, and its rows are lost: set a seed, or load a saved state")

@@ -27,14 +27,7 @@ that, and callers that reach this number mostly call it at every step.
 
 
 class RowCall:
-    """A pure function of parameters, shared tensors, rows and further tensors, optionally compiled.
-
-    Args:
-        engine: holds the parameters and shared tensors.
-        function: takes the bound engine, the rows and further tensors; returns tensors by name or number.
-        compiled: whether to compile it, evaluated at every call.
-        eager_calls: number of eager calls before it is compiled.
-    """
+    """A function of the bound engine, rows and further tensors; compiled, if asked for, after ``eager_calls`` calls."""
 
     def __init__(
         self,
@@ -51,15 +44,7 @@ class RowCall:
         self._layouts: dict[str, Layout] = {}
 
     def __call__(self, rows: Rows, *others: Tensor) -> dict[Any, Tensor]:
-        """Call the function and return its results in new tensors.
-
-        Args:
-            rows: of contiguous tensors. Batch: (N,).
-            *others: contiguous, of the same shapes, types and device at every call.
-
-        Raises:
-            ValueError: a parameter or a shared tensor has been replaced by one of another layout.
-        """
+        """Return the results in new tensors; arguments are contiguous, of the same shapes and types at every call."""
         if not self._compiled() or self._eager_calls > 0:
             self._eager_calls -= 1
             return dict(self._function(self._engine.bound(), rows, *others))
@@ -77,7 +62,6 @@ class RowCall:
         return results
 
     def _begin(self, shared: list[Tensor], rows: Rows, *others: Tensor) -> None:
-        """Record the shapes and types of the results, and create the compiled call."""
         engine, function = self._engine, self._function
         # An eager call first: values cached on first use, such as grading references, must not be traced.
         example = function(engine.bound(), rows, *others)
@@ -94,19 +78,9 @@ class RowCall:
 
 
 class RowCalls:
-    """The batch functions of an environment, each compiled separately.
+    """The batch functions of an environment, each compiled separately; ``step`` by the action's shape.
 
-    Args:
-        engine: of the rows.
-        shapes: batched shapes of the actions that the scenario accepts.
-        compiled: whether to compile, evaluated at every call.
-
-    Attributes:
-        step: by the action's shape, the tensors of the rows after a step and then the reward, numbered.
-        observe: ``observation``, of all rows.
-        info: diagnostics by name.
-        grade: ``grade``, of the episodes so far.
-        grades: grades by grader.
+    A step's results are numbered: the tensors of the rows after it, then the reward.
     """
 
     def __init__(self, engine: Engine, shapes: Iterable[torch.Size], compiled: Callable[[], bool]) -> None:

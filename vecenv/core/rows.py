@@ -32,39 +32,29 @@ class Rows(TensorClass):
 
     @property
     def terminated(self) -> Tensor:
-        """Whether the episode has terminated. Shape: (N,), bool."""
         return (self.ended & TERMINATED) != 0
 
     @property
     def truncated(self) -> Tensor:
-        """Whether the episode has been truncated. Shape: (N,), bool."""
         return (self.ended & TRUNCATED) != 0
 
     @property
     def done(self) -> Tensor:
-        """Whether the episode has terminated or been truncated. Shape: (N,), bool."""
         return self.ended != 0
 
 
 class Outcome(NamedTuple):
-    """Results of one step for all rows.
-
-    Attributes:
-        rows: rows after the step, before auto-reset.
-        reward: Shape: (N,), float32.
-    """
+    """Results of one step for all rows: the rows before auto-reset, and rewards. Shape: (N,), float32."""
 
     rows: Rows
     reward: Tensor
 
     @property
     def terminated(self) -> Tensor:
-        """Whether each episode has terminated. Shape: (N,), bool."""
         return self.rows.terminated
 
     @property
     def truncated(self) -> Tensor:
-        """Whether each episode has been truncated. Shape: (N,), bool."""
         return self.rows.truncated
 
 

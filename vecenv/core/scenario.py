@@ -59,13 +59,9 @@ class Schedule(Protocol):
         """
         ...
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return copies of the schedule's state."""
-        ...
+    def state_dict(self) -> dict[str, Tensor]: ...
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Resume from a `state_dict`."""
-        ...
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None: ...
 
 
 class Scenario(ABC, Generic[State]):
@@ -254,7 +250,6 @@ class Scenario(ABC, Generic[State]):
         return None
 
     def to(self, device: torch.device | str) -> None:
-        """Move all tensors of the scenario to a device."""
         self.shared = {name: tensor.to(device) for name, tensor in self.shared.items()}
         self.params = {name: tensor.to(device) for name, tensor in self.params.items()}
         self.action_spec = self.action_spec.to(device)

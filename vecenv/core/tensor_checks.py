@@ -43,13 +43,7 @@ def keeps_meaning(given: torch.dtype, wanted: torch.dtype) -> bool:
 
 
 class ActionCheck:
-    """Checks shape, dtype and device of the actions of N rows, not their values.
-
-    Args:
-        specs: accepted action specs of one agent, each of another shape, `Scenario.action_spec` first.
-        num_envs: number of rows, N.
-        device: of the environment.
-    """
+    """Checks shape, dtype and device of the actions of N rows, not their values."""
 
     def __init__(self, specs: Iterable[TensorSpec], num_envs: int, device: torch.device) -> None:
         self.types: dict[torch.Size, torch.dtype] = {}
@@ -80,11 +74,7 @@ class ActionCheck:
 
 
 def checked_mask(mask: Tensor, num_envs: int, device: torch.device) -> Tensor:
-    """Check a mask of rows and return it.
-
-    Raises:
-        ValueError: it is not one boolean per row, or on another device.
-    """
+    """Return a mask of rows; ValueError if it is not one boolean per row, or on another device."""
     if not isinstance(mask, Tensor) or mask.shape != (num_envs,) or mask.dtype != torch.bool:
         raise ValueError(f"a mask of rows must be ({num_envs},) bool, got {form(mask)}")
     if mask.device != device:
@@ -93,12 +83,7 @@ def checked_mask(mask: Tensor, num_envs: int, device: torch.device) -> Tensor:
 
 
 def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device) -> Tensor:
-    """Check row indices and return them as a tensor on a device. Shape: (B,), int64.
-
-    Raises:
-        IndexError: an index is out of range.
-        TypeError: they are not integers.
-    """
+    """Return row indices as int64 on a device; IndexError out of range, TypeError if not integers. Shape: (B,)."""
     given = torch.as_tensor(ids).reshape(-1)
     if given.numel() == 0:
         return torch.zeros(0, dtype=torch.int64, device=device)
@@ -111,11 +96,7 @@ def row_numbers(ids: Tensor | Sequence[int], num_envs: int, device: torch.device
 
 
 def distinct(numbers: Tensor, name: str) -> None:
-    """Check that row indices are distinct.
-
-    Raises:
-        ValueError: an index occurs twice.
-    """
+    """Raise ValueError if a row index occurs twice."""
     if len(numbers.unique()) < len(numbers):
         raise ValueError(f"{name} {_listed(numbers)} name a row twice")
 
@@ -123,18 +104,7 @@ def distinct(numbers: Tensor, name: str) -> None:
 def checked_integers(
     name: str, given: object, shape: Sequence[int], bits: int, device: torch.device | None = None
 ) -> Tensor:
-    """Check a tensor of integers in [0, 2^bits) and return it as int64.
-
-    Args:
-        name: for messages.
-        given: the tensor.
-        shape: required shape.
-        bits: width of the range in bits.
-        device: of the result; by default that of the tensor.
-
-    Raises:
-        ValueError: it is not a tensor of integers, or has another shape, or a value is out of range.
-    """
+    """Return a tensor of integers in [0, 2^bits) as int64; ValueError for another type, shape or value."""
     if not isinstance(given, Tensor) or given.shape != tuple(shape):
         got = tuple(given.shape) if isinstance(given, Tensor) else form(given)
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {got}")
@@ -148,17 +118,7 @@ def checked_integers(
 
 
 def check_same_forms(what: str, given: Mapping[str, object], own: Mapping[str, Tensor], device: bool = False) -> None:
-    """Check that tensors have the names, shapes and types of those that they replace.
-
-    Args:
-        what: for messages.
-        given: new tensors by name.
-        own: tensors to be replaced, by name.
-        device: whether devices must match, too.
-
-    Raises:
-        ValueError: a tensor is missing or unknown, or has another shape, type or device.
-    """
+    """Raise ValueError unless tensors have the names, shapes, types (and devices) of those that they replace."""
     for name in [*own, *(name for name in given if name not in own)]:
         new, old = given.get(name), own.get(name)
         if old is None:
@@ -172,15 +132,7 @@ def check_same_forms(what: str, given: Mapping[str, object], own: Mapping[str, T
 
 
 def check_unchanged(now: Mapping[str, Tensor], layouts: Mapping[str, Layout]) -> None:
-    """Check that tensors have the layouts for which a call was compiled.
-
-    Args:
-        now: current tensors by name.
-        layouts: at compilation, by name.
-
-    Raises:
-        ValueError: a tensor was added, removed, or changed its shape, strides, type or device.
-    """
+    """Raise ValueError if a tensor was added, removed, or has not the layout for which a call was compiled."""
     if now.keys() != layouts.keys():
         changed = ", ".join(sorted(now.keys() ^ layouts.keys()))
         raise ValueError(f"{changed}: not what the compiled step was made for; make another environment")
